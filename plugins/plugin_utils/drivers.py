@@ -1,0 +1,206 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The interfaces of the outside world, one per driver folder, and how a driver is found by its name.
+
+A driver decides nothing: it does what it is told, says what it sees, and raises when the two differ.
+It is one file in its folder with a class `Driver` and a dictionary `OPTIONS` (an Ansible argument
+spec of its own settings). A name with dots (`namespace.collection.name`) is looked for in that collection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import typing as t
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+if t.TYPE_CHECKING:
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
+
+HERE = "progressive.rollout"
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
+
+
+@dataclass
+class Context:
+    """What every driver is made with, beside its own options."""
+
+    service: str
+    transport: Transport
+    health: Mapping[str, t.Any] = field(default_factory=dict)  # `rollout_health` as given: http, interval, rise, ...
+    epoch: int = 0  # of the lease we act under; 0 while only looking. Hosts refuse commands of an older one
+
+
+@dataclass(frozen=True, order=True)
+class Endpoint:
+    """Where an instance listens. Load balancers know instances by this, never by name."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What an instance carries with it, so that a later run finds it and knows what it is."""
+
+    id: str
+    service: str
+    revision: str
+    generation: int
+    host: str
+    endpoint: Endpoint
+    slot: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a platform sees of one instance."""
+
+    labels: Labels
+    process: Process
+    created: float = 0.0  # seconds since the epoch, by the host's clock
+    detail: str = ""  # of a failed one: how it ended and its last log lines
+
+
+class Platform(t.Protocol):
+    """Where instances live."""
+
+    def hosts(self) -> Sequence[str]:
+        """The hosts instances may be placed on, in inventory order."""
+
+    def capacity(self) -> int:
+        """How many instances fit on all hosts together."""
+
+    def place(self, count: int, taken: Collection[Labels]) -> Sequence[tuple[str, Endpoint, int]]:
+        """Where the next `count` instances go: host, endpoint and slot, spread over the hosts."""
+
+    def check(self) -> None:
+        """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
+        """Do the work given, then report every instance of the service; one command a host.
+
+        `start` begins instances (one that exists already is left alone); `stop` asks instances, by id, to
+        stop, and kills those that were asked `stop_timeout` ago (calling again is how it is driven);
+        `forget` removes what is left of dead ones. Instances on hosts that do not answer are reported
+        UNREACHABLE, from what was last seen of them.
+        """
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one load balancer entry shall be."""
+
+    rotation: Rotation  # IN, or OUT: known, health-checked, without new requests
+    weight: int = 100
+    name: str = ""  # the instance's id, for balancers that name their entries
+
+
+@dataclass(frozen=True)
+class Server:
+    """What one load balancer says about one of its entries."""
+
+    rotation: Rotation  # IN, OUT
+    proven: bool  # the balancer's own check passes it (or it has no check)
+    active: int  # requests in flight and queued
+    weight: int = 100
+    ours: bool = True  # made by us: we may remove it
+    name: str = ""
+
+
+Table = Mapping[str, Mapping[Endpoint, Server]]  # by load balancer
+
+
+class Traffic(t.Protocol):
+    """A set of load balancers that are kept in the same state."""
+
+    def check(self) -> None:
+        """Raise if a balancer cannot be reached or lacks what we need. Touches nothing."""
+
+    def observe(self) -> Table:
+        """Every entry of the service, at every balancer."""
+
+    def apply(self, targets: Mapping[Endpoint, Target]) -> Table:
+        """Bring every balancer to `targets` and return what each of them then shows.
+
+        Entries of ours that are not among the targets are taken out of rotation and removed, as far as the
+        balancer lets us in this call; entries that are not ours stay. An entry put IN that the balancer's
+        own check has not passed is refused. An update that a balancer refuses or does not show is an error.
+        """
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The outcome of asking one instance once."""
+
+    passed: bool
+    detail: str = ""  # why not, in a few words: "503, expected 200", "connection refused"
+
+
+class Check(t.Protocol):
+    """How an instance is asked whether it is ready. Pure: who carries the bytes is not its business."""
+
+    tls: bool
+
+    def payload(self, endpoint: Endpoint) -> bytes:
+        """What to send once connected; empty to send nothing."""
+
+    def judge(self, reply: bytes) -> Probe | None:
+        """The verdict on the bytes received so far; None while more are needed. Called once more at the end of
+        the stream with everything, when None means failed."""
+
+
+class Store(t.Protocol):
+    """The journal and the lease of one service. Every write checks the token."""
+
+    def load(self) -> dict[str, t.Any]:
+        """The record, or an empty one."""
+
+    def lease(self) -> Lease | None:
+        """Who holds the lease now (expired ones are nobody's)."""
+
+    def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+        """Take the lease, or renew our own; raises LeaseHeld."""
+
+    def commit(self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+        """Renew the lease and, in the same step, replace the record and append to the timeline; raises LeaseLost."""
+
+    def release(self, token: str) -> None:
+        """Give the lease back; no error if it is no longer ours."""
+
+    def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
+        """The events of one rollout, oldest first."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who may act on a service. Times are seconds since the epoch by the store's own clock."""
+
+    token: str
+    holder: str
+    since: float
+    until: float
+    epoch: int  # grows by one with every new holder: the fencing number
+    details: Mapping[str, t.Any] = field(default_factory=dict)
+
+
+def load(folder: str, name: str) -> t.Any:
+    """The module of driver `name` in `folder` (`platforms`, `traffic`, `checks`, `stores`)."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"driver {name!r} of {folder} is not a name: give a short name or namespace.collection.name")
+    collection, _dot, short = name.rpartition(".")
+    path = f"ansible_collections.{collection or HERE}.plugins.plugin_utils.{folder}.{short}"
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as exc:
+        if not path.startswith(str(exc.name)):
+            raise
+        raise InputError(f"there is no driver {name!r} in {folder} (looked for {path})") from None

@@ -1,0 +1,46 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What can go wrong, as exceptions of our own. `step.py` alone turns them into a failed task."""
+
+from __future__ import annotations
+
+
+class RolloutError(Exception):
+    """Something the operator has to know; its text is the message of the failed task."""
+
+
+class InputError(RolloutError):
+    """A variable is wrong. The text names the variable, its value and what to do; nothing was touched."""
+
+
+class TransportError(RolloutError):
+    """Hosts could not be reached or a command of ours failed on them."""
+
+
+class PlatformError(RolloutError):
+    """The platform refused or could not do what was asked (start, stop, look)."""
+
+
+class TrafficError(RolloutError):
+    """A load balancer could not be reached, refused a change, or did not show it when read back."""
+
+
+class StoreError(RolloutError):
+    """The journal cannot be read or written."""
+
+
+class LeaseHeld(RolloutError):
+    """Somebody else holds the lease of this service; the text says who, since when and until when."""
+
+
+class LeaseLost(RolloutError):
+    """We held the lease and no longer do: stop before the next action."""
+
+
+class Interrupted(RolloutError):
+    """The run that started this step is gone or was told to stop; the action in hand was finished."""
+
+
+class RolloutFailed(RolloutError):
+    """The walk ended without reaching its waypoint; the text names the instance and the reason."""

@@ -1,0 +1,97 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Values as users write them, turned into what the code works with; refused with the variable's name. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import typing as t
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400), "": Decimal(1)}
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)")
+_SERVICE = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_PORTS = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
+
+
+def duration(value: t.Any, variable: str, minimum: float = 0.0) -> float:
+    """Seconds from `90`, `1.5`, `"90s"`, `"500ms"`, `"10m"`, `"2h"` or `"1d"`."""
+    match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise InputError(f'{variable}: {value!r} is not a duration; write seconds (90) or a number with ms, s, m, h or d ("10m")')
+    seconds = float(Decimal(match[1]) * _UNITS[match[2]])
+    if seconds < minimum:
+        raise InputError(f"{variable}: {value!r} is too short; the least is {minimum:g} s")
+    return seconds
+
+
+def percentage(value: str, variable: str) -> Decimal:
+    """The exact number before the percent sign, 0 to 100."""
+    try:
+        number = Decimal(value.strip().removesuffix("%").strip())
+    except InvalidOperation:
+        number = Decimal(-1)
+    if not number.is_finite() or not 0 <= number <= 100:
+        raise InputError(f'{variable}: {value!r} is not a percentage between "0%" and "100%"')
+    return number
+
+
+def service(value: t.Any, variable: str) -> str:
+    """A service's name: lower-case letters, digits, `-` and `_`; it becomes part of file and server names."""
+    return _name(value, variable, _SERVICE, "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit")
+
+
+def revision(value: t.Any, variable: str) -> str:
+    """A revision's name; it becomes part of paths and of commands' arguments."""
+    return _name(value, variable, _REVISION, "letters, digits and . _ + -, at most 128, beginning with a letter or digit")
+
+
+def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
+    if isinstance(value, float):
+        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or 1.10 would become 1.1')
+    text = "" if isinstance(value, bool) or value is None else str(value)
+    if not pattern.fullmatch(text):
+        raise InputError(f"{variable}: {value!r} is not a name; use {rule}")
+    return text
+
+
+def ports(value: t.Any, variable: str) -> range:
+    """The ports of `"8100-8199"` or of a single number, as a range."""
+    text = str(value).strip()
+    match = _PORTS.fullmatch(text)
+    first, last = (int(match[1]), int(match[2])) if match else (int(text), int(text)) if text.isdecimal() else (0, 0)
+    if not 1 <= first <= last <= 65535 or isinstance(value, bool):
+        raise InputError(f'{variable}: {value!r} is not a range of ports; write "8100-8199", between 1 and 65535, lower one first')
+    return range(first, last + 1)
+
+
+def port(value: t.Any, variable: str) -> int:
+    """One TCP port."""
+    if isinstance(value, bool) or not str(value).isdecimal() or not 1 <= int(value) <= 65535:
+        raise InputError(f"{variable}: {value!r} is not a port between 1 and 65535")
+    return int(value)
+
+
+def address(value: t.Any, variable: str) -> str:
+    """An IP address. Load balancers accept unresolvable names in silence, so names are refused."""
+    try:
+        return str(ipaddress.ip_address(str(value)))
+    except ValueError:
+        raise InputError(f"{variable}: {value!r} is not an IP address") from None
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
+    """Raise for the first key that is not known, with the nearest one that is."""
+    known = sorted(known)
+    for key in sorted(map(str, given)):
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are: {', '.join(known)}"
+            raise InputError(f"{prefix}{key}: there is no such setting; {hint}")
