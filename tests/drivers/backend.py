@@ -1,0 +1,39 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A backend for the drivers' tests: `backend.py ADDRESS PORT NAME`. `/` answers NAME; `/hold` does too, but only once
+somebody has asked for `/release`; `/hits` says how many requests there were beside `/healthz` and itself."""
+
+import asyncio
+import sys
+
+NAME, hits, released = sys.argv[3], 0, asyncio.Event()
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    global hits
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            path = head.split()[1]
+            hits += path not in ("/healthz", "/hits", "/release")
+            if path == "/release":
+                released.set()
+            elif path == "/hold":
+                await released.wait()
+            body = str(hits) if path == "/hits" else NAME
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]))
+    async with server:
+        await server.serve_forever()
+
+
+asyncio.run(main())

@@ -1,0 +1,359 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every traffic driver must do, against running load balancers.
+
+A driver's tests derive from `TrafficContract` and give it a fixture `plane`: two balancers of their own on
+free loopback ports with an empty pool for the service `shop`, whose health check is `GET /healthz`, often.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Server, Table, Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+
+SERVICE = "shop"
+IN, OUT = Rotation.IN, Rotation.OUT
+Address = tuple[str, int]
+
+
+class Plane(t.Protocol):
+    """Two running load balancers of one kind."""
+
+    names: Sequence[str]  # as the driver's tables call them
+    fronts: Sequence[Address]  # where clients connect, one a balancer
+
+    def driver(self, **options: t.Any) -> Traffic:
+        """A new driver for both of them; `options` override its settings."""
+
+    def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
+        """Options that `check()` has to refuse, and a text its message has to contain."""
+
+    def changes(self) -> object:
+        """Something that differs once the driver has changed anything at a balancer."""
+
+    def spoil(self, endpoint: Endpoint, name: str) -> None:
+        """Arrange that a balancer refuses (or never shows) the update that adds this entry."""
+
+    def stop(self, index: int) -> None:
+        """End one balancer."""
+
+    def start(self, index: int) -> None:
+        """Start a stopped balancer at its old ports, with nothing but its configuration files."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(happened: Callable[[], t.Any], what: str, seconds: float = 20) -> t.Any:
+    """The first true value of `happened()`, asked over and over; fails when it never comes."""
+    end = time.monotonic() + seconds
+    while not (value := happened()):
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.01)
+    return value
+
+
+def get(address: Address, path: str = "/") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*address, timeout=20)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+class Backends:
+    """Real backend processes, ended by their pids."""
+
+    def __init__(self) -> None:
+        self.processes: dict[Endpoint, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> Endpoint:
+        endpoint = Endpoint("127.0.0.1", free_port())
+        self.start_at(endpoint, name)
+        return endpoint
+
+    def start_at(self, endpoint: Endpoint, name: str) -> None:
+        argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("backend.py")), endpoint.address, str(endpoint.port), name]
+        self.processes[endpoint] = subprocess.Popen(argv)
+
+        def ours() -> bool:
+            try:
+                return get((endpoint.address, endpoint.port), "/healthz") == (200, name)
+            except OSError:
+                return False
+
+        until(ours, f"{name} listens on {endpoint}")
+
+    def ask(self, endpoint: Endpoint, path: str) -> str:
+        return get((endpoint.address, endpoint.port), path)[1]
+
+    def kill(self, endpoint: Endpoint) -> None:
+        process = self.processes.pop(endpoint)
+        process.kill()
+        process.wait()
+
+
+class Load:
+    """Closed-loop clients without retries: at each front one with keep-alive and one without."""
+
+    def __init__(self, fronts: Sequence[Address]) -> None:
+        self.good: Counter[str] = Counter()  # by the name of the backend that answered
+        self.bad: Counter[str] = Counter()  # by reason
+        self.lock, self.stop = threading.Lock(), threading.Event()
+        self.threads = [threading.Thread(target=self._client, args=(f, keep)) for f in fronts for keep in (True, False)]
+
+    def _client(self, front: Address, keep: bool) -> None:
+        connection = http.client.HTTPConnection(*front, timeout=20)
+        while not self.stop.is_set():
+            try:
+                connection.request("GET", "/", headers={} if keep else {"Connection": "close"})
+                response = connection.getresponse()
+                status, text = response.status, response.read().decode()
+            except (OSError, http.client.HTTPException) as exc:
+                status, text = 0, repr(exc)
+                connection.close()
+            with self.lock:
+                if status == 200:
+                    self.good[text] += 1
+                else:
+                    self.bad[f"{status} {text.strip()[:80]}"] += 1
+        connection.close()
+
+    def __enter__(self) -> Load:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def entries(table: Table, endpoint: Endpoint) -> list[Server]:
+    """The entry at every balancer that has one."""
+    return [servers[endpoint] for servers in table.values() if endpoint in servers]
+
+
+def everywhere(table: Table, endpoint: Endpoint, fits: Callable[[Server], bool]) -> bool:
+    found = entries(table, endpoint)
+    return len(found) == len(table) and all(map(fits, found))
+
+
+def prove(driver: Traffic, *endpoints: Endpoint) -> None:
+    """Wait until every balancer's own check has passed them."""
+    until(lambda: all(everywhere(driver.observe(), e, lambda s: s.proven) for e in endpoints), f"the balancers prove {endpoints}")
+
+
+def bring_in(driver: Traffic, targets: dict[Endpoint, Target]) -> None:
+    """Warm up, wait for the balancers' checks, put in."""
+    driver.apply({e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()})
+    prove(driver, *(e for e, target in targets.items() if target.rotation is IN))
+    driver.apply(targets)
+
+
+def remove(driver: Traffic, targets: Mapping[Endpoint, Target], *gone: Endpoint) -> None:
+    """Apply until what is not among the targets has left."""
+    until(lambda: not any(entries(driver.apply(targets), e) for e in gone), f"{gone} are removed")
+
+
+def answers(plane: Plane, count: int = 20) -> Counter[str]:
+    """Who answers `count` requests at each balancer; a failed one counts by its status."""
+    replies = (get(front) for front in plane.fronts for _n in range(count))
+    return Counter(text if status == 200 else str(status) for status, text in replies)
+
+
+class TrafficContract:
+    """The cases."""
+
+    @pytest.fixture
+    def plane(self) -> Iterator[Plane]:
+        raise NotImplementedError("give the contract a fixture `plane`")
+
+    @pytest.fixture
+    def backends(self) -> Iterator[Backends]:
+        backends = Backends()
+        yield backends
+        for endpoint in list(backends.processes):
+            backends.kill(endpoint)
+
+    def test_check_accepts_the_plane_and_touches_nothing(self, plane: Plane) -> None:
+        before = plane.changes()
+        plane.driver().check()
+        assert plane.changes() == before
+
+    def test_check_refuses_a_wrong_configuration(self, plane: Plane) -> None:
+        for options, text in plane.wrong():
+            with pytest.raises((InputError, TrafficError)) as refused:
+                plane.driver(**options).check()
+            assert text in str(refused.value), options
+
+    def test_an_empty_pool_has_no_entries(self, plane: Plane) -> None:
+        assert plane.driver().observe() == {name: {} for name in plane.names}
+
+    def test_a_warm_entry_is_proven_and_gets_no_request(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        targets = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
+        bring_in(driver, targets)
+        prove(driver, b)
+        assert set(answers(plane)) == {"a"}
+        assert backends.ask(b, "/hits") == "0"
+        table = driver.observe()
+        assert list(table) == list(plane.names)
+        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(table, b, lambda s: s.rotation is OUT)
+
+    def test_an_entry_the_check_did_not_pass_is_not_put_in(self, plane: Plane, backends: Backends) -> None:
+        driver, a, late = plane.driver(), backends.start("a"), Endpoint("127.0.0.1", free_port())
+        targets = {a: Target(IN, name="shop-a"), late: Target(OUT, name="shop-late")}
+        bring_in(driver, targets)
+        targets[late] = Target(IN, name="shop-late")
+        with pytest.raises(TrafficError, match=str(late.port)):
+            driver.apply(targets)
+        assert not any(s.rotation is IN or s.proven for s in entries(driver.observe(), late))
+        assert set(answers(plane)) == {"a"}
+        backends.start_at(late, "late")
+        prove(driver, late)
+        driver.apply(targets)
+        assert set(answers(plane)) == {"a", "late"}
+
+    def test_an_unknown_entry_is_not_put_in_at_once(self, plane: Plane, backends: Backends) -> None:
+        driver, a = plane.driver(), backends.start("a")
+        with pytest.raises(TrafficError, match=str(a.port)):
+            driver.apply({a: Target(IN, name="shop-a")})
+        assert not any(s.rotation is IN for s in entries(driver.observe(), a))
+
+    def test_a_drained_entry_finishes_its_request_and_gets_no_other(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        prove(driver, b)
+        reply: list[tuple[int, str]] = []
+        request = threading.Thread(target=lambda: reply.append(get(plane.fronts[0], "/hold")))
+        request.start()
+        until(lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0], "the held request is active at the first balancer")
+        driver.apply({a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
+        assert set(answers(plane)) == {"b"}
+        assert [s.active for s in entries(driver.observe(), a)] == [1, 0]
+        backends.ask(a, "/release")
+        request.join()
+        assert reply == [(200, "a")]
+        until(lambda: [s.active for s in entries(driver.observe(), a)] == [0, 0], "nothing is active any more")
+        assert backends.ask(a, "/hits") == "1"
+
+    def test_what_is_no_longer_a_target_leaves_no_entry(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+        remove(driver, {b: Target(IN, name="shop-b")}, a)
+        assert set(answers(plane)) == {"b"}
+        remove(driver, {}, b)
+        assert driver.observe() == {name: {} for name in plane.names}
+
+    def test_an_address_can_be_used_again_by_another_instance(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+        remove(driver, {b: Target(IN, name="shop-b")}, a)
+        backends.kill(a)
+        backends.start_at(a, "again")
+        bring_in(driver, {a: Target(IN, name="shop-c"), b: Target(IN, name="shop-b")})
+        assert set(answers(plane)) == {"again", "b"}
+
+    def test_several_endpoints_in_one_apply_at_both_balancers(self, plane: Plane, backends: Backends) -> None:
+        driver = plane.driver()
+        apps = [backends.start(f"n{n}") for n in range(5)]
+        old = {e: Target(IN, name=f"shop-{n}") for n, e in enumerate(apps[:3])}
+        bring_in(driver, old)
+        assert set(answers(plane)) == {"n0", "n1", "n2"}
+        bring_in(driver, old | {e: Target(OUT, name=f"shop-{n}") for n, e in enumerate(apps) if n > 2})
+        prove(driver, *apps)
+        new = {apps[0]: Target(OUT, name="shop-0")} | {e: Target(IN, name=f"shop-{n}") for n, e in enumerate(apps) if n > 1}
+        remove(driver, new, apps[1])
+        assert set(answers(plane)) == {"n2", "n3", "n4"}
+        tables = [{e: s.rotation for e, s in servers.items()} for servers in driver.observe().values()]
+        assert tables == [{e: target.rotation for e, target in new.items()}] * len(plane.names)
+
+    def test_a_dead_balancer_is_named(self, plane: Plane, backends: Backends) -> None:
+        driver, a = plane.driver(), backends.start("a")
+        bring_in(driver, {a: Target(IN, name="shop-a")})
+        plane.stop(1)
+        before = plane.changes()
+        for action in (driver.check, driver.observe, lambda: driver.apply({a: Target(OUT, name="shop-a")})):
+            with pytest.raises(TrafficError) as refused:
+                action()
+            assert plane.names[1] in str(refused.value)
+        assert plane.changes() == before
+        assert get(plane.fronts[0]) == (200, "a")
+
+    def test_a_second_apply_changes_nothing(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        targets = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
+        bring_in(driver, targets)
+        prove(driver, b)
+        before = plane.changes()
+        table = driver.apply(targets)
+        assert plane.changes() == before
+        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(table, b, lambda s: s.rotation is OUT)
+        assert plane.driver().apply(targets).keys() == table.keys() and plane.changes() == before
+
+    def test_a_restarted_balancer_is_brought_back(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        targets = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
+        bring_in(driver, targets)
+        plane.stop(0)
+        plane.start(0)
+        # The other balancer's entries stay in rotation meanwhile, so only what is missing is warmed up.
+        seen = driver.observe()[plane.names[0]]
+        missing = [e for e in targets if e not in seen]
+        driver.apply({e: Target(OUT, name=x.name) if e in missing else x for e, x in targets.items()})
+        prove(driver, a, b)
+        table = driver.apply(targets)
+        assert all(everywhere(table, e, lambda s: s.rotation is IN) for e in targets)
+        assert set(answers(plane)) == {"a", "b"}
+
+    def test_a_rejected_update_is_noticed(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        bring_in(driver, {a: Target(IN, name="shop-a")})
+        plane.spoil(b, "shop-b")
+        with pytest.raises(TrafficError) as refused:
+            driver.apply({a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        assert any(name in str(refused.value) for name in plane.names)
+        assert set(answers(plane)) == {"a"}
+
+    def test_replacing_three_instances_under_load_fails_no_request(self, plane: Plane, backends: Backends) -> None:
+        driver = plane.driver()
+        targets = {backends.start(f"old{n}"): Target(IN, name=f"shop-old{n}") for n in range(3)}
+        bring_in(driver, targets)
+        with Load(plane.fronts) as load:
+            for n, old in enumerate(list(targets)):
+                until(lambda n=n: load.good.total() > 300 * n, "requests before")  # type: ignore[misc]
+                new = backends.start(f"new{n}")
+                targets[new] = Target(OUT, name=f"shop-new{n}")
+                driver.apply(targets)
+                prove(driver, new)
+                targets[new] = Target(IN, name=f"shop-new{n}")
+                driver.apply(targets)
+                targets[old] = Target(OUT, name=targets[old].name)
+                driver.apply(targets)
+                until(lambda old=old: not any(s.active for s in entries(driver.observe(), old)), f"{old} is drained")  # type: ignore[misc]
+                del targets[old]
+                remove(driver, targets, old)
+                backends.kill(old)
+            until(lambda: load.good.total() > 2000 and {f"new{n}" for n in range(3)} <= load.good.keys(), "enough requests", 60)
+        assert not load.bad, f"{load.bad} beside {load.good}"
