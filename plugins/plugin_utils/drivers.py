@@ -128,12 +128,13 @@ class Traffic(t.Protocol):
     def observe(self) -> Table:
         """Every entry of the service, at every balancer."""
 
-    def apply(self, targets: Mapping[Endpoint, Target]) -> Table:
-        """Bring every balancer to `targets` and return what each of them then shows.
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        """Bring each balancer to its `targets` and return what each of them then shows.
 
-        Entries of ours that are not among the targets are taken out of rotation and removed, as far as the
-        balancer lets us in this call; entries that are not ours stay. An entry put IN that the balancer's
-        own check has not passed is refused. An update that a balancer refuses or does not show is an error.
+        Per balancer, because one that was restarted has to prove its entries anew while the others go on. Entries
+        of ours that are not among the targets are taken out of rotation and removed, as far as the balancer lets us
+        in this call; entries that are not ours stay. An entry put IN that the balancer's own check has not passed
+        is refused. An update that a balancer refuses or does not show is an error.
         """
 
 

@@ -1,0 +1,254 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One turn of a walk: from what is there to what to do now. Pure; all the safety lives here.
+
+`evaluate` looks at a fleet and decides which instances to create, to put in rotation, to take out and to stop,
+so that at every moment
+
+* the total, with everything in flight, is at most desired + surge;
+* what is available is at least desired - unavailable, and never lowered further once it is below;
+* nothing is stopped while in rotation anywhere, and nothing is put in rotation that is not ready.
+
+There is no barrier: an instance that becomes ready frees an old one at once, whatever the others do (E-04).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now, and why. Ids, oldest first."""
+
+    create: int = 0
+    admit: tuple[str, ...] = ()  # put in rotation
+    drain: tuple[str, ...] = ()  # take out of rotation: from now on they are going
+    retire: tuple[str, ...] = ()  # stop: in rotation nowhere, and done with their requests or out of time
+    reasons: tuple[str, ...] = ()
+    reached: bool = False
+    failed: str = ""  # why the walk has to end here
+    tally: Tally = field(default_factory=lambda: Tally(0.0))
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do but wait."""
+        return not (self.create or self.admit or self.drain or self.retire)
+
+
+@dataclass
+class _Census:
+    """The fleet, each instance in exactly one list (invariant 8)."""
+
+    new: list[Instance] = field(default_factory=list)  # counted, not going
+    old: list[Instance] = field(default_factory=list)  # counted, not going
+    going: list[Instance] = field(default_factory=list)
+    dead: list[Instance] = field(default_factory=list)
+    total: int = 0
+    old_total: int = 0
+    new_available: int = 0
+    available: int = 0
+    serving: int = 0
+    on_the_way: int = 0  # new, counted, not available
+    failed: list[Failure] = field(default_factory=list)  # new ones that failed, or are overdue
+    overdue: list[Instance] = field(default_factory=list)
+
+
+def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, tally: Tally, now: float) -> Decision:
+    """What to do now to get from `fleet` to `waypoint` within `budget`. `now` is in seconds, on the fleet's clock."""
+    room = budget.resolve(waypoint.desired)
+    census = _count(fleet, waypoint.generation, rules, now)
+    tally = tally.advance(census.new_available, census.old_total, census.failed, now)
+    failed = _verdict(census, waypoint, rules, tally, now)
+    if failed:
+        return Decision(failed=failed, reasons=(failed,), tally=tally)
+    create = _create(census, waypoint, room, rules, tally)
+    drain = _drain(census, waypoint, room, rules, now)
+    leaving = {instance.id for instance in drain}
+    admit = [i for i in (*census.new, *census.old) if i.id not in leaving and admissible(i)]
+    retire = [i for i in census.going if retirable(i, rules, now)]
+    return Decision(
+        create=create,
+        admit=_ids(admit),
+        drain=_ids(drain),
+        retire=_ids(retire),
+        reasons=tuple(_reasons(create, admit, drain, retire, census, waypoint, room)),
+        reached=_reached(census, waypoint),
+        tally=tally,
+    )
+
+
+def is_available(instance: Instance, rules: Rules, now: float) -> bool:
+    """Ready for `min_ready` seconds, and in rotation at every load balancer."""
+    return (
+        instance.state is State.READY
+        and instance.rotation is Rotation.IN
+        and instance.ready_since is not None
+        and now - instance.ready_since >= rules.min_ready
+    )
+
+
+def admissible(instance: Instance) -> bool:
+    """Whether an instance may be put in rotation now: ready, passed by every balancer's own check, and not in yet."""
+    return instance.state is State.READY and instance.proven and instance.rotation is not Rotation.IN
+
+
+def retirable(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether a draining instance may be stopped: in rotation nowhere, and done with its requests or out of time."""
+    if instance.in_rotation or instance.draining_since is None:
+        return False
+    drained = now - instance.draining_since
+    return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
+
+
+def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float) -> _Census:
+    census = _Census()
+    for instance in fleet:
+        state = instance.state
+        is_new = instance.generation == generation
+        if state is State.FAILED or state is State.STOPPED:
+            census.dead.append(instance)
+            if is_new and state is State.FAILED:
+                census.failed.append(Failure(instance.id, f"{instance.detail or 'it ended'}{_at(instance)}"))
+            continue
+        census.total += 1
+        census.old_total += not is_new
+        if state is State.DRAINING:
+            census.going.append(instance)
+            continue
+        (census.new if is_new else census.old).append(instance)
+        available = is_available(instance, rules, now)
+        census.available += available
+        census.serving += instance.in_rotation and instance.proven
+        if is_new:
+            census.new_available += available
+            census.on_the_way += not available
+            if state is State.STARTING and rules.ready_deadline is not None and now - instance.created > rules.ready_deadline:
+                census.overdue.append(instance)
+                late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
+                census.failed.append(Failure(instance.id, f"{late}{_at(instance)}"))
+    return census
+
+
+def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally) -> int:
+    """How many to start. Not-ready ones count, so that none is made twice (E-01, E-05)."""
+    limits = [waypoint.desired + room.surge - census.total, waypoint.new - len(census.new)]
+    if room.in_flight is not None:
+        limits.append(room.in_flight - census.on_the_way)
+    if rules.failure_limit is not None and tally.failures:
+        # After a failure try no more at once than may still fail, so that the limit is met exactly (E-07).
+        limits.append(rules.failure_limit - len(tally.failures) - census.on_the_way + len(census.overdue))
+    return max(0, min(limits))
+
+
+def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float) -> list[Instance]:
+    """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09, E-6c)."""
+    floor = waypoint.desired - room.unavailable
+    spare, serving = census.available - floor, census.serving - floor
+    excess_old = len(census.old) - waypoint.old
+    excess_new = len(census.new) - waypoint.new - len(census.overdue)
+    pool, excess = (census.old, excess_old) if excess_old > 0 else (census.new, excess_new)
+    chosen = list(census.overdue)
+    if excess <= 0:
+        return chosen
+    overdue = {instance.id for instance in chosen}
+    idle, useful, available = [], [], []
+    for instance in pool:
+        if instance.id in overdue:
+            continue
+        if is_available(instance, rules, now):
+            available.append(instance)
+        elif instance.state is State.READY or (instance.in_rotation and instance.proven):
+            useful.append(instance)
+        else:
+            idle.append(instance)
+    free = _oldest(idle, excess)
+    # Our check fails it but the balancer still sends requests there, or it will be back in rotation in a moment:
+    # it goes only while enough others serve, so that a blip of our own checks can never empty a fleet.
+    some = _oldest(useful, min(excess - len(free), max(0, serving)))
+    # Removing those also removes them from rotation, which the available ones are counted in too.
+    taken = sum(1 for i in some if i.in_rotation and i.proven)
+    rest = _oldest(available, min(excess - len(free) - len(some), max(0, spare), max(0, serving - taken)))
+    return [*chosen, *free, *some, *rest]
+
+
+def _oldest(instances: list[Instance], count: int) -> list[Instance]:
+    return sorted(instances, key=lambda instance: instance.order)[:count] if count > 0 and instances else []
+
+
+def _reached(census: _Census, waypoint: Waypoint) -> bool:
+    return (
+        census.new_available == len(census.new) == waypoint.new
+        and len(census.old) <= waypoint.old
+        and not census.going
+        and all(instance.rotation is Rotation.ABSENT for instance in census.dead)
+    )
+
+
+def _verdict(census: _Census, waypoint: Waypoint, rules: Rules, tally: Tally, now: float) -> str:
+    """Why the walk must end without arriving, or nothing."""
+    if rules.failure_limit is not None and len(tally.failures) >= rules.failure_limit:
+        last = tally.failures[-1]
+        return (
+            f"{len(tally.failures)} instance(s) failed without progress in between (the limit is {rules.failure_limit}); "
+            f"the last one was {last.id}: {last.why}"
+        )
+    if now - tally.since > rules.progress_deadline and not _reached(census, waypoint):
+        return f"no progress for {rules.progress_deadline:g} s: {_waiting_for(census, waypoint)}"
+    return ""
+
+
+def _at(instance: Instance) -> str:
+    return f" on {instance.host}" if instance.host else ""
+
+
+def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
+    """What keeps the walk from its waypoint, naming the instances."""
+    parts = [f"{census.new_available} of {waypoint.new} new available"]
+    stuck = [i for i in census.new if i.state is not State.READY or i.rotation is not Rotation.IN]
+    stuck += [i for i in census.going if i.draining_since is not None]
+    stuck += [i for i in census.old if i.state is State.UNREACHABLE]
+    for instance in stuck[:3]:
+        what = instance.state.value if instance.state is not State.READY else f"ready, but {instance.rotation.value} of rotation"
+        parts.append(f"{instance.id}{_at(instance)} is {what}{': ' + instance.detail if instance.detail else ''}")
+    if len(stuck) > 3:
+        parts.append(f"and {len(stuck) - 3} more")
+    parts.extend(f"{failure.id} failed: {failure.why}" for failure in census.failed[-1:])
+    return "; ".join(parts)
+
+
+def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
+    return tuple(instance.id for instance in instances)
+
+
+def _reasons(
+    create: int,
+    admit: list[Instance],
+    drain: list[Instance],
+    retire: list[Instance],
+    census: _Census,
+    waypoint: Waypoint,
+    room: Room,
+) -> Iterable[str]:
+    """One sentence a decision, with the numbers it came from."""
+    if create:
+        yield (
+            f"create {create}: {len(census.new)} of {waypoint.new} new are there, "
+            f"{census.total} of at most {waypoint.desired + room.surge} in all"
+        )
+    if admit:
+        yield f"admit {', '.join(_ids(admit))}: ready, and passed by every load balancer's own check"
+    if drain:
+        yield (
+            f"drain {', '.join(_ids(drain))}: {census.available} available, "
+            f"{waypoint.desired - room.unavailable} needed; {len(census.old)} old left"
+        )
+    if retire:
+        yield f"retire {', '.join(_ids(retire))}: out of rotation everywhere, requests done or out of time"
