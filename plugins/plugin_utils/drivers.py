@@ -193,15 +193,17 @@ class Lease:
     details: Mapping[str, t.Any] = field(default_factory=dict)
 
 
-def load(folder: str, name: str) -> t.Any:
-    """The module of driver `name` in `folder` (`platforms`, `traffic`, `checks`, `stores`)."""
-    if not _NAME.fullmatch(name):
-        raise InputError(f"driver {name!r} of {folder} is not a name: give a short name or namespace.collection.name")
+def load(folder: str, name: str, variable: str) -> t.Any:
+    """The module of driver `name` in `folder` (`platforms`, `traffic`, `stores`); `variable` is what asked for it."""
     collection, _dot, short = name.rpartition(".")
     path = f"ansible_collections.{collection or HERE}.plugins.plugin_utils.{folder}.{short}"
     try:
+        if not _NAME.fullmatch(name):
+            raise ModuleNotFoundError(name=path)
         return importlib.import_module(path)
     except ModuleNotFoundError as exc:
         if not path.startswith(str(exc.name)):
             raise
-        raise InputError(f"there is no driver {name!r} in {folder} (looked for {path})") from None
+        raise InputError(
+            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation, or namespace.collection.name"
+        ) from None
