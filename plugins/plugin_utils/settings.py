@@ -1,0 +1,187 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what users write to what the code works with. Everything is refused here before anything is touched."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
+ON_FAILURE = ("rollback", "hold", "continue")
+# What every step takes; the role passes each as `rollout_<name>`.
+COMMON = (
+    "service",
+    "revision",
+    "replicas",
+    "strategy",
+    "budget",
+    "platform",
+    "traffic",
+    "health",
+    "min_ready",
+    "progress_deadline",
+    "failure_limit",
+    "on_failure",
+    "store",
+    "lease",
+)
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """A driver's name, its module, and its own options, checked."""
+
+    name: str
+    module: t.Any
+    options: dict[str, t.Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One service's variables, checked. Durations in seconds."""
+
+    service: str
+    revision: str | None
+    replicas: int | None
+    strategy: str
+    budget: Budget
+    rules: Rules
+    on_failure: str
+    platform: DriverChoice
+    traffic: DriverChoice
+    health: dict[str, t.Any]
+    checks: checker.Settings | None
+    store: DriverChoice
+    lease: float
+
+
+def parse(args: Mapping[str, t.Any]) -> Settings:
+    """The settings of the arguments every step takes (see `COMMON`); raises InputError naming the variable."""
+    values.refuse_unknown(args, COMMON, PREFIX)
+    revision = args.get("revision")
+    replicas = args.get("replicas")
+    health = _mapping(args, "health")
+    deadline = values.duration(args.get("progress_deadline", 600), PREFIX + "progress_deadline", minimum=1)
+    checks, ready_deadline = _health(health, deadline)
+    on_failure = _choice(args, "on_failure", ON_FAILURE)
+    min_ready = values.duration(args.get("min_ready", 0), PREFIX + "min_ready")
+    if min_ready >= deadline:
+        raise InputError(f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline")
+    limit = whole(args.get("failure_limit", 3), PREFIX + "failure_limit", 1)
+    return Settings(
+        service=values.service(args.get("service"), PREFIX + "service"),
+        revision=None if revision in (None, "") else values.revision(revision, PREFIX + "revision"),
+        replicas=None if replicas in (None, "") else whole(replicas, PREFIX + "replicas", 1),
+        strategy=_choice(args, "strategy", tuple(STRATEGIES)),
+        budget=budget(_mapping(args, "budget")),
+        rules=Rules(
+            min_ready=min_ready,
+            progress_deadline=deadline,
+            ready_deadline=ready_deadline,
+            failure_limit=None if on_failure == "continue" else limit,
+        ),
+        on_failure=on_failure,
+        platform=_driver(args, "platform", "platforms", None),
+        traffic=_driver(args, "traffic", "traffic", "none"),
+        health=health,
+        checks=checks,
+        store=_driver(args, "store", "stores", "file"),
+        lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5),
+    )
+
+
+def budget(given: Mapping[str, t.Any]) -> Budget:
+    """`{max_surge, max_unavailable}` or `{max_in_flight}`; surge 0 with unavailable 0 could never move (E-03)."""
+    name = PREFIX + "budget"
+    values.refuse_unknown(given, ("max_surge", "max_unavailable", "max_in_flight"), name + ".")
+    if given.get("max_in_flight") is not None:
+        if len(given) > 1:
+            raise InputError(f"{name}: max_in_flight stands for max_surge with max_unavailable 0; give one or the other, not both")
+        flight = amount(given["max_in_flight"], name + ".max_in_flight")
+        if _is_zero(flight):
+            raise InputError(f"{name}.max_in_flight: {given['max_in_flight']!r} would start nothing; the least is 1")
+        return Budget(max_in_flight=flight)
+    surge = amount(given.get("max_surge", "25%"), name + ".max_surge")
+    unavailable = amount(given.get("max_unavailable", 0), name + ".max_unavailable")
+    if _is_zero(surge) and _is_zero(unavailable):
+        raise InputError(f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either")
+    return Budget(surge, unavailable)
+
+
+def amount(value: t.Any, variable: str) -> Amount:
+    """`3` or `"25%"`; never a float, which could not be exact (E-08)."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return Percent(values.percentage(value, variable))
+    return whole(value, variable, 0, 'write a whole number (3) or a percentage ("25%")')
+
+
+def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number") -> int:
+    """A whole number, also from a string of digits as `-e` gives it."""
+    text = str(value).strip()
+    if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,9}", text):
+        raise InputError(f"{variable}: {value!r} is not a whole number; {hint}")
+    if int(text) < minimum:
+        raise InputError(f"{variable}: {value!r} is too small; the least is {minimum}")
+    return int(text)
+
+
+def options(spec: Mapping[str, t.Any], given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """A driver's options, checked against its `OPTIONS` (an Ansible argument spec), with the defaults filled in."""
+    values.refuse_unknown(given, spec, variable + ".")
+    result = ArgumentSpecValidator(dict(spec)).validate(dict(given))
+    if result.error_messages:
+        raise InputError(f"{variable}: {'; '.join(result.error_messages)}")
+    return {key: value for key, value in result.validated_parameters.items() if value is not None}
+
+
+def _is_zero(value: Amount) -> bool:
+    return (value if isinstance(value, int) else value.value) == 0
+
+
+def _mapping(args: Mapping[str, t.Any], key: str) -> dict[str, t.Any]:
+    value = args.get(key)
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{PREFIX}{key}: {value!r} is not a mapping; write it as key: value pairs")
+    return dict(value)
+
+
+def _choice(args: Mapping[str, t.Any], key: str, choices: tuple[str, ...]) -> str:
+    value = args.get(key, choices[0])
+    if value not in choices:
+        raise InputError(f"{PREFIX}{key}: {value!r} is none of {', '.join(choices)}")
+    return str(value)
+
+
+def _health(given: dict[str, t.Any], progress_deadline: float) -> tuple[checker.Settings | None, float | None]:
+    """The checks' settings, and how long a new instance may take to become ready."""
+    name = PREFIX + "health"
+    checks = checker.parse({key: value for key, value in given.items() if key != "deadline"}, name)
+    if given.get("deadline") is None:
+        return checks, None
+    deadline = values.duration(given["deadline"], name + ".deadline", minimum=1)
+    if deadline > progress_deadline:
+        raise InputError(f"{name}.deadline: {deadline:g} s is longer than rollout_progress_deadline ({progress_deadline:g} s); raise that one too")
+    return checks, deadline
+
+
+def _driver(args: Mapping[str, t.Any], key: str, folder: str, default: str | None) -> DriverChoice:
+    given = _mapping(args, key)
+    name = given.pop("driver", default)
+    variable = PREFIX + key
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{variable}.driver: {name!r} is not the name of a driver; give one, as in {{driver: process}}")
+    module = drivers.load(folder, name, variable)
+    return DriverChoice(name, module, options(module.OPTIONS, given, variable))
