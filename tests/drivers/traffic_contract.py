@@ -92,7 +92,15 @@ class Backends:
         return endpoint
 
     def start_at(self, endpoint: Endpoint, name: str) -> None:
-        argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("backend.py")), endpoint.address, str(endpoint.port), name]
+        argv = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__).with_name("backend.py")),
+            endpoint.address,
+            str(endpoint.port),
+            name,
+        ]
         self.processes[endpoint] = subprocess.Popen(argv)
 
         def ours() -> bool:
@@ -166,7 +174,9 @@ def prove(driver: Traffic, *endpoints: Endpoint) -> None:
 
 def bring_in(driver: Traffic, targets: dict[Endpoint, Target]) -> None:
     """Warm up, wait for the balancers' checks, put in."""
-    driver.apply({e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()})
+    driver.apply(
+        {e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()}
+    )
     prove(driver, *(e for e, target in targets.items() if target.rotation is IN))
     driver.apply(targets)
 
@@ -248,7 +258,9 @@ class TrafficContract:
         reply: list[tuple[int, str]] = []
         request = threading.Thread(target=lambda: reply.append(get(plane.fronts[0], "/hold")))
         request.start()
-        until(lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0], "the held request is active at the first balancer")
+        until(
+            lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0], "the held request is active at the first balancer"
+        )
         driver.apply({a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"b"}
         assert [s.active for s in entries(driver.observe(), a)] == [1, 0]

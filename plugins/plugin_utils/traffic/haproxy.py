@@ -1,0 +1,410 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""HAProxy through its Runtime API: no reload, a few lines for the whole fleet.
+
+An instance is added in maintenance, health-checked in drain, and made ready only when HAProxy itself shows
+`DRAIN`: a server made ready at once is `UP 1/2` and gets requests before its first check. Servers we add carry
+an id of a million or more, which tells them from those of the configuration at every later look.
+The API has no status codes, so what counts is the state read back; its texts only say why.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import typing as t
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
+
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "hosts": {"type": "str"},
+    "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
+    "backend": {"type": "str", "required": True},
+    "drain_timeout": {"type": "str", "default": "30s"},
+    "slots": {"type": "str"},
+    "state_file": {"type": "str"},
+}
+
+_OUR_IDS = 1_000_000  # ids of this and more are ours; HAProxy numbers servers of a configuration from 1
+_MAINT, _DRAIN = 0x63, 0x18  # srv_admin_state: forced, inherited, by DNS | forced, inherited
+_COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
+_TIMEOUT = 5.0  # seconds, for a balancer to take or give the next bytes
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_ATTACHED = "still has connections attached"
+_SUCCESS = re.compile(
+    r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket command'|" + _ATTACHED
+)
+_WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server of the backend as a balancer shows it."""
+
+    name: str
+    id: int
+    endpoint: Endpoint | None  # None: not an address a fleet could have (an unresolved name, a unix socket)
+    status: str
+    admin: int
+    weight: int
+    active: int
+    fall: int
+
+    @property
+    def maint(self) -> bool:
+        return bool(self.admin & _MAINT)
+
+    @property
+    def ready(self) -> bool:
+        """Made ready by whoever made it so; whether it is up is for the checks to say."""
+        return not self.admin & (_MAINT | _DRAIN)
+
+    @property
+    def server(self) -> Server:
+        """`DRAIN 1/2` and `UP 1/2` (a check is missing or failed) are not proven; both may stand beside an old L7OK."""
+        rotation = Rotation.IN if self.ready and self.weight and self.status.startswith(("UP", "no check")) else Rotation.OUT
+        return Server(rotation, self.status in ("UP", "DRAIN", "no check"), self.active, self.weight, False, self.name)
+
+
+View = Sequence[Row]
+
+
+class Driver:
+    """The servers of one backend at a set of HAProxy processes (drivers.Traffic)."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self.drain_timeout = values.duration(options.get("drain_timeout") or "30s", "rollout_traffic.drain_timeout")
+        self.backend = _name(options.get("backend"), "rollout_traffic.backend")
+        self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
+        self.state_file = options.get("state_file") or ""
+        self.balancers = self._balancers(options.get("hosts") or "", options.get("socket") or OPTIONS["socket"]["default"])
+        self.check_words = _check_words(context.health)
+        self._adopted: set[Endpoint] = (
+            set()
+        )  # once among the targets: they are ours to put in maint, even if of the configuration
+
+    def _balancers(self, pattern: str, given: str | Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Every balancer's name, with its host and its socket there."""
+        sockets = [_socket(one) for one in ([given] if isinstance(given, str) else given)]
+        if self.state_file and (not pattern or len(sockets) > 1 or not self.state_file.startswith("/")):
+            raise InputError(
+                f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on rollout_traffic.hosts with one socket each"
+            )
+        if not pattern:
+            for one in sockets:
+                if one.startswith("/"):
+                    raise InputError(
+                        f"rollout_traffic.socket: {one!r} is a path; say in rollout_traffic.hosts on which hosts it is"
+                    )
+            return {one: (CONTROLLER, one) for one in sockets}
+        hosts = self.context.transport.hosts(pattern)
+        if not hosts:
+            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
+        return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in hosts for one in sockets}
+
+    # -- the interface
+
+    def check(self) -> None:
+        """Raise unless every balancer answers, is recent enough and lets us change the backend. Touches nothing:
+        `add server` without an address is always refused, and its text says what else is missing."""
+        probe = f"set server {self.backend}/- state ready" if self.slots else f"add server {self.backend}/-"
+        texts = self._ask({name: ["show info", probe] for name in self.balancers})
+        for name, (info, refusal) in texts.items():
+            self._check_version(name, info)
+            if any(text in refusal for text in _WRONG_BACKEND):
+                raise TrafficError(f"rollout_traffic.backend: {self.backend!r} at load balancer {name}: {refusal.strip()}")
+            if "Permission denied" in refusal:
+                raise TrafficError(
+                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {refusal.strip()}"
+                )
+        for name, view in self._look().items():
+            slots = [row for row in view if self._slot(row)]
+            if self.slots and not slots:
+                raise TrafficError(
+                    f"rollout_traffic.slots: backend {self.backend} at load balancer {name} has no server named {self.slots}*"
+                )
+            for row in slots:
+                if row.fall == 1:
+                    raise TrafficError(
+                        f"rollout_traffic.slots: server {row.name} at load balancer {name} is checked with `fall 1`: HAProxy then shows it"
+                        " as passed before its first check; use 2 or more"
+                    )
+
+    def observe(self) -> Table:
+        """Every server of the backend that is not a free slot."""
+        return self._table(self._look())
+
+    def apply(self, targets: Mapping[Endpoint, Target]) -> Table:
+        """See drivers.Traffic. Every balancer is looked at, and every refusal of our own raised, before the first change."""
+        for endpoint, target in targets.items():
+            values.address(endpoint.address, "the address of an instance")
+            if target.rotation not in (Rotation.IN, Rotation.OUT) or not 1 <= target.weight <= 256:
+                raise TrafficError(
+                    f"{endpoint}: HAProxy cannot make it {target.rotation.value} with weight {target.weight}; weights are 1 to 256"
+                )
+        before = self._look()
+        self._adopted.update(targets)
+        plans = {name: list(self._plan(name, view, targets)) for name, view in before.items()}
+        lines = {name: [*_lines(plan), self._look_line] for name, plan in plans.items() if plan}
+        if not lines:
+            return self._table(before)
+        texts = self._ask(lines, save=True)
+        after = before | {name: self._parse(name, answers[-1]) for name, answers in texts.items()}
+        for name, answers in texts.items():
+            self._verify(name, after[name], targets, "".join(answers[:-1]))
+        return self._table(after)
+
+    # -- looking
+
+    @property
+    def _look_line(self) -> str:
+        return f"show servers state {self.backend};show stat {self.backend} 4 -1"
+
+    def _look(self) -> dict[str, View]:
+        return {
+            name: self._parse(name, text)
+            for name, (text,) in self._ask({name: [self._look_line] for name in self.balancers}).items()
+        }
+
+    def _parse(self, name: str, text: str) -> View:
+        states, found, stats = text.partition("# pxname,")
+        if not found:
+            raise TrafficError(
+                f"rollout_traffic.backend: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}"
+            )
+        fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
+        admin = {field[3]: int(field[6]) for field in fields}
+        table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
+        # A server added between the two answers is in one of them only: it is seen at the next look.
+        return [_row(line, admin[line["svname"]]) for line in table if line["svname"] in admin]
+
+    def _table(self, views: Mapping[str, View]) -> Table:
+        return {name: self._servers(views[name]) for name in self.balancers}
+
+    def _servers(self, view: View) -> dict[Endpoint, Server]:
+        servers: dict[Endpoint, Server] = {}
+        for row in view:
+            if row.endpoint and not self._free(row):
+                one = Server(**(vars(row.server) | {"ours": self._added(row) or self._slot(row)}))
+                servers[row.endpoint] = _merge(servers[row.endpoint], one) if row.endpoint in servers else one
+        return servers
+
+    def _added(self, row: Row) -> bool:
+        return row.id >= _OUR_IDS and row.name.startswith(f"{self.context.service}-")
+
+    def _slot(self, row: Row) -> bool:
+        return bool(self.slots) and row.name.startswith(self.slots)
+
+    def _free(self, row: Row) -> bool:
+        return self._slot(row) and row.maint and not row.active
+
+    # -- changing
+
+    def _plan(self, name: str, view: View, targets: Mapping[Endpoint, Target]) -> Iterator[str]:
+        """The commands that bring one balancer to the targets; those that add capacity first."""
+        used = [row for row in view if row.endpoint and not self._free(row)]
+        wanted = [(row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets]
+        missing = {e: target for e, target in targets.items() if e not in {row.endpoint for row in used}}
+        for endpoint, target in missing.items():
+            if target.rotation is Rotation.IN:
+                raise TrafficError(
+                    f"load balancer {name} has no server for {endpoint} yet: it cannot be put in rotation before its check has passed"
+                )
+        for row, target in wanted:
+            if target.rotation is Rotation.IN:
+                if not row.ready and not row.server.proven:
+                    raise TrafficError(
+                        f"load balancer {name}: server {row.name} ({row.endpoint}) cannot be put in rotation: HAProxy's own check"
+                        f" has not passed (status {row.status})"
+                    )
+                if row.weight != target.weight:
+                    yield self._set(row, f"weight {target.weight}")
+                if not row.ready:
+                    yield self._set(row, "state ready")
+        yield from self._enter(name, view, missing)
+        for row, target in wanted:
+            if target.rotation is Rotation.OUT and (row.ready or row.maint):
+                yield self._set(row, "state drain")
+        for row in used:
+            if row.endpoint not in targets:
+                yield from self._leave(row)
+
+    def _set(self, row: Row, what: str) -> str:
+        return f"set server {self.backend}/{row.name} {what}"
+
+    def _enter(self, name: str, view: View, missing: Mapping[Endpoint, Target]) -> Iterator[str]:
+        """Bring in endpoints: checked, in drain."""
+        free = [row for row in view if self._free(row)]
+        if self.slots and len(free) < len(missing):
+            raise TrafficError(
+                f"rollout_traffic.slots: load balancer {name} has {len(free)} free servers named {self.slots}*, {len(missing)} are needed;"
+                " prepare more in its configuration"
+            )
+        number = max([_OUR_IDS, *(row.id for row in view)])
+        for index, (endpoint, target) in enumerate(missing.items(), 1):
+            if self.slots:
+                server = f"{self.backend}/{free[index - 1].name}"
+                yield f"set server {server} addr {endpoint.address} port {endpoint.port}"
+                yield f"set server {server} weight {target.weight}"
+            else:
+                server = f"{self.backend}/{self._server_name(endpoint, target)}"
+                yield f"add server {server} {endpoint} id {number + index} weight {target.weight} {self.check_words}"
+                yield f"enable health {server}"
+            yield f"set server {server} state drain"
+
+    def _leave(self, row: Row) -> Iterator[str]:
+        """Out of rotation and away. In maintenance even a cookie's requests go elsewhere; those in flight are finished,
+        and until then HAProxy refuses to delete the server: the next `apply` asks again."""
+        if not row.maint and self._parkable(row):
+            yield self._set(row, "state maint")
+        if self._added(row):
+            yield f"del server {self.backend}/{row.name}"
+
+    def _parkable(self, row: Row) -> bool:
+        return self._added(row) or self._slot(row) or row.endpoint in self._adopted
+
+    def _server_name(self, endpoint: Endpoint, target: Target) -> str:
+        name = re.sub(r"[^A-Za-z0-9_.:-]", "_", target.name or str(endpoint))
+        return name if name.startswith(f"{self.context.service}-") else f"{self.context.service}-{name}"
+
+    def _verify(self, name: str, view: View, targets: Mapping[Endpoint, Target], texts: str) -> None:
+        """Raise for the first server that is not as asked."""
+        complaint = (
+            " ".join(line for line in texts.splitlines() if line and not _SUCCESS.search(line)) or "HAProxy accepted the change"
+        )
+        missing = set(targets)
+        for row in view:
+            if row.endpoint is None or self._free(row):
+                continue
+            target = targets.get(row.endpoint)
+            missing.discard(row.endpoint)
+            if target is None and self._added(row):
+                fine = row.maint and _ATTACHED in texts
+            elif target is None:
+                fine = row.maint or not self._parkable(row)
+            elif target.rotation is Rotation.IN:
+                fine = row.ready and row.weight == target.weight
+            else:
+                fine = not row.ready and not row.maint
+            if not fine:
+                asked = f"{target.rotation.value} with weight {target.weight}" if target else "to leave"
+                raise TrafficError(
+                    f"load balancer {name}: server {row.name} ({row.endpoint}) was asked to be {asked} and is {row.status}"
+                    f" with weight {row.weight}: {complaint}"
+                )
+        for endpoint in missing:
+            raise TrafficError(
+                f"load balancer {name}: server {targets[endpoint].name} ({endpoint}) was added and is not there: {complaint}"
+            )
+
+    # -- talking
+
+    def _check_version(self, name: str, info: str) -> None:
+        version = re.search(r"^Version: (\d+)\.(\d+)", info, re.MULTILINE)
+        least = (2, 4) if self.slots else (2, 6)
+        if not version or (int(version[1]), int(version[2])) < least:
+            seen = version[0] if version else repr(info[:80])
+            raise TrafficError(
+                f"rollout_traffic.socket: load balancer {name} answers {seen!r}; HAProxy {least[0]}.{least[1]} or later is needed"
+                + ("" if self.slots else " (2.4 with rollout_traffic.slots)")
+            )
+
+    def _ask(self, lines: Mapping[str, Sequence[str]], save: bool = False) -> dict[str, list[str]]:
+        """The texts that the balancers answer to their lines, asked on all hosts at once."""
+        requests: dict[str, dict[str, t.Any]] = {}
+        for name, its_lines in lines.items():
+            host, address = self.balancers[name]
+            work: dict[str, t.Any] = {"lines": its_lines}
+            if save and self.state_file:
+                work["save"] = {"path": self.state_file, "line": f"show servers state {self.backend}"}
+            requests.setdefault(host, {"sockets": {}, "timeout": _TIMEOUT})["sockets"][address] = work
+        patience = _TIMEOUT * 2 * max(len(request["sockets"]) for request in requests.values()) + 5
+        answers = self.context.transport.ask("haproxy", requests, patience)
+        texts: dict[str, list[str]] = {}
+        failures = []
+        for name in lines:
+            host, address = self.balancers[name]
+            answer = answers[host]
+            value = (answer.value or {}).get(address) or {"error": answer.error or "no answer"}
+            if "error" in value:
+                failures.append(f"load balancer {name} (rollout_traffic.socket {address}): {value['error']}")
+            else:
+                texts[name] = value["texts"]
+        if failures:
+            raise TrafficError("; ".join(failures))
+        return texts
+
+
+def _row(line: Mapping[str, str], admin: int) -> Row:
+    return Row(
+        name=line["svname"],
+        id=int(line["sid"]),
+        endpoint=_endpoint(line["addr"]),
+        status=line["status"],
+        admin=admin,
+        weight=int(line["uweight"] or line["weight"] or 0),
+        active=int(line["scur"] or 0) + int(line["qcur"] or 0),
+        fall=int(line["check_fall"] or 0),
+    )
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    host, _colon, port = text.rpartition(":")
+    try:
+        return Endpoint(values.address(host.strip("[]"), "addr"), values.port(port, "addr"))
+    except InputError:
+        return None
+
+
+def _merge(one: Server, other: Server) -> Server:
+    """Two servers of one address: in rotation if any is, proven if all are."""
+    rotation = Rotation.IN if Rotation.IN in (one.rotation, other.rotation) else Rotation.OUT
+    return Server(
+        rotation,
+        one.proven and other.proven,
+        one.active + other.active,
+        one.weight + other.weight,
+        one.ours and other.ours,
+        one.name,
+    )
+
+
+def _lines(commands: Iterable[str]) -> Iterator[str]:
+    left = list(commands)
+    for start in range(0, len(left), _COMMANDS):
+        yield ";".join(left[start : start + _COMMANDS])
+
+
+def _check_words(health: Mapping[str, t.Any]) -> str:
+    """The check of a server we add. A new one is asked every 100 ms until it has passed. One pass is enough by default,
+    since the rollout's own check has passed `rise` times before and this one shows that this balancer reaches it too.
+    Never `fall 1`: HAProxy would show such a server as passed before its first check."""
+    interval = max(1, round(values.duration(health.get("interval") or 0.5, "rollout_health.interval", 0.001) * 1000))
+    fast = min(100, interval)
+    rise, fall = int(health.get("rise") or 1), max(2, int(health.get("fall") or 2))
+    return f"check inter {interval}ms fastinter {fast}ms downinter {fast}ms rise {rise} fall {fall}"
+
+
+def _name(value: t.Any, variable: str) -> str:
+    if not _NAME.fullmatch(str(value or "")):
+        raise InputError(f"{variable}: {value!r} is not a name of HAProxy's; use letters, digits and _ . : -")
+    return str(value)
+
+
+def _socket(value: str) -> str:
+    """A path, or host:port."""
+    text = str(value).removeprefix("tcp://").removeprefix("unix://")
+    if text.startswith("/"):
+        return text
+    host, _colon, port = text.rpartition(":")
+    if not host:
+        raise InputError(f"rollout_traffic.socket: {value!r} is neither an absolute path nor host:port")
+    return f"{host}:{values.port(port, 'rollout_traffic.socket')}"

@@ -1,0 +1,293 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The HAProxy driver against real HAProxy processes: the contract, and what only HAProxy has."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import typing as t
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
+    IN,
+    OUT,
+    SERVICE,
+    Backends,
+    TrafficContract,
+    answers,
+    bring_in,
+    entries,
+    everywhere,
+    free_port,
+    get,
+    prove,
+    remove,
+    until,
+)
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+
+HEALTH = {"http": "/healthz", "interval": "200ms"}
+
+
+class Here:
+    """A transport whose every host is this one. It keeps the lines it carried."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []  # socket, line
+
+    def hosts(self, pattern: str) -> list[str]:
+        return [name for name in pattern.split(",") if name.startswith("lb")]
+
+    def address(self, host: str) -> str:
+        return "127.0.0.1"
+
+    def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
+        raise NotImplementedError
+
+    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        assert agent_name == "haproxy"
+        self.asked += [(a, line) for r in requests.values() for a, work in r["sockets"].items() for line in work["lines"]]
+        return {host: Answer(agent.main(request)) for host, request in requests.items()}
+
+    def changes(self) -> int:
+        """How many commands were meant to change something; those of `check` name the server `-`."""
+        commands = [command for _socket, line in self.asked for command in line.split(";")]
+        return sum(not command.startswith("show ") and "/-" not in command for command in commands)
+
+
+class HAProxyPlane:
+    """A pair of balancers (Plane)."""
+
+    def __init__(self, servers: str = "") -> None:
+        self.balancers = [HAProxy(servers) for _n in range(2)]
+        self.transport = Here()
+        self.fronts = [one.front for one in self.balancers]
+        self.names = [one.api for one in self.balancers]
+
+    def driver(self, **options: t.Any) -> Traffic:
+        given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop"} | options
+        return Driver(given, Context(SERVICE, self.transport, HEALTH))
+
+    def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
+        path = self.balancers[0].socket
+        return [
+            ({"backend": "nope"}, "rollout_traffic.backend: 'nope'"),
+            ({"backend": "fixed"}, "must use a dynamic load balancing"),
+            ({"backend": "shop;x"}, "rollout_traffic.backend: 'shop;x'"),
+            (
+                {"hosts": "lb1", "socket": path + ".operator"},
+                f"rollout_traffic.socket: '{path}.operator' at load balancer lb1 needs `level admin`",
+            ),
+            ({"hosts": "lb1", "socket": path + ".none"}, f"load balancer lb1 (rollout_traffic.socket {path}.none): [Errno 2]"),
+            ({"hosts": "web", "socket": path}, "rollout_traffic.hosts: 'web' matches no host"),
+            ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
+            ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),
+            ({"slots": "slot"}, "rollout_traffic.slots: backend shop at load balancer"),
+            ({"state_file": "/x"}, "rollout_traffic.state_file: '/x'"),
+            ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
+        ]
+
+    def changes(self) -> object:
+        return self.transport.changes()
+
+    def spoil(self, endpoint: Endpoint, name: str) -> None:
+        """Its name is taken by a server of somebody else's."""
+        assert "New server" in self.balancers[1].ask(f"add server shop/{name} 127.0.0.1:{free_port()}")
+
+    def stop(self, index: int) -> None:
+        self.balancers[index].stop()
+
+    def start(self, index: int) -> None:
+        self.balancers[index].start()
+
+    def close(self) -> None:
+        for one in self.balancers:
+            one.close()
+
+
+class TestContract(TrafficContract):
+    @pytest.fixture
+    def plane(self) -> Iterator[HAProxyPlane]:
+        plane = HAProxyPlane()
+        yield plane
+        plane.close()
+
+
+class SlotPlane(HAProxyPlane):
+    """The same with servers prepared in the configuration."""
+
+    def __init__(self) -> None:
+        super().__init__("".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6)))
+
+    def driver(self, **options: t.Any) -> Traffic:
+        return super().driver(**{"slots": "slot"} | options)
+
+    def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
+        return [({"slots": "other"}, "rollout_traffic.slots: backend shop")]
+
+    def spoil(self, endpoint: Endpoint, name: str) -> None:
+        """Somebody else uses all the other slots."""
+        self.balancers[1].ask(
+            ";".join(
+                f"set server shop/slot{n} addr 127.0.0.2 port {9000 + n};set server shop/slot{n} state drain" for n in range(1, 6)
+            )
+        )
+
+
+class TestContractWithSlots(TrafficContract):
+    @pytest.fixture
+    def plane(self) -> Iterator[HAProxyPlane]:
+        plane = SlotPlane()
+        yield plane
+        plane.close()
+
+    def test_an_empty_pool_has_no_entries(self, plane: HAProxyPlane) -> None:  # type: ignore[override]
+        assert plane.driver().observe() == {name: {} for name in plane.names}
+        assert set(plane.balancers[0].servers().values()) == {"MAINT"}
+
+
+BROWNFIELD = """\
+    cookie S insert
+    server web1 127.0.0.1:{one} check inter 100ms cookie w1
+    server web2 127.0.0.1:{two} cookie w2
+    server legacy 127.0.0.1:{three} check fall 1 backup
+"""
+
+
+class TestOnlyHAProxy:
+    @pytest.fixture
+    def backends(self) -> Iterator[Backends]:
+        backends = Backends()
+        yield backends
+        for endpoint in list(backends.processes):
+            backends.kill(endpoint)
+
+    def test_servers_of_the_configuration_are_drained_but_never_deleted(self, backends: Backends) -> None:
+        one, two, three, new = (backends.start(name) for name in ("one", "two", "three", "new"))
+        plane = HAProxyPlane(BROWNFIELD.format(one=one.port, two=two.port, three=three.port))
+        try:
+            driver, untouched = plane.driver(), plane.balancers[0].ask("show servers state shop").splitlines()[-2]
+            assert " legacy " in untouched
+            assert not any(server.ours for e in (one, two, three) for server in entries(driver.observe(), e))
+            old = {one: Target(IN, 7), two: Target(IN, 7)}
+            prove(driver, one, two)
+            assert everywhere(driver.apply(old), one, lambda s: s.weight == 7)
+            prove(driver, *driver.apply(old | {new: Target(OUT, 7, "new")})[plane.names[0]].keys() & {new})
+            driver.apply({new: Target(IN, 7, "new"), one: Target(OUT, 7), two: Target(OUT, 7)})
+            assert set(answers(plane)) == {"new"}
+            driver.apply({new: Target(IN, 7, "new")})
+            for balancer in plane.balancers:
+                assert balancer.servers() == {
+                    "web1": "MAINT",
+                    "web2": "MAINT",
+                    "legacy": balancer.servers()["legacy"],
+                    "shop-new": "UP",
+                }
+            cut = re.compile(r"^(\d+ shop \d+ legacy \S+ \d+ \d+ \d+)")
+            after = plane.balancers[0].ask("show servers state shop")
+            assert cut.findall(untouched) == cut.findall(next(line for line in after.splitlines() if " legacy " in line))
+            # And back: in maintenance, so warmed up and proven anew before it is put in.
+            driver.apply({new: Target(IN, 7), one: Target(OUT, 7)})
+            prove(driver, one)
+            remove(driver, {one: Target(IN, 7)}, new)
+            assert set(answers(plane)) == {"one"}
+        finally:
+            plane.close()
+
+    def test_a_server_with_requests_is_parked_and_deleted_later(self, backends: Backends) -> None:
+        plane, a, b = HAProxyPlane(), backends.start("a"), backends.start("b")
+        try:
+            driver = plane.driver()
+            bring_in(driver, {a: Target(IN, name="shop-a")})
+            reply: list[tuple[int, str]] = []
+            request = threading.Thread(target=lambda: reply.append(get(plane.fronts[0], "/hold")))
+            request.start()
+            until(lambda: entries(driver.observe(), a)[0].active, "the request is active")
+            driver.apply({a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+            prove(driver, b)
+            driver.apply({a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+            table = driver.apply({b: Target(IN, name="shop-b")})
+            parked = table[plane.names[0]][a]
+            assert (parked.rotation, parked.active, parked.ours, parked.name) == (OUT, 1, True, "shop-a")
+            assert plane.balancers[0].servers() == {"shop-a": "MAINT", "shop-b": "UP"}
+            assert set(answers(plane)) == {"b"}
+            backends.ask(a, "/release")
+            request.join()
+            assert reply == [(200, "a")]
+            remove(driver, {b: Target(IN, name="shop-b")}, a)
+            assert [one.servers() for one in plane.balancers] == [{"shop-b": "UP"}] * 2
+        finally:
+            plane.close()
+
+    def test_the_state_file_restores_the_slots_at_a_restart(self, backends: Backends) -> None:
+        slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 disabled\n" for n in range(3))
+        balancer = HAProxy(slots + "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n")
+        try:
+            a, b = backends.start("a"), backends.start("b")
+            path = f"{balancer.directory}/state"
+            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot", "state_file": path}
+            driver = Driver(options, Context(SERVICE, Here()))
+            driver.check()
+            bring_in(driver, {a: Target(IN), b: Target(OUT)})
+            balancer.stop()
+            balancer.start()
+            table = driver.observe()["lb1"]
+            assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {a: (IN, True, 100), b: (OUT, True, 100)}
+            assert get(balancer.front) == (200, "a")
+            with pytest.raises(TrafficError, match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed"):
+                driver.apply({a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
+            remove(driver, {a: Target(IN)}, b)
+        finally:
+            balancer.close()
+
+    def test_a_crashed_server_in_rotation_is_no_refusal(self, backends: Backends) -> None:
+        plane, a, b = HAProxyPlane(), backends.start("a"), backends.start("b")
+        try:
+            driver, targets = plane.driver(), {a: Target(IN), b: Target(IN)}
+            bring_in(driver, targets)
+            backends.kill(a)
+            until(
+                lambda: everywhere(driver.observe(), a, lambda s: s.rotation is OUT and not s.proven),
+                "HAProxy sees that it is down",
+            )
+            driver.apply(targets)
+            assert set(answers(plane)) == {"b"}
+        finally:
+            plane.close()
+
+    def test_a_thousand_servers_take_a_few_lines(self) -> None:
+        plane = HAProxyPlane()
+        try:
+            driver = plane.driver()
+            targets = {Endpoint("127.0.0.1", 20000 + n): Target(OUT, name=f"shop-{n:04}") for n in range(1000)}
+            driver.apply(targets)
+            assert len(plane.transport.asked) == 2 * (1 + 3000 / 50 + 1)
+            assert [len(servers) for servers in driver.observe().values()] == [1000, 1000]
+            remove(driver, {}, *targets)
+        finally:
+            plane.close()
+
+    def test_a_balancer_that_never_answers_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 0.1)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            name = f"127.0.0.1:{silent.getsockname()[1]}"
+            driver = Driver({"socket": name, "backend": "shop"}, Context(SERVICE, Here()))
+            with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
+                driver.observe()
+
+    def test_values_that_haproxy_cannot_take_are_refused(self) -> None:
+        driver = Driver({"socket": "127.0.0.1:1", "backend": "shop"}, Context(SERVICE, Here()))
+        with pytest.raises(InputError, match=r"'web1.example' is not an IP address"):
+            driver.apply({Endpoint("web1.example", 80): Target(OUT)})
+        with pytest.raises(TrafficError, match="weights are 1 to 256"):
+            driver.apply({Endpoint("127.0.0.1", 80): Target(OUT, 257)})
+        assert driver.drain_timeout == 30.0

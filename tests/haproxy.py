@@ -1,0 +1,99 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real HAProxy (Debian's package `haproxy`) on free loopback ports, ended by its pid."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+CONFIG = """\
+global
+    nbthread 2
+    stats socket {socket} mode 600 level admin
+    stats socket {socket}.operator mode 600 level operator
+    stats socket ipv4@{api} level admin
+defaults
+    mode http
+    retries 0
+    timeout connect 1s
+    timeout client 30s
+    timeout server 30s
+    timeout queue 5s
+frontend front
+    bind {front[0]}:{front[1]}
+    default_backend shop
+backend shop
+    balance roundrobin
+    option httpchk GET /healthz
+{servers}
+backend fixed
+    balance static-rr
+"""
+
+
+class HAProxy:
+    """One process. Two of them may share a port in silence (SO_REUSEPORT), so it is asked for its pid."""
+
+    def __init__(self, servers: str = "") -> None:
+        """`servers`: more lines of the backend `shop`."""
+        self.directory = Path(tempfile.mkdtemp(prefix="hap", dir="/tmp"))
+        self.front = ("127.0.0.1", _free_port())
+        self.api = f"127.0.0.1:{_free_port()}"
+        self.socket = str(self.directory / "s")
+        self.config = self.directory / "haproxy.cfg"
+        servers = servers.replace("{directory}", str(self.directory))
+        self.config.write_text(CONFIG.format(socket=self.socket, api=self.api, front=self.front, servers=servers))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        binary = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+        assert binary, "these tests need HAProxy: install the package `haproxy`"
+        log = self.directory / "log"
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [binary, "-db", "-f", str(self.config)], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        end = time.monotonic() + 20
+        while True:
+            try:
+                info = self.ask("show info")
+                break
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.01)
+        assert f"\nPid: {self.process.pid}\n" in info, f"another HAProxy answers on {self.api}: {info}"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.directory)
+
+    def ask(self, line: str) -> str:
+        """The answer of the Runtime API, by a way of its own (not the driver's)."""
+        host, _colon, port = self.api.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(line.encode() + b"\n")
+            return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+    def servers(self) -> dict[str, str]:
+        """The status of every server of the backend `shop`, by name."""
+        lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]
+        return {line[1]: line[17] for line in lines if line[0] == "shop"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
