@@ -1,0 +1,319 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The agent of the `file` store: one operation on the journal and the lease of one service.
+
+Runs in the controller's own process or on the store's host; Python 3.8, standard library only. Only this
+host's clock is used. A request has `op`, `path`, `service`, `where` (how messages call this host) and what
+the operation takes. The answer has `now`, or `refused` (`held`, `lost`, `store`) and `message`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+
+TYPE_CHECKING = False  # importing typing costs more than an operation
+if TYPE_CHECKING:
+    from typing import Any
+
+SCHEMA = 1  # of the record and the lease; files of a newer one are refused
+KEEP = 50  # timelines of a service
+LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is stuck
+
+_WRITES = ("acquire", "commit", "release")
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
+
+
+class Refused(Exception):
+    """The operation was not done; `kind` says which exception it is for the caller."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Files:
+    """Where one service's journal lives."""
+
+    def __init__(self, path: str, service: str) -> None:
+        self.service = service
+        self.path = path
+        self.journal = os.path.join(path, "journal")
+        stem = os.path.join(self.journal, service)
+        self.record = stem + ".json"
+        self.lease = stem + ".lease.json"
+        self.lock = stem + ".lock"
+        self.timelines = stem
+
+    def timeline(self, rollout: object) -> str:
+        if not isinstance(rollout, str) or not 0 < len(rollout) <= 128 or rollout[0] == "." or not _NAME.issuperset(rollout):
+            raise Refused(
+                "store", f"service {self.service}: {rollout!r} cannot be a rollout's id: its timeline is a file of that name"
+            )
+        return os.path.join(self.timelines, rollout + ".jsonl")
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Do `request["op"]` under the service's lock; see the functions of that name for what they take and return."""
+    files = Files(request["path"], request["service"])
+    try:
+        lock = _lock(files, request["op"])
+        try:
+            now = time.time()
+            answer = _OPERATIONS[request["op"]](files, request, now)
+            answer["now"] = now
+            return answer
+        finally:
+            if lock is not None:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile shares the open file
+                os.close(lock)
+    except Refused as exc:
+        return {"refused": exc.kind, "message": str(exc)}
+    except OSError as exc:
+        return {
+            "refused": "store",
+            "message": f"rollout_store.path: {exc.filename or files.path} on {request['where']}: {exc.strerror}; "
+            f"uid {os.geteuid()} must be able to read and write there, with room on the disk; or set another rollout_store.path",
+        }
+
+
+def load(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """-> record: what was last committed, or an empty one."""
+    record = _read(files.record, "restore it, or move it away: then the next rollout begins from what it observes") or {}
+    record.pop("schema", None)
+    return {"record": record}
+
+
+def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """-> lease: who holds it, or null."""
+    held = _held(files)[0]
+    return {"lease": held if held and held["until"] > now else None}
+
+
+def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease, previous (whose it was)."""
+    for path in (files.record, files.lease):
+        _remove(path + ".tmp")  # left by a killed operation
+    held, epoch = _held(files)
+    ours = held is not None and held["token"] == request["token"]
+    if held and not ours and held["until"] > now and not _same(held, request.get("instead")):
+        raise Refused("held", f"service {files.service}: the lease is held by {_whose(held, now)}; wait, or end that run")
+    taken = {
+        "schema": SCHEMA,
+        "token": request["token"],
+        "holder": request["holder"],
+        "since": held["since"] if held and ours else now,
+        "until": now + request["ttl"],
+        "epoch": epoch if ours else epoch + 1,
+        "details": request["details"],
+    }
+    _write(files, taken)
+    return {"lease": taken, "previous": None if ours else held}
+
+
+def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """token, ttl, record (or null), events -> lease. Timeline, record, lease, in this order; a failure undoes the timeline."""
+    held, _epoch = _held(files)
+    if held is None or held["token"] != request["token"]:
+        who = f"it is held by {_whose(held, now)}" if held else "nobody holds it"
+        raise Refused(
+            "lost", f"service {files.service}: this run no longer holds the lease; {who}. It stops before its next action"
+        )
+    record, events = request["record"], request["events"]
+    held["until"] = now + request["ttl"]
+    path, size = "", 0
+    if events:
+        owner = load(files, request, now)["record"] if record is None else record
+        path = files.timeline(owner.get("id"))
+        size = _append(files, path, events)
+    try:
+        if record is not None:
+            _stage(files.record, dict(record, schema=SCHEMA))
+        _stage(files.lease, held)
+    except OSError:
+        if events:
+            os.truncate(path, size)
+        raise
+    if record is not None:
+        os.replace(files.record + ".tmp", files.record)
+    os.replace(files.lease + ".tmp", files.lease)
+    _sync(files.journal)
+    return {"lease": held}
+
+
+def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """token -> nothing. The epoch stays, so that the next holder's is higher."""
+    held, epoch = _held(files)
+    if held and held["token"] == request["token"]:
+        _write(files, {"schema": SCHEMA, "epoch": epoch})
+    return {}
+
+
+def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """rollout -> events, oldest first; what a crash left of a last line is not one."""
+    path = files.timeline(request["rollout"])
+    try:
+        with open(path, "rb") as stream:
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return {"events": []}
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            raise Refused("store", f"{path}: line {number} is not JSON; delete that line or move the file away") from None
+    return {"events": events}
+
+
+_OPERATIONS = {"load": load, "lease": lease, "acquire": acquire, "commit": commit, "release": release, "timeline": timeline}
+
+
+def _lock(files: Files, op: str) -> int | None:
+    """The locked file; None where nothing was ever written (only `acquire` makes the directory)."""
+    if op == "acquire" and not os.path.isdir(files.journal):
+        os.makedirs(files.journal, 0o700, exist_ok=True)
+        _sync(files.path)
+    writes = op in _WRITES
+    try:
+        lock = os.open(files.lock, os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY, 0o600)
+    except FileNotFoundError:
+        return None
+    deadline = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(lock, (fcntl.LOCK_EX if writes else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(lock)
+                raise Refused(
+                    "store", f"{files.lock} has been locked for {LOCK_WAIT:g} s; `fuser -v {files.lock}` says by whom"
+                ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        time.sleep(0.002)
+
+
+def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
+    """The lease somebody holds, expired or not (or None), and the last epoch."""
+    remedy = (
+        f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last run\'s '
+        "(hosts refuse a lower one; if unknown, take 1000000)"
+    )
+    found = _read(files.lease, remedy) or {"epoch": 0}
+    kinds: dict[str, Any] = {"epoch": int}
+    if "token" in found:
+        kinds.update(token=str, holder=str, since=(int, float), until=(int, float), details=dict)
+    for key, kind in kinds.items():
+        if not isinstance(found.get(key), kind):
+            raise Refused("store", f"{files.lease}: {key} is missing or wrong; {remedy}")
+    return (found if "token" in found else None), found["epoch"]
+
+
+def _same(held: dict[str, Any], instead: dict[str, Any] | None) -> bool:
+    """Whether the lease is exactly the one that was looked at: not renewed since, either."""
+    return instead is not None and all(held[key] == instead[key] for key in ("token", "epoch", "until"))
+
+
+def _whose(held: dict[str, Any], now: float) -> str:
+    left = held["until"] - now
+    rest = f"another {-int(-left // 1)} s" if left > 0 else "expired"
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held["since"]))
+    return f"{held['holder']} since {since} until {time.strftime('%H:%M:%SZ', time.gmtime(held['until']))} ({rest})"
+
+
+def _read(path: str, remedy: str) -> dict[str, Any] | None:
+    """The JSON object in a file, or None if there is no file."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except FileNotFoundError:
+        return None
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Refused("store", f"{path} is damaged (not a whole JSON object); {remedy}")
+    schema = found.get("schema", SCHEMA)
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise Refused(
+            "store", f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install a newer one"
+        )
+    return found
+
+
+def _write(files: Files, lease: dict[str, Any]) -> None:
+    """Replace the lease."""
+    _stage(files.lease, lease)
+    os.replace(files.lease + ".tmp", files.lease)
+    _sync(files.journal)
+
+
+def _stage(path: str, document: dict[str, Any]) -> None:
+    """Write the file that is then renamed to `path`: what needs room on the disk comes before what changes anything."""
+    target = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _put(target, json.dumps(document).encode())
+    finally:
+        os.close(target)
+
+
+def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
+    """Append events and return the size before; a torn last line, left by a crash, goes first."""
+    lines = "".join(json.dumps(event) + "\n" for event in events).encode()
+    os.makedirs(files.timelines, 0o700, exist_ok=True)
+    new = not os.path.exists(path)
+    target = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        size = os.lseek(target, 0, os.SEEK_END)
+        if size and os.pread(target, 1, size - 1) != b"\n":
+            size = os.pread(target, size, 0).rfind(b"\n") + 1
+            os.ftruncate(target, size)
+        os.lseek(target, size, os.SEEK_SET)
+        try:
+            _put(target, lines)
+        except OSError:
+            os.ftruncate(target, size)
+            raise
+    finally:
+        os.close(target)
+    if new:
+        _prune(files, path)
+        _sync(files.timelines)
+    return size
+
+
+def _prune(files: Files, newest: str) -> None:
+    """Keep the newest timelines only."""
+    paths = [entry.path for entry in os.scandir(files.timelines) if entry.name.endswith(".jsonl") and entry.path != newest]
+    if len(paths) >= KEEP:
+        paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path))
+        for path in paths[: len(paths) - KEEP + 1]:
+            _remove(path)
+
+
+def _put(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+    os.fsync(target)
+
+
+def _sync(directory: str) -> None:
+    target = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(target)
+    finally:
+        os.close(target)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

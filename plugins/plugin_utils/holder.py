@@ -1,0 +1,122 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who we are to others: the lease's token and holder, the same for all steps of one ansible-playbook run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import sys
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible import context
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`token` proves the lease is ours, `holder` is for people, `details` lets others see whether we are gone."""
+
+    token: str
+    holder: str
+    details: Mapping[str, t.Any]
+
+
+def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None) -> Identity:
+    """Of the run whose main process is `main_pid` (ansible-playbook), asked in one of its workers."""
+    details = _machine() | {
+        "pid": main_pid,
+        "ticks": _ticks(main_pid),
+        "worker_pid": os.getpid(),
+        "worker_ticks": _ticks(os.getpid()),
+    }
+    run = "|".join(str(details[key]) for key in ("hostname", "boot_id", "pid_namespace", "pid", "ticks"))
+    token = hashlib.sha256(run.encode()).hexdigest()[:32]
+    return Identity(token, f"{_user()}@{details['hostname']} pid {main_pid} ({_command()}){_job(task_vars or {})}", details)
+
+
+def gone(details: Mapping[str, t.Any]) -> bool | None:
+    """True if both processes of a holder are provably no more, False if one lives, None if we cannot know from here."""
+    living = _living(details)
+    return None if living is None else not any(living)
+
+
+def orphaned(details: Mapping[str, t.Any]) -> bool:
+    """Whether the holder's main process is provably no more, while its worker still finishes the action in hand."""
+    return _living(details) == (False, True)
+
+
+def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
+    """Whether a holder's main process and its worker live; None if we cannot know from here."""
+    here = _machine()
+    if not here["boot_id"] or any(details.get(key) != value for key, value in here.items()):
+        return None
+    try:
+        main, worker = ((int(details[f"{who}pid"]), int(details[f"{who}ticks"])) for who in ("", "worker_"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return _alive(*main), _alive(*worker)
+
+
+def _machine() -> dict[str, t.Any]:
+    """Where a pid means the same process: containers share the boot id and may share the host name, too."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux
+        boot = namespace = ""
+    return {"hostname": os.uname().nodename, "boot_id": boot, "pid_namespace": namespace}
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat from the state on; empty if it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 if unknown."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def _alive(pid: int, ticks: int) -> bool:
+    try:
+        os.kill(pid, 0)  # sees processes that a /proc mounted with hidepid does not show
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    fields = _stat(pid)
+    if fields and fields[0] in "ZX":  # dead, waiting for a parent that may never ask
+        return False
+    return not fields or not ticks or int(fields[19]) == ticks
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # containers run as users nobody has named
+        return f"uid {os.getuid()}"
+
+
+def _command() -> str:
+    """Program and playbooks, without options: those may hold secrets."""
+    playbooks = context.CLIARGS.get("args", ())
+    words = [os.path.basename(sys.argv[0]), *(playbooks if isinstance(playbooks, tuple | list) else ())]
+    return " ".join(map(str, words))
+
+
+def _job(task_vars: Mapping[str, t.Any]) -> str:
+    """AWX's job and who launched it."""
+    for prefix in ("awx", "tower"):
+        if job := task_vars.get(f"{prefix}_job_id"):
+            user = task_vars.get(f"{prefix}_user_name")
+            return f", AWX job {job}" + (f" of {user}" if user else "")
+    return ""

@@ -1,0 +1,90 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The journal and the lease in files, on the controller or on one inventory host; the agent does the work."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
+
+OPTIONS: dict[str, t.Any] = {"path": {"type": "str", "default": "/var/lib/rollout"}, "host": {"type": "str"}}
+
+TIMEOUT = 30.0  # seconds for one operation; it takes milliseconds and the way there
+_REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
+
+
+class Driver:
+    """A `drivers.Store`."""
+
+    def __init__(self, context: Context, options: Mapping[str, t.Any]) -> None:
+        path, host = options.get("path") or "/var/lib/rollout", options.get("host") or CONTROLLER
+        if not str(path).startswith("/"):
+            raise InputError(f"rollout_store.path: {path!r} is not an absolute path; begin it with /")
+        if host != CONTROLLER and (found := context.transport.hosts(host)) != [host]:
+            what = f"names {len(found)} hosts" if found else "is not in the inventory"
+            raise InputError(f"rollout_store.host: {host!r} {what}; name one inventory host, or none for the controller")
+        self._transport = context.transport
+        self._host = host
+        self._where = f"host {host}" if host else "the controller"
+        self._request = {"path": str(path), "service": context.service, "where": self._where}
+        self._clock = 0.0  # the store's clock minus our monotonic one
+
+    def load(self) -> dict[str, t.Any]:
+        return t.cast("dict[str, t.Any]", self._ask("load")["record"])
+
+    def lease(self) -> Lease | None:
+        found = self._ask("lease")["lease"]
+        return _lease(found) if found else None
+
+    def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+        """Take the lease, or renew our own; `details["previous"]` of the answer is the expired lease it took over, if any."""
+        return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details))
+
+    def take_over(self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+        """Replace exactly this lease, expired or not: for a holder known to be gone. LeaseHeld if it was renewed since."""
+        instead = {"token": lease.token, "epoch": lease.epoch, "until": lease.until}
+        return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details), instead=instead)
+
+    def commit(
+        self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()
+    ) -> None:
+        """Events go to the timeline of the rollout the record names in `id` (the stored record, if none is given)."""
+        whole = None if record is None else dict(record)
+        self._ask("commit", token=token, ttl=ttl, record=whole, events=[dict(event) for event in events])
+
+    def release(self, token: str) -> None:
+        self._ask("release", token=token)
+
+    def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
+        return t.cast("list[dict[str, t.Any]]", self._ask("timeline", rollout=rollout)["events"])
+
+    def remaining(self, lease: Lease) -> float:
+        """Seconds a lease still lives by the store's clock, as of its last answer; never more than it really does."""
+        return max(0.0, lease.until - self._clock - time.monotonic())
+
+    def _acquire(self, **request: t.Any) -> Lease:
+        answer = self._ask("acquire", **request)
+        return _lease(answer["lease"], answer["previous"])
+
+    def _ask(self, op: str, **request: t.Any) -> dict[str, t.Any]:
+        asked = time.monotonic()
+        answer = self._transport.ask("store", {self._host: {**self._request, "op": op, **request}}, TIMEOUT)[self._host]
+        if answer.unreachable:
+            raise StoreError(f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached: {answer.error}")
+        if answer.value is None:
+            raise StoreError(f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}")
+        if "refused" in answer.value:
+            raise _REFUSALS[answer.value["refused"]](answer.value["message"])
+        self._clock = answer.value["now"] - asked
+        return answer.value
+
+
+def _lease(found: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
+    details = dict(found["details"], previous=dict(previous)) if previous else found["details"]
+    return Lease(found["token"], found["holder"], found["since"], found["until"], found["epoch"], details)

@@ -1,0 +1,359 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file store with real files and real processes, in this process and through its agent as a script on stdin."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+import typing as t
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+
+fork = multiprocessing.get_context("fork")
+
+
+class Here:
+    """Asks the agent in this process, or as a script on the standard input of a bare Python, as over ssh."""
+
+    def __init__(self, shipped: bool = False) -> None:
+        self.shipped = shipped
+
+    def hosts(self, pattern: str) -> list[str]:
+        return {"lb1": ["lb1"], "load_balancers": ["lb1", "lb2"]}.get(pattern, [])
+
+    def address(self, host: str) -> str:
+        return "127.0.0.1"
+
+    def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
+        raise NotImplementedError
+
+    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        assert agent_name == "store"
+        return {
+            host: Answer(self._ship(request) if self.shipped else agent.main(dict(request))) for host, request in requests.items()
+        }
+
+    @staticmethod
+    def _ship(request: Mapping[str, t.Any]) -> dict[str, t.Any]:
+        script = Path(agent.__file__).read_text() + f"\nprint(json.dumps(main(json.loads({json.dumps(request)!r}))))\n"
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-"], input=script, capture_output=True, text=True, timeout=30, check=True
+        )
+        answer: dict[str, t.Any] = json.loads(done.stdout)
+        return answer
+
+
+class Cut(Here):
+    """A host that cannot be reached."""
+
+    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        return {host: Answer(error="ssh: connect to host lb1 port 22: No route to host", unreachable=True) for host in requests}
+
+
+def driver(path: Path, service: str = "shop", transport: Here | None = None, host: str | None = None) -> Driver:
+    return Driver(Context(service, t.cast(t.Any, transport or Here())), {"path": str(path), "host": host})
+
+
+@pytest.fixture(params=[False, True], ids=["in-process", "shipped"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
+    return driver(tmp_path / "rollout", transport=Here(request.param), host="lb1" if request.param else None)
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
+    assert store.load() == {}
+    assert store.lease() is None
+    assert list(store.timeline("r1")) == []
+    store.release("a")
+    with pytest.raises(LeaseLost, match="nobody holds it"):
+        store.commit("a", 60, {"id": "r1"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
+    lease = store.acquire("a", "ann@desk pid 1", 60, {"pid": 1})
+    assert (lease.token, lease.holder, lease.epoch, lease.details) == ("a", "ann@desk pid 1", 1, {"pid": 1})
+    assert 0 < store.remaining(lease) <= 60
+    record = {"id": "r1", "phase": "progressing", "note": "ü \udcff"}
+    store.commit("a", 60, record, [{"n": 1}, {"n": 2}])
+    store.commit("a", 60, events=[{"n": 3}])
+    assert store.load() == record
+    assert list(store.timeline("r1")) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    renewed = store.acquire("a", "ann@desk pid 1", 60, {"pid": 2})
+    assert (renewed.epoch, renewed.since, renewed.details) == (1, lease.since, {"pid": 2})
+    assert renewed.until > lease.until
+    store.release("a")
+    assert store.lease() is None
+    assert store.acquire("b", "bob", 60, {}).epoch == 2
+    journal = tmp_path / "rollout" / "journal"
+    files = [journal / "shop.json", journal / "shop.lease.json", journal / "shop" / "r1.jsonl"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o700
+    assert json.loads(files[0].read_text())["schema"] == 1
+
+
+def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
+    store.acquire("a", "ann@desk pid 7 (ansible-playbook rollout.yml)", 60, {})
+    with pytest.raises(LeaseHeld) as caught:
+        store.acquire("b", "bob", 60, {})
+    form = (
+        r"service shop: the lease is held by ann@desk pid 7 \(ansible-playbook rollout\.yml\) since "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait, or end that run"
+    )
+    assert re.fullmatch(form, str(caught.value))
+    store.release("b")
+    held = store.lease()
+    assert held is not None and held.token == "a"
+
+
+def test_an_expired_lease_is_taken_over_and_the_late_writer_is_fenced(store: Driver) -> None:
+    store.acquire("a", "ann", 0.2, {"pid": 7})
+    until(lambda: store.lease() is None)
+    store.commit("a", 0.2, {"id": "r1", "by": "ann"})  # expired, but nobody else's: still ours, and renewed
+    until(lambda: store.lease() is None)
+    lease = store.acquire("b", "bob", 60, {})
+    assert lease.epoch == 2
+    assert (lease.details["previous"]["holder"], lease.details["previous"]["details"]) == ("ann", {"pid": 7})
+    with pytest.raises(LeaseLost, match="held by bob since"):
+        store.commit("a", 60, {"id": "r1", "by": "late"}, [{"late": True}])
+    assert store.load() == {"id": "r1", "by": "ann"}
+    assert list(store.timeline("r1")) == []
+
+
+def test_taking_over_replaces_exactly_the_lease_that_was_looked_at(store: Driver) -> None:
+    seen = store.acquire("a", "ann", 60, {})
+    store.commit("a", 60)
+    with pytest.raises(LeaseHeld, match="held by ann"):  # it was renewed: somebody lives
+        store.take_over(seen, "b", "bob", 60, {})
+    now = store.lease()
+    assert now is not None
+    lease = store.take_over(now, "b", "bob", 60, {})
+    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == ("b", 2, "ann")
+    with pytest.raises(LeaseHeld, match="held by bob"):
+        store.take_over(now, "c", "eve", 60, {})
+
+
+def test_a_torn_last_line_is_no_event_and_is_mended(store: Driver, tmp_path: Path) -> None:
+    store.acquire("a", "ann", 60, {})
+    store.commit("a", 60, {"id": "r1"}, [{"n": 1}])
+    path = tmp_path / "rollout" / "journal" / "shop" / "r1.jsonl"
+    path.write_text(path.read_text() + '{"n": 2, "te')
+    assert list(store.timeline("r1")) == [{"n": 1}]
+    store.commit("a", 60, events=[{"n": 3}])
+    assert path.read_text() == '{"n": 1}\n{"n": 3}\n'
+
+
+def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    for name in ("shop.json.tmp", "shop.lease.json.tmp"):
+        (tmp_path / "journal" / name).write_text('{"ha')
+    store.acquire("a", "ann", 60, {})
+    assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]
+
+
+def test_the_newest_50_timelines_are_kept(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    for number in range(53):
+        store.commit("a", 60, {"id": f"r{number}"}, [{"n": number}])
+    assert {path.stem for path in (tmp_path / "journal" / "shop").iterdir()} == {f"r{number}" for number in range(3, 53)}
+
+
+@pytest.mark.parametrize("damage", ['{"id": "r', "", "[]", "\xff"])
+def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    store.commit("a", 60, {"id": "r1"}, [{"n": 1}])
+    (tmp_path / "journal" / "shop.json").write_text(damage, encoding="latin-1")
+    with pytest.raises(StoreError, match=r"journal/shop\.json is damaged .*restore it, or move it away"):
+        store.load()
+    (tmp_path / "journal" / "shop.lease.json").write_text(damage, encoding="latin-1")
+    with pytest.raises(StoreError, match=r'journal/shop\.lease\.json is damaged .*write {"epoch": N} into it'):
+        store.acquire("b", "bob", 60, {})
+    (tmp_path / "journal" / "shop.lease.json").write_text('{"epoch": 41}')  # as the message says
+    assert store.acquire("b", "bob", 60, {}).epoch == 42
+    (tmp_path / "journal" / "shop" / "r1.jsonl").write_text('{"n": 1}\nrubbish\n{"n": 2}\n')
+    with pytest.raises(StoreError, match=r"r1\.jsonl: line 2 is not JSON"):
+        store.timeline("r1")
+
+
+def test_a_lease_with_a_field_missing_or_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    path = tmp_path / "journal" / "shop.lease.json"
+    path.write_text('{"epoch": 1, "token": "a"}')
+    with pytest.raises(StoreError, match=r"shop\.lease\.json: holder is missing or wrong"):
+        store.lease()
+    path.write_text('{"schema": 2, "epoch": 1}')
+    with pytest.raises(StoreError, match=r"schema 2, this progressive\.rollout knows up to 1"):
+        store.lease()
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        StoreError, match=r"rollout_store\.path: .*/file/journal on the controller: Not a directory; uid \d+ must be able"
+    ):
+        driver(tmp_path / "file").acquire("a", "ann", 60, {})
+    with pytest.raises(StoreError, match=r"rollout_store\.path: .*on host lb1"):
+        driver(Path("/proc/rollout"), host="lb1").acquire("a", "ann", 60, {})
+
+
+def test_a_full_disk_leaves_all_as_it_was(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    store.commit("a", 60, {"id": "r1", "n": 1}, [{"n": 1}])
+    before = store.lease()
+
+    def fill() -> None:  # a file may not grow past 100 bytes here: the event still fits, the record does not
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        with pytest.raises(StoreError, match=r"rollout_store\.path: .*File too large.*room on the disk"):
+            store.commit("a", 60, {"id": "r1", "n": 2, "much": "x" * 1000}, [{"n": 2}])
+
+    child = fork.Process(target=fill)
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert store.load() == {"id": "r1", "n": 1}
+    assert list(store.timeline("r1")) == [{"n": 1}]
+    assert store.lease() == before
+
+
+def test_the_host_is_named_when_it_is_wrong_or_away(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"rollout_store\.host: host lb1, which keeps the journal, cannot be reached: ssh:"):
+        driver(tmp_path, transport=Cut(), host="lb1").load()
+    with pytest.raises(InputError, match=r"rollout_store\.host: 'load_balancers' names 2 hosts"):
+        driver(tmp_path, host="load_balancers")
+    with pytest.raises(InputError, match=r"rollout_store\.host: 'lb9' is not in the inventory"):
+        driver(tmp_path, host="lb9")
+    with pytest.raises(InputError, match=r"rollout_store\.path: 'rollout' is not an absolute path"):
+        driver(Path("rollout"))
+    assert sorted(OPTIONS) == ["host", "path"]
+
+
+@pytest.mark.parametrize("rollout", ["../shop", "", ".hidden", "a/b", None, 7])
+def test_a_rollout_id_that_is_no_file_name_is_refused_before_anything_is_touched(tmp_path: Path, rollout: t.Any) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    with pytest.raises(StoreError, match="cannot be a rollout's id"):
+        store.commit("a", 60, {"id": rollout}, [{"n": 1}])
+    assert store.load() == {}
+    assert not (tmp_path / "journal" / "shop").exists()
+
+
+def test_of_two_that_come_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
+    rounds, barrier, results = 50, fork.Barrier(2, timeout=20), fork.SimpleQueue()
+
+    def contend(name: str) -> None:
+        store = driver(tmp_path)
+        for number in range(rounds):
+            barrier.wait()
+            try:
+                lease = store.acquire(f"{name}{number}", name, 60, {})
+            except LeaseHeld:
+                lease = None
+            barrier.wait()
+            if lease:
+                results.put((number, lease.epoch))
+                store.release(lease.token)
+
+    children = [fork.Process(target=contend, args=(name,)) for name in ("ann", "bob")]
+    for child in children:
+        child.start()
+    won = sorted(results.get() for _ in range(rounds))
+    for child in children:
+        child.join(20)
+    assert [child.exitcode for child in children] == [0, 0]
+    assert won == [(number, number + 1) for number in range(rounds)]
+
+
+def _commit_for_ever(path: Path, token: str, acknowledge: int) -> None:
+    """Replace whoever was killed before us and go on where the record says."""
+    store = driver(path)
+    before = store.lease()
+    lease = store.take_over(before, token, token, 60, {}) if before else store.acquire(token, token, 60, {})
+    number = store.load().get("n", 0)
+    while True:
+        number += 1
+        store.commit(
+            token, 60, {"id": "r1", "n": number, "epoch": lease.epoch, "pad": "x" * 20_000}, [{"n": number, "pad": "x" * 2_000}]
+        )
+        os.write(acknowledge, b"%d\n" % number)
+
+
+def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
+    store, chance, epochs = driver(tmp_path), random.Random(7), []
+    for kill in range(30):
+        reader, writer = os.pipe()
+        child = fork.Process(target=_commit_for_ever, args=(tmp_path, f"run{kill}", writer))
+        child.start()
+        os.close(writer)
+        try:
+            assert os.read(reader, 4096)  # it has committed once
+            time.sleep(chance.uniform(0, 0.02))
+        finally:
+            child.kill()
+            child.join(20)
+        with open(reader, "rb") as acknowledgements:
+            rest = acknowledgements.read()
+        record = store.load()
+        acknowledged = int(rest.split()[-1]) if rest else record["n"]
+        assert record["n"] in (acknowledged, acknowledged + 1)
+        assert len(record["pad"]) == 20_000
+        seen = [event["n"] for event in store.timeline("r1")]
+        assert all(after - before in (0, 1) for before, after in itertools.pairwise(seen))
+        assert set(seen) >= set(range(1, record["n"] + 1))
+        assert seen[-1] in (record["n"], record["n"] + 1)
+        epochs.append(record["epoch"])
+    assert epochs == list(range(1, 31))
+    last = store.lease()
+    assert last is not None
+    store.take_over(last, "end", "end", 60, {})
+    assert sorted(os.listdir(tmp_path / "journal")) == ["shop", "shop.json", "shop.lease.json", "shop.lock"]
+
+
+def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    monkeypatch.setattr(agent, "LOCK_WAIT", 0.05)
+    command = [
+        sys.executable,
+        "-c",
+        "import fcntl,sys,time;f=open(sys.argv[1]);fcntl.flock(f,2);print('locked',flush=True);time.sleep(60)",
+    ]
+    with subprocess.Popen([*command, str(tmp_path / "journal" / "shop.lock")], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout and other.stdout.readline() == "locked\n"
+            with pytest.raises(StoreError, match=r"shop\.lock has been locked for 0\.05 s"):
+                store.commit("a", 60)
+        finally:
+            other.kill()
+    store.commit("a", 60)
