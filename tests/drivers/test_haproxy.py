@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target, Traffic
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result, Transport
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
     IN,
     OUT,
@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     Backends,
     TrafficContract,
     answers,
+    apply,
     bring_in,
     entries,
     everywhere,
@@ -56,12 +57,16 @@ class Here:
     def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
         assert agent_name == "haproxy"
         self.asked += [(a, line) for r in requests.values() for a, work in r["sockets"].items() for line in work["lines"]]
-        return {host: Answer(agent.main(request)) for host, request in requests.items()}
+        return {host: Answer(agent.main(dict(request))) for host, request in requests.items()}
 
     def changes(self) -> int:
         """How many commands were meant to change something; those of `check` name the server `-`."""
         commands = [command for _socket, line in self.asked for command in line.split(";")]
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
+
+
+def context(transport: Here) -> Context:
+    return Context(SERVICE, t.cast(Transport, transport), HEALTH)
 
 
 class HAProxyPlane:
@@ -75,7 +80,7 @@ class HAProxyPlane:
 
     def driver(self, **options: t.Any) -> Traffic:
         given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop"} | options
-        return Driver(given, Context(SERVICE, self.transport, HEALTH))
+        return Driver(given, context(self.transport))
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         path = self.balancers[0].socket
@@ -157,7 +162,7 @@ class TestContractWithSlots(TrafficContract):
 
 BROWNFIELD = """\
     cookie S insert
-    server web1 127.0.0.1:{one} check inter 100ms cookie w1
+    server shop-web1 127.0.0.1:{one} check inter 100ms cookie w1
     server web2 127.0.0.1:{two} cookie w2
     server legacy 127.0.0.1:{three} check fall 1 backup
 """
@@ -180,14 +185,14 @@ class TestOnlyHAProxy:
             assert not any(server.ours for e in (one, two, three) for server in entries(driver.observe(), e))
             old = {one: Target(IN, 7), two: Target(IN, 7)}
             prove(driver, one, two)
-            assert everywhere(driver.apply(old), one, lambda s: s.weight == 7)
-            prove(driver, *driver.apply(old | {new: Target(OUT, 7, "new")})[plane.names[0]].keys() & {new})
-            driver.apply({new: Target(IN, 7, "new"), one: Target(OUT, 7), two: Target(OUT, 7)})
+            assert everywhere(apply(driver, old), one, lambda s: s.weight == 7)
+            prove(driver, *apply(driver, old | {new: Target(OUT, 7, "new")})[plane.names[0]].keys() & {new})
+            apply(driver, {new: Target(IN, 7, "new"), one: Target(OUT, 7), two: Target(OUT, 7)})
             assert set(answers(plane)) == {"new"}
-            driver.apply({new: Target(IN, 7, "new")})
+            apply(driver, {new: Target(IN, 7, "new")})
             for balancer in plane.balancers:
                 assert balancer.servers() == {
-                    "web1": "MAINT",
+                    "shop-web1": "MAINT",
                     "web2": "MAINT",
                     "legacy": balancer.servers()["legacy"],
                     "shop-new": "UP",
@@ -196,7 +201,7 @@ class TestOnlyHAProxy:
             after = plane.balancers[0].ask("show servers state shop")
             assert cut.findall(untouched) == cut.findall(next(line for line in after.splitlines() if " legacy " in line))
             # And back: in maintenance, so warmed up and proven anew before it is put in.
-            driver.apply({new: Target(IN, 7), one: Target(OUT, 7)})
+            apply(driver, {new: Target(IN, 7), one: Target(OUT, 7)})
             prove(driver, one)
             remove(driver, {one: Target(IN, 7)}, new)
             assert set(answers(plane)) == {"one"}
@@ -212,10 +217,10 @@ class TestOnlyHAProxy:
             request = threading.Thread(target=lambda: reply.append(get(plane.fronts[0], "/hold")))
             request.start()
             until(lambda: entries(driver.observe(), a)[0].active, "the request is active")
-            driver.apply({a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+            apply(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
             prove(driver, b)
-            driver.apply({a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
-            table = driver.apply({b: Target(IN, name="shop-b")})
+            apply(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+            table = apply(driver, {b: Target(IN, name="shop-b")})
             parked = table[plane.names[0]][a]
             assert (parked.rotation, parked.active, parked.ours, parked.name) == (OUT, 1, True, "shop-a")
             assert plane.balancers[0].servers() == {"shop-a": "MAINT", "shop-b": "UP"}
@@ -235,7 +240,7 @@ class TestOnlyHAProxy:
             a, b = backends.start("a"), backends.start("b")
             path = f"{balancer.directory}/state"
             options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot", "state_file": path}
-            driver = Driver(options, Context(SERVICE, Here()))
+            driver = Driver(options, context(Here()))
             driver.check()
             bring_in(driver, {a: Target(IN), b: Target(OUT)})
             balancer.stop()
@@ -244,7 +249,7 @@ class TestOnlyHAProxy:
             assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {a: (IN, True, 100), b: (OUT, True, 100)}
             assert get(balancer.front) == (200, "a")
             with pytest.raises(TrafficError, match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed"):
-                driver.apply({a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
+                apply(driver, {a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
             remove(driver, {a: Target(IN)}, b)
         finally:
             balancer.close()
@@ -259,7 +264,7 @@ class TestOnlyHAProxy:
                 lambda: everywhere(driver.observe(), a, lambda s: s.rotation is OUT and not s.proven),
                 "HAProxy sees that it is down",
             )
-            driver.apply(targets)
+            apply(driver, targets)
             assert set(answers(plane)) == {"b"}
         finally:
             plane.close()
@@ -269,7 +274,7 @@ class TestOnlyHAProxy:
         try:
             driver = plane.driver()
             targets = {Endpoint("127.0.0.1", 20000 + n): Target(OUT, name=f"shop-{n:04}") for n in range(1000)}
-            driver.apply(targets)
+            driver.apply(dict.fromkeys(plane.names, targets))
             assert len(plane.transport.asked) == 2 * (1 + 3000 / 50 + 1)
             assert [len(servers) for servers in driver.observe().values()] == [1000, 1000]
             remove(driver, {}, *targets)
@@ -280,14 +285,14 @@ class TestOnlyHAProxy:
         monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 0.1)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             name = f"127.0.0.1:{silent.getsockname()[1]}"
-            driver = Driver({"socket": name, "backend": "shop"}, Context(SERVICE, Here()))
+            driver = Driver({"socket": name, "backend": "shop"}, context(Here()))
             with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
                 driver.observe()
 
     def test_values_that_haproxy_cannot_take_are_refused(self) -> None:
-        driver = Driver({"socket": "127.0.0.1:1", "backend": "shop"}, Context(SERVICE, Here()))
+        driver = Driver({"socket": "127.0.0.1:1", "backend": "shop"}, context(Here()))
         with pytest.raises(InputError, match=r"'web1.example' is not an IP address"):
-            driver.apply({Endpoint("web1.example", 80): Target(OUT)})
+            driver.apply({"127.0.0.1:1": {Endpoint("web1.example", 80): Target(OUT)}})
         with pytest.raises(TrafficError, match="weights are 1 to 256"):
-            driver.apply({Endpoint("127.0.0.1", 80): Target(OUT, 257)})
+            driver.apply({"127.0.0.1:1": {Endpoint("127.0.0.1", 80): Target(OUT, 257)}})
         assert driver.drain_timeout == 30.0

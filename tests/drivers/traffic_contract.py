@@ -33,8 +33,13 @@ Address = tuple[str, int]
 class Plane(t.Protocol):
     """Two running load balancers of one kind."""
 
-    names: Sequence[str]  # as the driver's tables call them
-    fronts: Sequence[Address]  # where clients connect, one a balancer
+    @property
+    def names(self) -> Sequence[str]:
+        """The balancers, as the driver's tables call them."""
+
+    @property
+    def fronts(self) -> Sequence[Address]:
+        """Where clients connect, one a balancer."""
 
     def driver(self, **options: t.Any) -> Traffic:
         """A new driver for both of them; `options` override its settings."""
@@ -172,18 +177,23 @@ def prove(driver: Traffic, *endpoints: Endpoint) -> None:
     until(lambda: all(everywhere(driver.observe(), e, lambda s: s.proven) for e in endpoints), f"the balancers prove {endpoints}")
 
 
+def apply(driver: Traffic, targets: Mapping[Endpoint, Target]) -> Table:
+    """The same targets for every balancer."""
+    return driver.apply(dict.fromkeys(driver.observe(), targets))
+
+
 def bring_in(driver: Traffic, targets: dict[Endpoint, Target]) -> None:
     """Warm up, wait for the balancers' checks, put in."""
-    driver.apply(
-        {e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()}
+    apply(
+        driver, {e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()}
     )
     prove(driver, *(e for e, target in targets.items() if target.rotation is IN))
-    driver.apply(targets)
+    apply(driver, targets)
 
 
 def remove(driver: Traffic, targets: Mapping[Endpoint, Target], *gone: Endpoint) -> None:
     """Apply until what is not among the targets has left."""
-    until(lambda: not any(entries(driver.apply(targets), e) for e in gone), f"{gone} are removed")
+    until(lambda: not any(entries(apply(driver, targets), e) for e in gone), f"{gone} are removed")
 
 
 def answers(plane: Plane, count: int = 20) -> Counter[str]:
@@ -237,18 +247,18 @@ class TrafficContract:
         bring_in(driver, targets)
         targets[late] = Target(IN, name="shop-late")
         with pytest.raises(TrafficError, match=str(late.port)):
-            driver.apply(targets)
+            apply(driver, targets)
         assert not any(s.rotation is IN or s.proven for s in entries(driver.observe(), late))
         assert set(answers(plane)) == {"a"}
         backends.start_at(late, "late")
         prove(driver, late)
-        driver.apply(targets)
+        apply(driver, targets)
         assert set(answers(plane)) == {"a", "late"}
 
     def test_an_unknown_entry_is_not_put_in_at_once(self, plane: Plane, backends: Backends) -> None:
         driver, a = plane.driver(), backends.start("a")
         with pytest.raises(TrafficError, match=str(a.port)):
-            driver.apply({a: Target(IN, name="shop-a")})
+            apply(driver, {a: Target(IN, name="shop-a")})
         assert not any(s.rotation is IN for s in entries(driver.observe(), a))
 
     def test_a_drained_entry_finishes_its_request_and_gets_no_other(self, plane: Plane, backends: Backends) -> None:
@@ -261,7 +271,7 @@ class TrafficContract:
         until(
             lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0], "the held request is active at the first balancer"
         )
-        driver.apply({a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
+        apply(driver, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"b"}
         assert [s.active for s in entries(driver.observe(), a)] == [1, 0]
         backends.ask(a, "/release")
@@ -306,7 +316,8 @@ class TrafficContract:
         bring_in(driver, {a: Target(IN, name="shop-a")})
         plane.stop(1)
         before = plane.changes()
-        for action in (driver.check, driver.observe, lambda: driver.apply({a: Target(OUT, name="shop-a")})):
+        drained = {name: {a: Target(OUT, name="shop-a")} for name in plane.names}
+        for action in (driver.check, driver.observe, lambda: driver.apply(drained)):
             with pytest.raises(TrafficError) as refused:
                 action()
             assert plane.names[1] in str(refused.value)
@@ -319,10 +330,10 @@ class TrafficContract:
         bring_in(driver, targets)
         prove(driver, b)
         before = plane.changes()
-        table = driver.apply(targets)
+        table = apply(driver, targets)
         assert plane.changes() == before
         assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(table, b, lambda s: s.rotation is OUT)
-        assert plane.driver().apply(targets).keys() == table.keys() and plane.changes() == before
+        assert apply(plane.driver(), targets).keys() == table.keys() and plane.changes() == before
 
     def test_a_restarted_balancer_is_brought_back(self, plane: Plane, backends: Backends) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
@@ -330,21 +341,34 @@ class TrafficContract:
         bring_in(driver, targets)
         plane.stop(0)
         plane.start(0)
-        # The other balancer's entries stay in rotation meanwhile, so only what is missing is warmed up.
-        seen = driver.observe()[plane.names[0]]
-        missing = [e for e in targets if e not in seen]
-        driver.apply({e: Target(OUT, name=x.name) if e in missing else x for e, x in targets.items()})
+        first, second = plane.names
+        seen = driver.observe()[first]
+        warming = {e: x if e in seen else Target(OUT, name=x.name) for e, x in targets.items()}
+        # The other balancer goes on meanwhile.
+        table = driver.apply({first: warming, second: targets})
+        assert all(table[second][e].rotation is IN for e in targets)
+        assert get(plane.fronts[1])[0] == 200
         prove(driver, a, b)
-        table = driver.apply(targets)
+        table = apply(driver, targets)
         assert all(everywhere(table, e, lambda s: s.rotation is IN) for e in targets)
         assert set(answers(plane)) == {"a", "b"}
+
+    def test_each_balancer_has_its_own_targets(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
+        bring_in(driver, both)
+        driver.apply(
+            {plane.names[0]: both | {a: Target(OUT, name="shop-a")}, plane.names[1]: both | {b: Target(OUT, name="shop-b")}}
+        )
+        assert [{get(front)[1] for _n in range(20)} for front in plane.fronts] == [{"b"}, {"a"}]
+        assert [s.rotation for s in entries(driver.observe(), a)] == [OUT, IN]
 
     def test_a_rejected_update_is_noticed(self, plane: Plane, backends: Backends) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         bring_in(driver, {a: Target(IN, name="shop-a")})
         plane.spoil(b, "shop-b")
         with pytest.raises(TrafficError) as refused:
-            driver.apply({a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+            apply(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
         assert any(name in str(refused.value) for name in plane.names)
         assert set(answers(plane)) == {"a"}
 
@@ -357,12 +381,12 @@ class TrafficContract:
                 until(lambda n=n: load.good.total() > 300 * n, "requests before")  # type: ignore[misc]
                 new = backends.start(f"new{n}")
                 targets[new] = Target(OUT, name=f"shop-new{n}")
-                driver.apply(targets)
+                apply(driver, targets)
                 prove(driver, new)
                 targets[new] = Target(IN, name=f"shop-new{n}")
-                driver.apply(targets)
+                apply(driver, targets)
                 targets[old] = Target(OUT, name=targets[old].name)
-                driver.apply(targets)
+                apply(driver, targets)
                 until(lambda old=old: not any(s.active for s in entries(driver.observe(), old)), f"{old} is drained")  # type: ignore[misc]
                 del targets[old]
                 remove(driver, targets, old)

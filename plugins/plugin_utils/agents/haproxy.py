@@ -9,13 +9,13 @@ import os
 import socket
 
 
-def main(request):
+def main(request: dict) -> dict:
     """`{sockets: {address: {lines, save}}, timeout}` -> `{address: {texts}}` or `{address: {error}}`.
 
     HAProxy closes the connection after a line, so there is one connection a line. `save` is `{path, line}`:
     the text of one more line, kept in a file.
     """
-    answers = {}
+    answers: dict = {}
     for address, work in request["sockets"].items():
         try:
             texts = [_ask(address, line, request["timeout"]) for line in work["lines"]]

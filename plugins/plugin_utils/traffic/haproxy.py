@@ -142,24 +142,24 @@ class Driver:
         """Every server of the backend that is not a free slot."""
         return self._table(self._look())
 
-    def apply(self, targets: Mapping[Endpoint, Target]) -> Table:
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
         """See drivers.Traffic. Every balancer is looked at, and every refusal of our own raised, before the first change."""
-        for endpoint, target in targets.items():
+        for endpoint, target in (item for its in targets.values() for item in its.items()):
             values.address(endpoint.address, "the address of an instance")
             if target.rotation not in (Rotation.IN, Rotation.OUT) or not 1 <= target.weight <= 256:
                 raise TrafficError(
                     f"{endpoint}: HAProxy cannot make it {target.rotation.value} with weight {target.weight}; weights are 1 to 256"
                 )
         before = self._look()
-        self._adopted.update(targets)
-        plans = {name: list(self._plan(name, view, targets)) for name, view in before.items()}
+        self._adopted.update(*targets.values())
+        plans = {name: list(self._plan(name, before[name], its)) for name, its in targets.items()}
         lines = {name: [*_lines(plan), self._look_line] for name, plan in plans.items() if plan}
         if not lines:
             return self._table(before)
         texts = self._ask(lines, save=True)
         after = before | {name: self._parse(name, answers[-1]) for name, answers in texts.items()}
         for name, answers in texts.items():
-            self._verify(name, after[name], targets, "".join(answers[:-1]))
+            self._verify(name, after[name], targets[name], "".join(answers[:-1]))
         return self._table(after)
 
     # -- looking
