@@ -1,0 +1,548 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The process platform against real processes; its agent runs as it does on hosts, from standard input."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+
+SOURCE = Path(agent.__file__).read_text()
+ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
+SLEEP = ["/bin/sleep", "1000"]
+STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
+
+
+class Agents:
+    """A transport whose hosts are all this machine; every question is a process of its own."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.down: set[str] = set()
+
+    def hosts(self, pattern: str) -> list[str]:
+        return self.names
+
+    def address(self, host: str) -> str:
+        return ADDRESS
+
+    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        assert name == "process"
+        running = {host: begin(request) for host, request in requests.items() if host not in self.down}
+        answers = {host: Answer(error="no route to host", unreachable=True) for host in self.down}
+        answers.update({host: Answer(finish(process)) for host, process in running.items()})
+        return answers
+
+
+def begin(request: Mapping[str, t.Any], before: str = "") -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write(f"{SOURCE}\n{before}\nprint(json.dumps(main(json.loads({json.dumps(request)!r}))))\n")
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, t.Any]:
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    answer: dict[str, t.Any] = json.loads(output)
+    return answer
+
+
+class Bench:
+    """A state directory, its hosts, and drivers that use them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.transport = Agents(["web1", "web2"])
+
+    def driver(self, command: list[str], epoch: int = 1, **options: t.Any) -> Driver:
+        given = {"hosts": "shop", "command": command, "ports": "20100-20199", "path": str(self.path), **options}
+        return Driver(Context("shop", t.cast(t.Any, self.transport), epoch=epoch), given)
+
+    def records(self) -> list[Path]:
+        return sorted(self.path.glob("*/*/instances/*.json"))
+
+    def record(self, id: str) -> dict[str, t.Any]:
+        (path,) = self.path.glob(f"*/*/instances/{id}.json")
+        record: dict[str, t.Any] = json.loads(path.read_text())
+        return record
+
+    def log(self, id: str) -> str:
+        (path,) = self.path.glob(f"*/*/logs/{id}.log")
+        return path.read_text()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    path = Path(tempfile.mkdtemp(dir="/tmp"))
+    bench = Bench(path)
+    yield bench
+    for file in bench.records():
+        record = json.loads(file.read_text())
+        if "ended" not in record and ticks(record["pid"]) == record["ticks"]:
+            kill(record["pid"])
+    shutil.rmtree(path)
+
+
+def ticks(pid: int) -> int | None:
+    """When the living process began."""
+    stat = agent._stat(pid)
+    return stat.ticks if stat and stat.living else None
+
+
+def kill(leader: int) -> None:
+    assert leader > 1, "not the process of an instance"
+    os.killpg(leader, signal.SIGKILL)
+    until(lambda: ticks(leader) is None)
+
+
+def until(condition: Callable[[], t.Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def labels(driver: Driver, *ids: str, taken: tuple[Labels, ...] = ()) -> list[Labels]:
+    return [
+        Labels(id, "shop", "2.4.1", 7, host, endpoint, slot)
+        for id, (host, endpoint, slot) in zip(ids, driver.place(len(ids), taken), strict=True)
+    ]
+
+
+def by_id(reports: t.Iterable[Report]) -> dict[str, Report]:
+    return {report.labels.id: report for report in reports}
+
+
+def states(reports: t.Iterable[Report]) -> dict[str, Process]:
+    return {report.labels.id: report.process for report in reports}
+
+
+def test_start_look_stop_forget(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    assert driver.sync() == []
+    wanted = labels(driver, "a", "b", "c")
+    before = time.time()
+    reports = driver.sync(start=wanted)
+    assert states(reports) == dict.fromkeys("abc", Process.RUNNING)
+    assert {report.labels for report in reports} == set(wanted)
+    assert all(before - 0.1 <= report.created <= time.time() for report in reports)
+    pid = bench.record("b")["pid"]
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING}
+    assert ticks(pid) is None
+    assert states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING}
+    assert states(driver.sync(forget=["b"])) == {"a": Process.RUNNING, "c": Process.RUNNING}
+    assert bench.log("b") == ""
+
+
+def test_another_driver_finds_everything(bench: Bench) -> None:
+    first = bench.driver(SLEEP)
+    reports = first.sync(start=labels(first, "a", "b"))
+    again = bench.driver(SLEEP, epoch=0).sync()
+    assert [report.labels for report in again] == [report.labels for report in reports]
+    assert all(abs(new.created - old.created) < 2 for new, old in zip(again, reports, strict=True))
+
+
+def test_created_does_not_move(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    assert len({driver.sync()[0].created for _ in range(3)}) == 1
+
+
+def test_what_a_process_is_given(bench: Bench) -> None:
+    words = ["{revision}", "{port}", "{service}", "{host}", "{address}", "{slot}", "{instance}", "a b;$(c)", "{{}}"]
+    show = 'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT $MINE" "$PWD"; exec sleep 1000'
+    driver = bench.driver(["/bin/sh", "-c", show, "sh", *words], env={"MINE": "{slot}/{host}", "PORT": "1"}, cwd=str(bench.path))
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: len(bench.log("a").splitlines()) == 11)
+    assert bench.log("a").splitlines() == [
+        *["2.4.1", "20100", "shop", "web1", ADDRESS, "0", "a", "a b;$(c)", "{}"],
+        f"shop 2.4.1 a 0 {ADDRESS} 20100 0/web1",
+        str(bench.path),
+    ]
+
+
+def test_starting_again_is_nothing(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    wanted = labels(driver, "a")
+    driver.sync(start=wanted)
+    before = bench.record("a")
+    driver.sync(start=wanted)
+    assert bench.record("a") == before
+
+
+def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
+    patient = bench.driver(STUBBORN, stop_timeout="1h")
+    patient.sync(start=labels(patient, "a"))
+    pid = bench.record("a")["pid"]
+    until(lambda: bench.log("a") == "up\n")
+    assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
+    assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
+    assert states(patient.sync()) == {"a": Process.STOPPING}
+    hasty = bench.driver(STUBBORN, stop_timeout="1ms")
+    until(lambda: states(hasty.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert ticks(pid) is None
+    assert hasty.sync()[0].detail == "did not stop in time and was killed"
+
+
+def test_the_stop_signal_is_the_one_asked_for(bench: Bench) -> None:
+    command = ["/bin/sh", "-c", "trap 'echo bye; exit' INT; trap '' TERM; echo up; while :; do sleep 0.05; done"]
+    driver = bench.driver(command, stop_signal="SIGINT")
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: bench.log("a") == "up\n")
+    driver.sync(stop=["a"])
+    until(lambda: states(driver.sync()) == {"a": Process.STOPPED})
+    assert bench.log("a") == "up\nbye\n"
+
+
+def test_an_instance_is_stopped_when_its_last_process_is_gone(bench: Bench) -> None:
+    worker = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    driver = bench.driver(["/bin/sh", "-c", f'sh -c "{worker}" & echo $!; wait'], stop_timeout="1ms")
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: len(bench.log("a").splitlines()) == 2)
+    child = int(next(line for line in bench.log("a").splitlines() if line != "up"))
+    assert states(driver.sync(stop=["a"])) == {"a": Process.STOPPING}
+    assert ticks(bench.record("a")["pid"]) is None
+    assert ticks(child) is not None
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert ticks(child) is None
+
+
+def test_forgetting_a_dead_one_ends_what_it_left_behind(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "sleep 1000 & echo $!"])
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: states(driver.sync()) == {"a": Process.FAILED})
+    child = int(bench.log("a"))
+    assert ticks(child) is not None
+    assert driver.sync(forget=["a"]) == []
+    until(lambda: ticks(child) is None)
+
+
+def test_one_that_died_has_failed_and_says_its_last_words(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7; do echo line $i; done; exit 3"])
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: states(driver.sync()) == {"a": Process.FAILED})
+    (report,) = driver.sync()
+    assert " of its start; last log lines: line 3 | line 4 | line 5 | line 6 | line 7" in report.detail
+    assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "detail"),
+    [
+        (["/nowhere/shop"], "/", "cannot run /nowhere/shop (rollout_platform.command): No such file or directory (errno 2)"),
+        (["no-such-program"], "/", "cannot run no-such-program (rollout_platform.command): No such file or directory (errno 2)"),
+        (["/etc/passwd"], "/", "cannot run /etc/passwd (rollout_platform.command): Permission denied (errno 13)"),
+        (SLEEP, "/nowhere", "cannot enter /nowhere (rollout_platform.cwd): No such file or directory (errno 2)"),
+    ],
+)
+def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], cwd: str, detail: str) -> None:
+    driver = bench.driver(command, cwd=cwd)
+    (report,) = driver.sync(start=labels(driver, "a"))
+    assert (report.process, report.detail) == (Process.FAILED, detail)
+    assert driver.sync(forget=["a"]) == []
+
+
+def test_a_port_that_a_stranger_has(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    wanted = labels(driver, "a", "b", "c")
+    with socket.socket() as stranger:
+        stranger.bind((ADDRESS, wanted[1].endpoint.port))
+        stranger.listen()
+        reports = by_id(driver.sync(start=wanted))
+    assert states(reports.values()) == {"a": Process.RUNNING, "b": Process.FAILED, "c": Process.RUNNING}
+    assert f"port {wanted[1].endpoint.port} " in reports["b"].detail
+    assert "rollout_platform.ports" in reports["b"].detail
+    (place,) = driver.place(1, wanted)
+    assert place[1].port not in [labels.endpoint.port for labels in wanted]
+
+
+def test_connections_that_wind_down_do_not_take_a_port(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    wanted = labels(driver, "a")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        listener.bind((ADDRESS, wanted[0].endpoint.port))
+        listener.listen()
+        with socket.create_connection(listener.getsockname()) as client:
+            server, _ = listener.accept()
+            server.close()  # closes first: TIME_WAIT is on this side
+            assert client.recv(1) == b""
+    assert states(driver.sync(start=wanted)) == {"a": Process.RUNNING}
+
+
+@pytest.mark.parametrize("forged", ["pid", "ticks", "boot"])
+def test_another_process_with_the_pid_is_not_taken_for_ours(bench: Bench, forged: str) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    record = bench.record("a")
+    assert record["pid"] > 1
+    stranger = subprocess.Popen(SLEEP, start_new_session=True)
+    try:
+        changed = {"pid": {"pid": stranger.pid}, "ticks": {"ticks": record["ticks"] - 1}, "boot": {"boot": "another"}}[forged]
+        (file,) = bench.records()
+        file.write_text(json.dumps(record | changed | ({} if forged == "pid" else {"pid": stranger.pid})))
+        assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
+        assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
+        assert driver.sync(forget=["a"]) == []
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+        kill(record["pid"])
+
+
+def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
+    newer, older = bench.driver(SLEEP, epoch=8), bench.driver(SLEEP, epoch=7)
+    newer.sync(start=labels(newer, "a"))
+    for work in ({"start": labels(older, "b")}, {"stop": ["a"]}, {"forget": ["a"]}, {}):
+        with pytest.raises(LeaseLost, match=r"web1: a newer lease holder has acted here \(epoch 8, ours is 7\)"):
+            older.sync(**work)
+    assert states(bench.driver(SLEEP, epoch=0).sync()) == {"a": Process.RUNNING}
+    assert len(bench.records()) == 1
+
+
+def test_without_a_lease_one_only_looks(bench: Bench) -> None:
+    driver = bench.driver(SLEEP, epoch=0)
+    assert driver.sync() == []
+    assert list(bench.path.iterdir()) == []
+    for work in ({"start": labels(driver, "a")}, {"stop": ["a"]}, {"forget": ["a"]}):
+        with pytest.raises(PlatformError, match="without a lease"):
+            driver.sync(**work)
+    assert list(bench.path.iterdir()) == []
+
+
+def test_a_running_one_is_not_forgotten(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    with pytest.raises(PlatformError, match="instance a is running"):
+        driver.sync(forget=["a"])
+    assert states(driver.sync()) == {"a": Process.RUNNING}
+
+
+@pytest.mark.parametrize("id", ["../a", "a/b", ".a", ""])
+def test_ids_that_leave_the_directory_are_refused(bench: Bench, id: str) -> None:
+    driver = bench.driver(SLEEP)
+    with pytest.raises(PlatformError, match="cannot be part of a file's name"):
+        driver.sync(start=labels(driver, id))
+    assert not bench.records()
+    assert not list(bench.path.glob("web1"))
+
+
+def request(bench: Bench, driver: Driver, host: str, *wanted: Labels) -> dict[str, t.Any]:
+    """What the driver would send to one host."""
+    asked: dict[str, t.Any] = {}
+    bench.transport.ask, ask = lambda _name, requests, _timeout: asked.update(requests) or {}, bench.transport.ask  # type: ignore
+    try:
+        with pytest.raises(KeyError):
+            driver.sync(start=wanted)
+    finally:
+        bench.transport.ask = ask  # type: ignore[method-assign]
+    return t.cast(dict[str, t.Any], asked[host])
+
+
+def test_calls_at_the_same_time_start_one_process(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "echo started; exec sleep 1000"])
+    asked = request(bench, driver, "web1", *labels(driver, "a"))
+    answers = [finish(process) for process in [begin(asked) for _ in range(5)]]
+    assert [[item["process"] for item in answer["instances"]] for answer in answers] == [["running"]] * 5
+    until(lambda: bench.log("a"))
+    assert bench.log("a") == "started\n"
+    assert len(bench.records()) == 1
+
+
+def test_the_environment_is_a_secret(bench: Bench) -> None:
+    secret = "s3cret-f00d"
+    driver = bench.driver(SLEEP, env={"TOKEN": secret})
+    asked = request(bench, driver, "web1", *labels(driver, "a"))
+    home = bench.path / "web1" / "shop"
+    home.mkdir(parents=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = begin(asked)  # waits for us
+        until(lambda: (home / "logs").exists())
+        assert secret.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert secret.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    finish(process)
+    pid = bench.record("a")["pid"]
+    assert f"TOKEN={secret}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    files = [path for path in bench.path.rglob("*") if path.is_file()]
+    assert len(files) == 4  # record, log, lock, epoch
+    assert all(secret not in path.read_text() for path in files)
+
+
+def test_a_hundred_instances_on_five_hosts(bench: Bench) -> None:
+    bench.transport.names = [f"web{number}" for number in range(1, 6)]
+    driver = bench.driver(SLEEP)
+    ids = [f"i{number}" for number in range(100)]
+    reports = driver.sync(start=labels(driver, *ids))
+    assert states(reports) == dict.fromkeys(ids, Process.RUNNING)
+    assert Counter(report.labels.host for report in reports) == dict.fromkeys(bench.transport.names, 20)
+    assert len({bench.record(id)["pid"] for id in ids}) == 100
+    assert set(states(driver.sync(stop=ids)).values()) <= {Process.STOPPING, Process.STOPPED}
+    until(lambda: set(states(driver.sync(stop=ids)).values()) == {Process.STOPPED})
+    assert driver.sync(forget=ids) == []
+    assert bench.records() == []
+
+
+def test_the_newest_twenty_logs_are_kept(bench: Bench) -> None:
+    bench.transport.names = ["web1"]
+    driver = bench.driver(["/nowhere"])
+    logs = bench.path / "web1" / "shop" / "logs"
+    ids = [f"i{number:02}" for number in range(25)]
+    wanted = labels(driver, "live", *ids)
+    driver.sync(start=wanted)
+    for age, item in enumerate(reversed(wanted)):
+        os.utime(logs / f"{item.id}.log", (1e9 - age, 1e9 - age))  # live is the oldest
+    driver.sync()
+    assert len(list(logs.iterdir())) == 26
+    driver.sync(forget=ids)
+    assert sorted(path.name for path in logs.iterdir()) == [*(f"{id}.log" for id in ids[5:]), "live.log"]
+
+
+def test_hosts_that_do_not_answer(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    bench.transport.down = {"web2"}
+    with pytest.raises(PlatformError, match="web2: no route to host"):
+        driver.sync()
+    bench.transport.down = set()
+    driver.sync(start=labels(driver, "a", "b"))
+    bench.transport.down = {"web2"}
+    more = labels(driver, "c", "d", taken=tuple(report.labels for report in driver.sync()))
+    reports = driver.sync(start=more)
+    # b was seen there; d may have begun before the host fell silent
+    expected = {"a": Process.RUNNING, "b": Process.UNREACHABLE, "c": Process.RUNNING, "d": Process.UNREACHABLE}
+    assert states(reports) == expected
+    assert states(driver.sync()) == expected
+    bench.transport.down = set()
+    assert states(driver.sync()) == {"a": Process.RUNNING, "b": Process.RUNNING, "c": Process.RUNNING}
+
+
+def test_check_passes_and_touches_nothing(bench: Bench) -> None:
+    bench.driver(SLEEP, path=str(bench.path / "new" / "deep")).check()
+    bench.driver(["sleep", "1"]).check()
+    bench.driver(["/opt/{revision}/shop"]).check()
+    assert list(bench.path.iterdir()) == []
+
+
+def test_check_names_what_is_wrong(bench: Bench) -> None:
+    (bench.path / "file").touch()
+    for command in (["/nowhere/shop"], ["no-such-program"], ["/etc/passwd"]):
+        with pytest.raises(InputError, match=rf"rollout_platform.command: {command[0]} is not there .*\(on web1\).*\(on web2\)"):
+            bench.driver(command).check()
+    with pytest.raises(InputError, match=r"rollout_platform.cwd: /nowhere is not a directory"):
+        bench.driver(SLEEP, cwd="/nowhere").check()
+    with pytest.raises(InputError, match=r"rollout_platform.path: .*file is not a directory"):
+        bench.driver(SLEEP, path=str(bench.path / "file" / "state")).check()
+    bench.transport.down = {"web2"}
+    with pytest.raises(PlatformError, match="web2: no route to host"):
+        bench.driver(SLEEP).check()
+
+
+def test_check_finds_a_directory_it_may_not_write(bench: Bench) -> None:
+    bench.path.chmod(0o555)
+    check = {"path": str(bench.path / "state"), "program": "", "search": "", "cwd": "/"}
+    answer = finish(begin({"check": check}, "if os.geteuid() == 0: os.seteuid(65534)"))  # root may write anywhere
+    bench.path.chmod(0o700)
+    assert answer["problems"].keys() == {"path"}
+    assert f"{bench.path} cannot be written by the user with the id" in answer["problems"]["path"]
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork")  # between fork and exec the agent only makes system calls
+def test_in_a_process_with_threads_nothing_is_inherited(bench: Bench) -> None:
+    """The agent may run inside the controller: its signals, descriptors and variables stay there."""
+    driver = bench.driver(SLEEP)
+    names = bench.transport.names = [f"web{number}" for number in range(1, 5)]
+    driver = bench.driver(SLEEP)
+    wanted = {item.host: item for item in labels(driver, "a", "b", "c", "d")}
+    requests = {host: request(bench, driver, host, item) for host, item in wanted.items()}
+    answers: dict[str, dict[str, t.Any]] = {}
+    left, right = os.pipe()
+    os.set_inheritable(right, True)
+    os.environ["CONTROLLER_SECRET"] = "s3cret"
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        threads = [
+            threading.Thread(target=lambda host=host: answers.update({host: agent.main(requests[host])})) for host in names
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        del os.environ["CONTROLLER_SECRET"]
+        os.close(left)
+        os.close(right)
+    assert [answers[host]["instances"][0]["process"] for host in names] == ["running"] * 4
+    for item in wanted.values():
+        pid = bench.record(item.id)["pid"]
+        assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
+        assert b"CONTROLLER_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        assert int(status["SigIgn"], 16) == int(status["SigBlk"], 16) == 0
+    for host, item in wanted.items():
+        answer = agent.main({**requests[host], "start": [], "stop": [item.id]})
+        assert answer["instances"][0]["process"] == "stopped"
+        with pytest.raises(ProcessLookupError):
+            os.kill(bench.record(item.id)["pid"], 0)  # not even a zombie
+
+
+def test_in_our_own_process_the_exit_code_is_known(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "echo no config; exit 3"])
+    asked = request(bench, driver, "web1", *labels(driver, "a"))
+    agent.main(asked)
+    until(lambda: agent.main(asked)["instances"][0]["process"] == "failed")
+    detail = agent.main(asked)["instances"][0]["detail"]
+    assert detail.startswith("exit code 3 within ")
+    assert detail.endswith("; last log lines: no config")
+
+
+def test_an_agent_that_dies_before_the_record_is_written_leaves_no_process(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "echo ran; exec sleep 1000"])
+    asked = request(bench, driver, "web1", *labels(driver, "a"))
+    dying = begin(asked, "Service.save = lambda self, record: os.kill(os.getpid(), 9)")
+    assert dying.wait(timeout=60) == -signal.SIGKILL
+    until(lambda: not holders(bench.path / "web1" / "shop" / "logs" / "a.log"))
+    assert bench.log("a") == ""
+    assert bench.records() == []
+
+
+def holders(path: Path) -> list[str]:
+    """The processes that have the file as their standard output."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "fd" / "1").readlink() == path:
+                found.append(process.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,139 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where processes are placed, and how commands are filled in."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver, fill, place
+
+HOSTS = [f"web{number}" for number in range(1, 6)]
+ADDRESSES = {host: f"10.0.0.{number}" for number, host in enumerate(HOSTS, 1)}
+
+
+class Inventory:
+    """The part of a transport that knows the inventory."""
+
+    def hosts(self, pattern: str) -> list[str]:
+        return HOSTS if pattern == "shop" else []
+
+    def address(self, host: str) -> str:
+        return ADDRESSES[host]
+
+
+def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
+    return Labels(f"i{slot}", "shop", "1", 1, host, Endpoint(address or ADDRESSES[host], port), slot)
+
+
+def driver(**options: t.Any) -> Driver:
+    given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
+    return Driver(Context("shop", t.cast(t.Any, Inventory())), given)
+
+
+def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
+    places = place(HOSTS, ADDRESSES, range(8100, 8200), 100, [])
+    assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 20)
+    assert [slot for _host, _endpoint, slot in places] == list(range(100))
+    assert len({endpoint for _host, endpoint, _slot in places}) == 100
+    assert [host for host, _endpoint, _slot in places[:6]] == [*HOSTS, "web1"]
+
+
+def test_the_emptiest_host_is_next_and_ties_go_by_the_inventory() -> None:
+    taken = [labels("web1", 8100, 0), labels("web2", 8100, 1), labels("web4", 8100, 2)]
+    assert [host for host, _endpoint, _slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken)] == ["web3", "web5", "web1"]
+
+
+def test_the_lowest_free_slots_of_the_whole_service_are_used() -> None:
+    taken = [labels("web1", 8100, 0), labels("web2", 8100, 2), labels("web3", 8100, 3)]
+    assert [slot for _host, _endpoint, slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken)] == [1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [([], [0, 1, 2]), ([1], [2, 3, 0]), ([2, 3], [0, 1]), ([0, 3], [1, 2]), ([0, 1, 2], [3]), ([1, 2, 3], [0])],
+)
+def test_a_port_just_freed_is_used_last(used: list[int], expected: list[int]) -> None:
+    taken = [labels("web1", 8100 + port, slot) for slot, port in enumerate(used)]
+    places = place(["web1"], ADDRESSES, range(8100, 8104), len(expected), taken)
+    assert [endpoint.port - 8100 for _host, endpoint, _slot in places] == expected
+
+
+def test_hosts_of_one_address_share_its_ports() -> None:
+    addresses = dict.fromkeys(HOSTS, "127.0.0.1")
+    places = place(HOSTS, addresses, range(8100, 8110), 10, [])
+    assert len({endpoint for _host, endpoint, _slot in places}) == 10
+    assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 2)
+    with pytest.raises(PlatformError, match="1 addresses"):
+        place(HOSTS, addresses, range(8100, 8110), 11, [])
+
+
+def test_a_full_host_is_passed_over() -> None:
+    # web1 has no instance of its own, but both ports at its address are taken
+    taken = [labels("web9", port, port, ADDRESSES["web1"]) for port in (8100, 8101)]
+    assert [host for host, _endpoint, _slot in place(["web1", "web2"], ADDRESSES, range(8100, 8102), 2, taken)] == [
+        "web2",
+        "web2",
+    ]
+
+
+def test_no_room_is_an_error_that_names_the_ports() -> None:
+    with pytest.raises(PlatformError, match=r"rollout_platform.ports, 8100-8101"):
+        place(["web1"], ADDRESSES, range(8100, 8102), 3, [])
+
+
+def test_ports_outside_the_range_do_not_matter() -> None:
+    taken = [labels("web1", 9000, 0)]
+    assert [endpoint.port for _host, endpoint, _slot in place(["web1"], ADDRESSES, range(8100, 8102), 2, taken)] == [8100, 8101]
+
+
+def test_capacity_and_hosts() -> None:
+    assert driver().hosts() == HOSTS
+    assert driver().capacity() == 500
+
+
+def test_placeholders() -> None:
+    known = {"revision": "2.4.1", "port": "8100"}
+    assert fill("/opt/{revision}/shop:{port}", "v", known) == "/opt/2.4.1/shop:8100"
+    assert fill('{{"port": {port}}}', "v", known) == '{"port": 8100}'
+    assert fill("${{HOME}}", "v", known) == "${HOME}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": ["/bin/x", "{version}"]}, r"rollout_platform.command: there is no placeholder '\{version\}'"),
+        ({"command": ["/bin/x", "{"]}, r"rollout_platform.command: there is no placeholder '\{'"),
+        ({"command": "/bin/x"}, r"rollout_platform.command: .* is not a list"),
+        ({"command": []}, r"rollout_platform.command"),
+        ({"command": [""]}, r"rollout_platform.command"),
+        ({"env": {"A": "{what}"}}, r"rollout_platform.env.A"),
+        ({"env": {"A": True}}, r"rollout_platform.env.A: .* bool .* quotes"),
+        ({"env": {"A=B": "x"}}, r"rollout_platform.env: 'A=B'"),
+        ({"ports": "8199-8100"}, r"rollout_platform.ports"),
+        ({"path": "state"}, r"rollout_platform.path: .* absolute"),
+        ({"cwd": "state"}, r"rollout_platform.cwd: .* absolute"),
+        ({"stop_signal": "TERMINATE"}, r"rollout_platform.stop_signal"),
+        ({"stop_timeout": "soon"}, r"rollout_platform.stop_timeout"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        driver(**options)
+
+
+def test_a_message_about_the_environment_does_not_show_its_value() -> None:
+    with pytest.raises(InputError) as caught:
+        driver(env={"TOKEN": "s3cret{oops}"})
+    assert "s3cret" not in str(caught.value)
+    assert "oops" not in str(caught.value)
+
+
+def test_no_host_is_refused() -> None:
+    with pytest.raises(InputError, match=r"rollout_platform.hosts: 'shpo' matches no host"):
+        driver(hosts="shpo").check()
