@@ -171,7 +171,9 @@ class Store(t.Protocol):
     def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
         """Take the lease, or renew our own; raises LeaseHeld."""
 
-    def commit(self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+    def commit(
+        self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()
+    ) -> None:
         """Renew the lease and, in the same step, replace the record and append to the timeline; raises LeaseLost."""
 
     def release(self, token: str) -> None:

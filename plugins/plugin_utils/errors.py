@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class RolloutError(Exception):
-    """Something the operator has to know; its text is the message of the failed task."""
+    """Something the operator has to know; its text is the message of the failed task.
+
+    `facts` go into the failed task's result beside it.
+    """
+
+    facts: Mapping[str, object] = {}
 
 
 class InputError(RolloutError):

@@ -36,6 +36,7 @@ COMMON = (
     "store",
     "lease",
 )
+OF_STEPS = ("restart", "fleet", "instances", "timeline")  # variables that one step or playbook takes
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,11 @@ class Settings:
     lease: float
 
 
-def parse(args: Mapping[str, t.Any]) -> Settings:
-    """The settings of the arguments every step takes (see `COMMON`); raises InputError naming the variable."""
+def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
+    """The settings of the arguments every step takes (see `COMMON`); raises InputError naming the variable.
+
+    Without `drivers` a platform need not be given: for what only thinks.
+    """
     values.refuse_unknown(args, COMMON, PREFIX)
     revision = args.get("revision")
     replicas = args.get("replicas")
@@ -77,7 +81,9 @@ def parse(args: Mapping[str, t.Any]) -> Settings:
     on_failure = _choice(args, "on_failure", ON_FAILURE)
     min_ready = values.duration(args.get("min_ready", 0), PREFIX + "min_ready")
     if min_ready >= deadline:
-        raise InputError(f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline")
+        raise InputError(
+            f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline"
+        )
     limit = whole(args.get("failure_limit", 3), PREFIX + "failure_limit", 1)
     return Settings(
         service=values.service(args.get("service"), PREFIX + "service"),
@@ -92,7 +98,7 @@ def parse(args: Mapping[str, t.Any]) -> Settings:
             failure_limit=None if on_failure == "continue" else limit,
         ),
         on_failure=on_failure,
-        platform=_driver(args, "platform", "platforms", None),
+        platform=_driver(args, "platform", "platforms", None) if drivers else _driver({}, "platform", "traffic", "none"),
         traffic=_driver(args, "traffic", "traffic", "none"),
         health=health,
         checks=checks,
@@ -107,7 +113,9 @@ def budget(given: Mapping[str, t.Any]) -> Budget:
     values.refuse_unknown(given, ("max_surge", "max_unavailable", "max_in_flight"), name + ".")
     if given.get("max_in_flight") is not None:
         if len(given) > 1:
-            raise InputError(f"{name}: max_in_flight stands for max_surge with max_unavailable 0; give one or the other, not both")
+            raise InputError(
+                f"{name}: max_in_flight stands for max_surge with max_unavailable 0; give one or the other, not both"
+            )
         flight = amount(given["max_in_flight"], name + ".max_in_flight")
         if _is_zero(flight):
             raise InputError(f"{name}.max_in_flight: {given['max_in_flight']!r} would start nothing; the least is 1")
@@ -115,7 +123,9 @@ def budget(given: Mapping[str, t.Any]) -> Budget:
     surge = amount(given.get("max_surge", "25%"), name + ".max_surge")
     unavailable = amount(given.get("max_unavailable", 0), name + ".max_unavailable")
     if _is_zero(surge) and _is_zero(unavailable):
-        raise InputError(f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either")
+        raise InputError(
+            f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either"
+        )
     return Budget(surge, unavailable)
 
 
@@ -173,7 +183,9 @@ def _health(given: dict[str, t.Any], progress_deadline: float) -> tuple[checker.
         return checks, None
     deadline = values.duration(given["deadline"], name + ".deadline", minimum=1)
     if deadline > progress_deadline:
-        raise InputError(f"{name}.deadline: {deadline:g} s is longer than rollout_progress_deadline ({progress_deadline:g} s); raise that one too")
+        raise InputError(
+            f"{name}.deadline: {deadline:g} s is longer than rollout_progress_deadline ({progress_deadline:g} s); raise that one too"
+        )
     return checks, deadline
 
 

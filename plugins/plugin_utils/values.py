@@ -45,7 +45,9 @@ def percentage(value: str, variable: str) -> Decimal:
 
 def service(value: t.Any, variable: str) -> str:
     """A service's name: lower-case letters, digits, `-` and `_`; it becomes part of file and server names."""
-    return _name(value, variable, _SERVICE, "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit")
+    return _name(
+        value, variable, _SERVICE, "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit"
+    )
 
 
 def revision(value: t.Any, variable: str) -> str:
@@ -68,7 +70,9 @@ def ports(value: t.Any, variable: str) -> range:
     match = _PORTS.fullmatch(text)
     first, last = (int(match[1]), int(match[2])) if match else (int(text), int(text)) if text.isdecimal() else (0, 0)
     if not 1 <= first <= last <= 65535 or isinstance(value, bool):
-        raise InputError(f'{variable}: {value!r} is not a range of ports; write "8100-8199", between 1 and 65535, lower one first')
+        raise InputError(
+            f'{variable}: {value!r} is not a range of ports; write "8100-8199", between 1 and 65535, lower one first'
+        )
     return range(first, last + 1)
 
 
@@ -95,3 +99,11 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> N
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"known are: {', '.join(known)}"
             raise InputError(f"{prefix}{key}: there is no such setting; {hint}")
+
+
+def boolean(value: t.Any, variable: str) -> bool:
+    """A yes or no, also as `-e` gives it."""
+    text = str(value).lower()
+    if text not in ("true", "yes", "1", "false", "no", "0"):
+        raise InputError(f"{variable}: {value!r} is neither true nor false")
+    return text in ("true", "yes", "1")

@@ -81,7 +81,7 @@ class Bench:
 
     def driver(self, command: list[str], epoch: int = 1, **options: t.Any) -> Driver:
         given = {"hosts": "shop", "command": command, "ports": "20100-20199", "path": str(self.path), **options}
-        return Driver(Context("shop", t.cast(t.Any, self.transport), epoch=epoch), given)
+        return Driver(given, Context("shop", t.cast(t.Any, self.transport), epoch=epoch))
 
     def records(self) -> list[Path]:
         return sorted(self.path.glob("*/*/instances/*.json"))

@@ -69,7 +69,7 @@ class Cut(Here):
 
 
 def driver(path: Path, service: str = "shop", transport: Here | None = None, host: str | None = None) -> Driver:
-    return Driver(Context(service, t.cast(t.Any, transport or Here())), {"path": str(path), "host": host})
+    return Driver({"path": str(path), "host": host}, Context(service, t.cast(t.Any, transport or Here())))
 
 
 @pytest.fixture(params=[False, True], ids=["in-process", "shipped"])

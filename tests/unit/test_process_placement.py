@@ -33,7 +33,7 @@ def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
 
 def driver(**options: t.Any) -> Driver:
     given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
-    return Driver(Context("shop", t.cast(t.Any, Inventory())), given)
+    return Driver(given, Context("shop", t.cast(t.Any, Inventory())))
 
 
 def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:

@@ -42,7 +42,7 @@ _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 class Driver:
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
-    def __init__(self, context: Context, options: Mapping[str, t.Any]) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         given = {name: options.get(name, spec.get("default")) for name, spec in OPTIONS.items()}
         self.context = context
         self._pattern = str(given["hosts"])

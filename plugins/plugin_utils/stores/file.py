@@ -22,7 +22,7 @@ _REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
 class Driver:
     """A `drivers.Store`."""
 
-    def __init__(self, context: Context, options: Mapping[str, t.Any]) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         path, host = options.get("path") or "/var/lib/rollout", options.get("host") or CONTROLLER
         if not str(path).startswith("/"):
             raise InputError(f"rollout_store.path: {path!r} is not an absolute path; begin it with /")

@@ -1,0 +1,38 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Validate everything, take the lease, and resume, open, or find nothing to do."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    own = ("restart", "variables")
+
+    def step(self, run: Run) -> Result:
+        restart = values.boolean(run.own.get("restart", False), "rollout_restart")
+        revision, replicas = rollouts.asked(run, restart)
+        rollouts.fits(run, replicas)
+        run.conductor.traffic.check()
+        run.conductor.platform.check()
+        run.begin()
+        run.conductor.look()
+        rollouts.adopt(run)
+        record = run.record
+        if record.open is not None:
+            return rollouts.resume(run, record.open, revision, replicas)
+        kind, generation = "restart" if restart else "rollout", record.generation + 1
+        if record.stable and record.stable.revision == revision and not restart:
+            kind, generation = "scale", record.stable.generation
+            if run.conductor.preview(rollouts.forward(generation, replicas)).reached:
+                return run.report(
+                    False, msg=f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
+                )
+        if run.check_mode:
+            return run.would(rollouts.forward(generation, replicas))
+        rollouts.open_(run, kind, revision, generation, replicas)
+        return run.report(True)

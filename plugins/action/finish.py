@@ -1,0 +1,27 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Retire what is left, write the history, give the lease back."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROMOTING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    def step(self, run: Run) -> Result:
+        run.begin()
+        rollout = run.record.open
+        if run.check_mode or rollout is None:
+            run.conductor.look()
+            return run.report(rollout is not None)
+        if rollout.phase != PROMOTING:
+            raise RolloutFailed(
+                f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish"
+            )
+        rollouts.close(run, "promoted", rollout.reason)
+        return run.report(True)

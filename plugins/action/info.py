@@ -1,0 +1,48 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rollout, the fleet, the history, as data. Reads only."""
+
+from __future__ import annotations
+
+import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    own = ("timeline",)
+
+    def step(self, run: Run) -> Result:
+        record = run.session.read()
+        store, rollout = run.session.store, record.rollout
+        lease = store.lease()
+        wanted = rollout is not None and values.boolean(run.own.get("timeline", False), "rollout_timeline")
+        run.conductor.look()
+        return run.report(
+            False,
+            instances=instances(run),
+            history=record.history,
+            lease={"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None,
+            timeline=list(store.timeline(rollout.id)) if wanted and rollout else [],
+        )
+
+
+def instances(run: Run) -> list[dict[str, object]]:
+    """Every instance, oldest first."""
+    return [
+        {
+            "id": i.id,
+            "revision": i.revision,
+            "generation": i.generation,
+            "state": i.state.value,
+            "rotation": i.rotation.value if run.conductor.balanced else None,
+            "active": i.active,
+            "host": i.host,
+            "age": round(time.time() - i.created, 1),
+            "detail": i.detail,
+        }
+        for i in sorted(run.conductor.fleet, key=lambda i: i.order)
+    ]

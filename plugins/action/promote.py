@@ -1,0 +1,33 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make the new revision the stable one, after looking once more at whether enough of it is ready."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROMOTING, ROLLING_BACK, Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    def step(self, run: Run) -> Result:
+        if run.check_mode:
+            return rollouts.would_walk(run)
+        run.begin()
+        rollout = run.record.open
+        if rollout is None:
+            return run.report(False)
+        if rollout.phase == ROLLING_BACK:
+            raise RolloutFailed(
+                f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back"
+            )
+        rollout.step, rollout.tally = "promote", None
+        rollouts.walk(run, rollout)
+        rollout.phase = PROMOTING
+        run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
+        run.conductor.event("phase", phase=PROMOTING, revision=rollout.revision)
+        run.conductor.commit()
+        return run.report(True)

@@ -1,0 +1,29 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sliding-window transition to the strategy's waypoints."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROGRESSING, PROMOTING, ROLLING_BACK
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    def step(self, run: Run) -> Result:
+        if run.check_mode:
+            return rollouts.would_walk(run)
+        run.begin()
+        rollout = run.record.open
+        if rollout is None:
+            return run.report(False)
+        if rollout.phase == ROLLING_BACK:
+            raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
+        rollout.step = "replace"
+        if rollout.phase != PROMOTING:
+            rollout.phase = PROGRESSING
+        rollouts.walk(run, rollout)
+        return run.report(run.conductor.acted)

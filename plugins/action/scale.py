@@ -1,0 +1,39 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring one revision to N instances, and leave the others as they are."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    def step(self, run: Run) -> Result:
+        replicas = run.settings.replicas
+        if replicas is None:
+            raise InputError("rollout_replicas: not given; say how many instances there shall be")
+        run.begin()
+        run.conductor.look()
+        rollouts.adopt(run)
+        generation, revision = rollouts.which(run)
+        others = sum(1 for i in run.conductor.fleet if i.generation != generation and i.state.counted)
+        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others)
+        rollouts.fits(run, replicas + others)
+        if run.check_mode:
+            return run.would(waypoint)
+        if run.conductor.preview(waypoint).reached:
+            return run.report(False)
+        under_way = run.record.open
+        rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
+        rollout.step, rollout.tally = "scale", None
+        rollouts.walk_to(run, waypoint, rollout)
+        if under_way is None:
+            run.record.stable = Composition(revision, generation, replicas)
+            rollouts.close(run, "promoted", f"scaled to {replicas}")
+        return run.report(True)

@@ -1,0 +1,19 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put the ready instances of a revision in rotation at every load balancer."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    def step(self, run: Run) -> Result:
+        run.begin()
+        stable = run.record.stable
+        revision = run.settings.revision or (stable.revision if stable else None)
+        if run.check_mode:
+            return run.report(bool(run.conductor.out_of_rotation(revision)))
+        return run.report(run.conductor.admit(revision))

@@ -1,0 +1,304 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The loop: observe, evaluate, act, record, until the waypoint is reached. It decides nothing; the engine does."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    PlatformError,
+    RolloutFailed,
+    StoreError,
+    TrafficError,
+    TransportError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import Lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
+
+LOOK = 1.0  # seconds between two looks at the platform while nothing is done there
+SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
+POLL = 0.05  # seconds between two looks at the load balancers while something is pending there
+TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
+
+
+class Conductor:
+    """Drives the fleet of one service."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        context: Context,
+        session: Session,
+        guard: Guard,
+        checker: Checker,
+        say: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.context = context
+        self.session = session
+        self.guard = guard
+        self.checker = checker
+        self.say = say
+        self.platform = settings.platform.module.Driver(settings.platform.options, context)
+        self.traffic = settings.traffic.module.Driver(settings.traffic.options, context)
+        self.balanced = settings.traffic.name != "none"
+        self.rules = replace(
+            settings.rules,
+            drain_timeout=self.traffic.drain_timeout,
+            settle=getattr(self.traffic, "settle", 0.0),
+            balanced=self.balanced,
+        )
+        self.reports: Sequence[Report] = ()
+        self.table: Table | None = None
+        self.fleet: list[Instance] = []
+        self.acted = False  # whether anything was changed outside
+        self._known: set[str] | None = None  # instances that were there before this step
+        self._looked = 0.0
+        self._states: dict[str, State] = {}
+        self._said: set[str] = set()
+        self._events: list[dict[str, t.Any]] = []
+
+    # -- observe ------------------------------------------------------------------------------------------------
+
+    def look(self) -> list[Instance]:
+        """The fleet as it is now. The first look waits until every instance was asked once by its check."""
+        if time.monotonic() - self._looked >= LOOK:
+            self._sync()
+        if self.balanced:
+            self.table = self.traffic.observe()
+        return self._assemble()
+
+    def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
+        self.context.epoch = self.session.epoch
+        self.reports = self.platform.sync(start, stop, forget)
+        self._looked = time.monotonic()
+
+    def _assemble(self) -> list[Instance]:
+        self._watch()
+        marks = self.session.record.draining
+        vitals = {report.labels.id: self.checker.health(report.labels.id) for report in self.reports}
+        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, marks)
+        self._note_states()
+        return self.fleet
+
+    def _watch(self) -> None:
+        first = self._known is None
+        if self._known is None:
+            self._known = {report.labels.id for report in self.reports}
+        alive = [report for report in self.reports if report.process in (Process.STARTING, Process.RUNNING, Process.UNKNOWN)]
+        self.checker.watch(
+            {r.labels.id: (r.labels.endpoint, r.labels.host, r.labels.id in self._known, r.created) for r in alive}
+        )
+        if first:
+            self.checker.settle(SETTLE)
+
+    # -- the walk -----------------------------------------------------------------------------------------------
+
+    def walk(self, waypoint: Waypoint, revision: str, rollout: Rollout) -> None:
+        """Move the fleet to the waypoint, whose new instances are of `revision`; raises RolloutFailed with the reason
+        where it cannot be reached."""
+        lines = Lines(self.say, f"{self.settings.service} {revision}", time.time() - rollout.elapsed)
+        tally = rollout.tally or Tally(since=time.time())
+        began, before = time.monotonic(), rollout.elapsed
+        last = Decision()
+        self.look()
+        while True:
+            self.guard.check()
+            rollout.elapsed = before + time.monotonic() - began
+            try:
+                decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, tally, time.time())
+                tally = rollout.tally = decision.tally
+                self._note(decision)
+                if decision.failed or decision.reached:
+                    lines.show(self.fleet, waypoint, time.time(), force=True)
+                    self.commit()
+                    break
+                rollout.replaced += len(decision.drain)
+                self._act(decision, self._placed(decision.create, revision, waypoint.generation))
+                self._said.discard("trouble")
+            except TROUBLE as exc:
+                self._trouble(exc, tally, lines)
+                decision = Decision()
+            lines.show(self.fleet, waypoint, time.time())
+            self._rest(decision, last)
+            last = decision
+        if decision.failed:
+            raise RolloutFailed(decision.failed)
+
+    def preview(self, waypoint: Waypoint) -> Decision:
+        """What the next turn of a walk would do. Touches nothing."""
+        return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=time.time()), time.time())
+
+    def drain(self, ids: Sequence[str]) -> None:
+        """Take these instances out at every load balancer, wait for their requests, stop them."""
+        now = time.time()
+        self.session.record.draining.update({name: now for name in ids if name not in self.session.record.draining})
+        last = Decision()
+        while True:
+            self.guard.check()
+            going = [i for i in self.look() if i.id in ids and i.state.counted]
+            decision = Decision(retire=tuple(i.id for i in going if retirable(i, self.rules, time.time())))
+            self._act(decision)
+            if not going:
+                return
+            self._rest(decision, last)
+            last = decision
+
+    def admit(self, revision: str | None) -> bool:
+        """Put the ready instances of a revision in rotation, waiting for the balancers' own checks; whether any was out."""
+        waited = time.monotonic() + self.rules.progress_deadline
+        changed = False
+        while True:
+            self.guard.check()
+            out = self.out_of_rotation(revision)
+            if not out:
+                return changed
+            changed = True
+            if time.monotonic() > waited:
+                names = ", ".join(instance.id for instance in out)
+                raise RolloutFailed(f"no load balancer's own check passed {names} within {self.rules.progress_deadline:g} s")
+            decision = Decision(admit=tuple(i.id for i in out if admissible(i)))
+            self._act(decision)
+            self._rest(decision, decision)
+
+    def out_of_rotation(self, revision: str | None) -> list[Instance]:
+        """The ready instances of a revision (None: of any) that some balancer sends nothing to."""
+        fleet = self.look()
+        return [i for i in fleet if i.state is State.READY and i.rotation is not Rotation.IN and revision in (None, i.revision)]
+
+    def spare(self, generation: int) -> None:
+        """Take back the decision to drain instances of a generation, of those that were not told to stop yet."""
+        running = {r.labels.id for r in self.reports if r.labels.generation == generation and r.process is Process.RUNNING}
+        for name in running & set(self.session.record.draining):
+            del self.session.record.draining[name]
+
+    # -- act ----------------------------------------------------------------------------------------------------
+
+    def _act(self, decision: Decision, starts: Sequence[Labels] = ()) -> None:
+        """Record, then do: the balancers first, so that nothing is stopped that they still send requests to."""
+        record = self.session.record
+        now = time.time()
+        record.draining.update(dict.fromkeys(decision.drain, now))
+        wanted = None
+        if self.balanced and self.table is not None:
+            shall = fleets.targets(self.reports, self.table, decision.admit, record.draining, decision.retire)
+            wanted = shall if fleets.differs(self.table, shall) else None
+        forget = self._remains()
+        if not decision.idle or wanted or forget or self._events or self.session.due:
+            self.commit()
+        if starts or decision.retire or wanted:
+            self.acted = True
+        if wanted:
+            self.table = self.traffic.apply(wanted)
+        if starts or decision.retire or forget:
+            self._sync(starts, decision.retire, forget)
+            for name in forget:
+                record.draining.pop(name, None)
+
+    def _placed(self, count: int, revision: str, generation: int) -> list[Labels]:
+        """Labels for the next instances; their numbers are recorded before they are used, so none is used twice."""
+        record = self.session.record
+        if not count:
+            return []
+        taken = [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
+        labels = []
+        for host, endpoint, slot in self.platform.place(count, taken):
+            record.serial += 1
+            name = f"{record.service}-{record.serial}"
+            labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
+        return labels
+
+    def _remains(self) -> list[str]:
+        """Instances that were stopped and are gone from every balancer. Failed ones stay visible until the end."""
+        gone = {i.id for i in self.fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED}
+        return sorted(gone)
+
+    def forget(self) -> None:
+        """Remove what is left of the dead; their logs stay."""
+        dead = [i.id for i in self.look() if not i.state.counted and i.rotation is Rotation.ABSENT]
+        if dead:
+            self._sync(forget=dead)
+        there = {report.labels.id for report in self.reports}
+        self.session.record.draining = {k: v for k, v in self.session.record.draining.items() if k in there}
+
+    # -- record -------------------------------------------------------------------------------------------------
+
+    def event(self, kind: str, **what: t.Any) -> None:
+        """Add to the timeline; written with the next commit."""
+        self._events.append({"at": round(time.time(), 3), "kind": kind, **what})
+
+    def commit(self) -> None:
+        """Write the record and the events so far, and renew the lease."""
+        rollout = self.session.record.rollout
+        if rollout:
+            rollout.updated = time.time()
+        self.session.commit(self._events)
+        self._events = []
+
+    def _note_states(self) -> None:
+        """Every change of an instance's state, and every change of the revisions' shares, as events."""
+        for instance in self.fleet:
+            if self._states.get(instance.id) is not instance.state:
+                self._states[instance.id] = instance.state
+                detail = {"detail": instance.detail} if instance.detail and instance.state is not State.READY else {}
+                self.event(
+                    "state",
+                    instance=instance.id,
+                    state=instance.state.value,
+                    revision=instance.revision,
+                    generation=instance.generation,
+                    host=instance.host,
+                    **detail,
+                )
+        there = {instance.id for instance in self.fleet}
+        for name in [name for name in self._states if name not in there]:
+            del self._states[name]
+            self.event("state", instance=name, state="gone")
+        shares = {revision: counts["traffic"] for revision, counts in fleets.summary(self.fleet).items()}
+        if self.balanced and f"{shares}" not in self._said:
+            self._said = {said for said in self._said if not said.startswith("{")} | {f"{shares}"}
+            self.event("traffic", shares=shares)
+
+    def _note(self, decision: Decision) -> None:
+        for reason in decision.reasons:
+            if reason not in self._said:
+                self._said.add(reason)
+                self.event("decision", reason=reason)
+
+    def _trouble(self, exc: Exception, tally: Tally, lines: Lines) -> None:
+        """Something did not answer or refused: skip the turn and look again, up to the progress deadline."""
+        if time.time() - tally.since > self.rules.progress_deadline:
+            raise RolloutFailed(f"no progress for {self.rules.progress_deadline:g} s: {exc}") from None
+        if "trouble" not in self._said:
+            self._said.add("trouble")
+            self.event("trouble", message=str(exc))
+            lines.tell(f"waiting: {exc}")
+        self._looked = 0.0
+        self.checker.wait(0.5)
+
+    def _rest(self, decision: Decision, last: Decision) -> None:
+        """Wait for a reason to look again: a check that changed, or time."""
+        if not decision.idle and (decision.create, decision.admit, decision.drain, decision.retire) != (
+            last.create,
+            last.admit,
+            last.drain,
+            last.retire,
+        ):
+            return
+        pending = any(i.state is State.DRAINING or (i.state is State.READY and i.rotation is not Rotation.IN) for i in self.fleet)
+        self.checker.wait(POLL if pending else max(POLL, min(0.25, LOOK - (time.monotonic() - self._looked))))

@@ -1,0 +1,78 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a walk will be like if nothing goes wrong: how long, how high, how low. Pure; on a clock of its own."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate, is_available
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State, total
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of a walk without trouble. `seconds` is None where the walk cannot arrive."""
+
+    seconds: float | None
+    peak: int  # the most instances at once
+    least: int  # the fewest available at once
+    replaced: int
+
+
+def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
+    """The shortest a sliding window of `lanes` can take: each lane starts one, stops the one it replaces, takes the next."""
+    ends = [0.0] * max(1, lanes)
+    for index, start in enumerate(starts):
+        heapq.heapreplace(ends, ends[0] + start + (stops[index] if index < len(stops) else 0.0))
+    return max(ends)
+
+
+def forecast(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, start: float, stop: float) -> Forecast:
+    """Walk `fleet` to `waypoint` with instances that take `start` seconds to be ready and `stop` seconds to go."""
+    there = {instance.id: instance for instance in fleet}
+    clock, made, replaced, tally = 0.0, 0, 0, Tally(0.0)
+    peak, least = total(fleet), sum(is_available(i, rules, clock) for i in fleet)
+    alarms: list[tuple[float, str]] = []
+    while True:
+        now = list(there.values())
+        peak, least = max(peak, total(now)), min(least, sum(is_available(i, rules, clock) for i in now))
+        decision = evaluate(now, waypoint, budget, rules, tally, clock)
+        tally = decision.tally
+        if decision.reached or decision.failed:
+            return Forecast(clock if decision.reached else None, peak, least, replaced)
+        for name in decision.admit:
+            there[name] = replace(there[name], rotation=Rotation.IN)
+        for name in decision.drain:
+            replaced += 1
+            there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
+            heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
+        for number in range(decision.create):
+            name = f"+{made + number}"
+            there[name] = Instance(name, "new", waypoint.generation, State.STARTING, created=clock)
+            heapq.heappush(alarms, (clock + start, name))
+        made += decision.create
+        if decision.admit or decision.drain or decision.create:
+            continue
+        ready = [i.ready_since + rules.min_ready for i in there.values() if i.ready_since is not None]
+        later = [moment for moment in ready if moment > clock]
+        if not alarms and not later:
+            return Forecast(None, peak, least, replaced)
+        clock = min([*later, *(moment for moment, _name in alarms[:1])])
+        while alarms and alarms[0][0] <= clock:
+            _at(there, heapq.heappop(alarms)[1], clock)
+
+
+def _at(there: dict[str, Instance], name: str, clock: float) -> None:
+    """What was awaited of an instance happens: a starting one is ready, a draining one is gone."""
+    instance = there[name]
+    if instance.state is State.DRAINING:
+        del there[name]
+    else:
+        there[name] = replace(instance, state=State.READY, ready_since=clock, rotation=Rotation.OUT, proven=True)

@@ -1,0 +1,117 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From reports to the engine's fleet, and from its decisions to what load balancers shall show. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Report, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Instance,
+    Process,
+    Rotation,
+    State,
+    classify,
+)
+
+
+def assemble(
+    reports: Iterable[Report],
+    table: Table | None,
+    vitals: Mapping[str, Vital],
+    draining: Mapping[str, float],
+) -> list[Instance]:
+    """The fleet as the engine sees it. `table` is None where there is no load balancer."""
+    return [_instance(report, table, vitals.get(report.labels.id), draining.get(report.labels.id)) for report in reports]
+
+
+def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None) -> Instance:
+    vital = vital or Vital(Health.PENDING, report.created)
+    state = classify(report.process, vital.health, since is not None)
+    labels = report.labels
+    if table is None:
+        # Nobody keeps requests from one that runs, whatever our checks say of it.
+        rotation = Rotation.IN if state in (State.READY, State.NOT_READY) else Rotation.ABSENT
+        proven, active = True, 0
+    else:
+        rotation, proven, active = placement([servers.get(labels.endpoint) for servers in table.values()])
+    return Instance(
+        id=labels.id,
+        revision=labels.revision,
+        generation=labels.generation,
+        state=state,
+        created=report.created,
+        ready_since=max(vital.since, report.created) if state is State.READY else None,
+        rotation=rotation,
+        proven=proven,
+        active=active,
+        draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
+        host=labels.host,
+        detail=report.detail or vital.detail,
+    )
+
+
+def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
+    """Where an instance stands over all balancers: its rotation, whether each has proven it, its requests in flight."""
+    there = [entry for entry in entries if entry is not None]
+    if not there:
+        return Rotation.ABSENT, False, 0
+    ins = sum(1 for entry in there if entry.rotation is Rotation.IN)
+    rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
+    proven = len(there) == len(entries) and all(entry.proven for entry in there)
+    return rotation, proven, sum(entry.active for entry in there)
+
+
+def targets(
+    reports: Iterable[Report],
+    table: Table,
+    admit: Iterable[str],
+    draining: Iterable[str],
+    leaving: Iterable[str],
+) -> dict[str, dict[Endpoint, Target]]:
+    """What each balancer shall show. An instance is known, without traffic, from its start on, so that the balancer
+    proves it while it starts; it is in rotation where it is admitted and proven; it is gone before it is stopped."""
+    admitted, going, gone = set(admit), set(draining), set(leaving)
+    wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
+    return {name: {r.labels.endpoint: _target(r, servers, admitted, going) for r in wanted} for name, servers in table.items()}
+
+
+_ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)
+
+
+def _target(report: Report, servers: Mapping[Endpoint, Server], admitted: set[str], going: set[str]) -> Target:
+    name = report.labels.id
+    server = servers.get(report.labels.endpoint)
+    stays = server is not None and server.rotation is Rotation.IN
+    enters = server is not None and server.proven and name in admitted
+    serves = name not in going and (stays or enters)
+    return Target(Rotation.IN if serves else Rotation.OUT, name=name)
+
+
+def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
+    """Whether any balancer shows something else than it shall."""
+    for name, servers in table.items():
+        shown = {endpoint: server.rotation for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
+        if shown != {endpoint: target.rotation for endpoint, target in wanted[name].items()}:
+            return True
+    return False
+
+
+def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
+    """Counts by revision and state, and the share of new requests each revision gets, in percent."""
+    revisions: dict[str, dict[str, t.Any]] = {}
+    serving: Counter[str] = Counter()
+    for instance in fleet:
+        counts = revisions.setdefault(instance.revision, {state.value: 0 for state in State})
+        counts[instance.state.value] += 1
+        serving[instance.revision] += instance.in_rotation and instance.state is not State.DRAINING
+    whole = serving.total()
+    for revision, counts in revisions.items():
+        counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0
+    return revisions

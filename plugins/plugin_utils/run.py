@@ -1,0 +1,137 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one step works with, from its arguments to its result."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
+
+Result = dict[str, t.Any]
+
+
+class Run:
+    """Everything one step works with, made when it begins and given back when it ends."""
+
+    def __init__(
+        self,
+        action: t.Any,
+        settings: Settings,
+        own: Mapping[str, t.Any],
+        task_vars: Mapping[str, t.Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.own = own  # the step's own options
+        self.check_mode = bool(action._task.check_mode)
+        self._say = say
+        self.transport = Transport.from_action(action, task_vars)
+        self.context = Context(settings.service, self.transport, settings.health)
+        self.checker = Checker(settings.checks, self.transport)
+        self.guard = Guard(self.checker.wake)
+        store = settings.store.module.Driver(settings.store.options, self.context)
+        self.session = Session(store, settings.service, holder.identity(self.guard.parent, task_vars), settings.lease)
+
+    @cached_property
+    def conductor(self) -> Conductor:
+        """Made when first asked for: what only thinks needs no drivers."""
+        return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self._say)
+
+    def __enter__(self) -> Run:
+        self.guard.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        """Give the lease back unless the rollout goes on in the next step; a failure tells how things stand."""
+        try:
+            if isinstance(exc, RolloutError) and "conductor" in self.__dict__:
+                exc.facts = {"rollout": self.describe(False)}
+            between = self.record.open is not None and self.record.open.phase != HELD
+            if not between or isinstance(exc, Interrupted):
+                self.session.release()
+        except RolloutError:
+            pass  # the first error is the one to tell
+        finally:
+            self.checker.close()
+            self.transport.close()
+            self.guard.__exit__(kind, exc, trace)
+
+    @property
+    def record(self) -> Record:
+        """The journal's record, as last read or written."""
+        return self.session.record
+
+    def begin(self) -> None:
+        """Take or renew the lease, from where on this run may act; in check mode only read."""
+        if self.check_mode:
+            self.session.read()
+        else:
+            self.session.acquire(self.guard.check)
+
+    def report(self, changed: bool, **more: t.Any) -> Result:
+        """The result every step returns."""
+        return {"changed": changed, "rollout": self.describe(changed), **more}
+
+    def would(self, waypoint: Waypoint) -> Result:
+        """The result in check mode: what the step would do, with nothing touched."""
+        decision = self.conductor.preview(waypoint)
+        return self.report(not decision.reached, next=following(decision), diff=self.difference(waypoint))
+
+    def difference(self, waypoint: Waypoint) -> dict[str, str]:
+        """The fleet's composition before and after, for `--diff`."""
+        fleet = self.conductor.fleet
+        now = Counter(i.revision for i in fleet if i.state.counted)
+        new = next((i.revision for i in fleet if i.generation == waypoint.generation), self.settings.revision)
+        after = {str(new): waypoint.new}
+        return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
+
+    def _lines(self, counts: Mapping[str, int]) -> str:
+        return "".join(f"{self.settings.service} {revision}: {count}\n" for revision, count in sorted(counts.items()) if count)
+
+    def describe(self, changed: bool) -> dict[str, t.Any]:
+        """The `rollout` mapping of every step's result."""
+        rollout, stable = self.record.rollout, self.record.stable
+        keys = ("id", "revision", "strategy", "phase", "outcome", "reason", "step", "started", "updated", "replaced", "elapsed")
+        return {
+            **{key: getattr(rollout, key, None) for key in keys},
+            "service": self.record.service,
+            "previous": rollout.previous.revision if rollout and rollout.previous else None,
+            "stable": stable.revision if stable else None,
+            "fleet": fleets.summary(self.conductor.fleet),
+            "changed": changed,
+        }
+
+
+def following(decision: Decision) -> dict[str, t.Any]:
+    """What `evaluate` would do now, as data."""
+    return {
+        "create": decision.create,
+        "admit": list(decision.admit),
+        "drain": list(decision.drain),
+        "retire": list(decision.retire),
+        "reasons": list(decision.reasons),
+        "reached": decision.reached,
+    }
+
+
+def when(seconds: float) -> str:
+    """A moment as people and logs write it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

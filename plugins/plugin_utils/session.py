@@ -1,0 +1,92 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a service and the right to change it."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record
+
+PATIENCE = 0.2  # seconds between two looks at a lease whose run is ending
+
+
+class Session:
+    """Reads and writes the journal of one service under its lease."""
+
+    def __init__(self, store: t.Any, service: str, identity: holder.Identity, ttl: float) -> None:
+        self.store = store
+        self.service = service
+        self.identity = identity
+        self.ttl = ttl
+        self.epoch = 0  # of our lease; 0 while we hold none
+        self.record = Record(service)
+        self._renewed = 0.0
+
+    def read(self) -> Record:
+        """The record as it stands in the journal."""
+        self.record = Record.load(self.service, self.store.load())
+        return self.record
+
+    def acquire(self, check: Callable[[], None]) -> None:
+        """Take the lease, or renew the one this run holds; then read the record.
+
+        A run of this machine that was killed leaves a lease and, for a moment, a worker that finishes the action in
+        hand. That worker is waited for (`check` is called meanwhile); then its lease is taken over, before it expires.
+        """
+        while True:
+            try:
+                lease = self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+                break
+            except LeaseHeld:
+                held = self.store.lease()
+                if held is None:
+                    continue
+                if holder.gone(held.details) is True:
+                    lease = self._take_over(held)
+                    if lease:
+                        break
+                elif not holder.orphaned(held.details):
+                    raise
+            check()
+            time.sleep(PATIENCE)
+        self.epoch = lease.epoch
+        self._renewed = time.monotonic()
+        self.read()
+
+    def _take_over(self, held: Lease) -> Lease | None:
+        try:
+            taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+        except LeaseHeld:  # somebody was faster
+            return None
+        return t.cast(Lease, taken)
+
+    def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+        """Write the record and the events and renew the lease; raises LeaseLost if it is no longer ours.
+
+        Called before every action: a write that went through is the proof that we may act.
+        """
+        try:
+            self.store.commit(self.identity.token, self.ttl, self.record.dump(), events)
+        except StoreError as exc:
+            if time.monotonic() - self._renewed > self.ttl:
+                raise LeaseLost(f"the lease of {self.service} could not be renewed for {self.ttl:g} s: {exc}") from None
+            raise
+        self._renewed = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether the lease wants to be renewed."""
+        return time.monotonic() - self._renewed > self.ttl / 3
+
+    def release(self) -> None:
+        """Give the lease back."""
+        if self.epoch:
+            self.store.release(self.identity.token)
+            self.epoch = 0

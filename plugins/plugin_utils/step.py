@@ -1,0 +1,77 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every step's action plugin is: arguments in, one step, a result out, and errors turned into a failed task."""
+
+from __future__ import annotations
+
+import traceback
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.progressive.rollout.plugins.plugin_utils import settings, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+
+display = Display()
+
+
+class StepAction(ActionBase):
+    """An action plugin that runs one step; a subclass names the step and its own options."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    own: t.ClassVar[Sequence[str]] = ()  # options of this step alone, beside those every step takes
+
+    def step(self, run: Run) -> Result:
+        """What the step does."""
+        raise NotImplementedError
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """The one place where an error becomes a failed task."""
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        try:
+            result.update(self._run(task_vars or {}))
+        except RolloutError as exc:
+            result.update(failed=True, msg=str(exc), **exc.facts)
+        except Exception as exc:
+            display.vvv(traceback.format_exc())
+            what = f"{type(exc).__name__}: {exc}"
+            result.update(failed=True, msg=f"a defect of progressive.rollout, please report it ({what}; -vvv shows where)")
+        return result
+
+    def _run(self, task_vars: dict[str, t.Any]) -> Result:
+        args = plain(self._task.args)
+        values.refuse_unknown(args, (*settings.COMMON, *self.own), settings.PREFIX)
+        own = {name: args.pop(name) for name in self.own if name in args}
+        self._spelling(own.pop("variables", None))
+        own = {name: value for name, value in own.items() if value is not None}
+        parsed = settings.parse(args, drivers="fleet" not in own)
+        with Run(self, parsed, own, task_vars, display.display) as run:
+            return self.step(run)
+
+    def _spelling(self, variables: t.Any) -> None:
+        """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""
+        known = [settings.PREFIX + name for name in (*settings.COMMON, *settings.OF_STEPS)]
+        values.refuse_unknown([str(name) for name in variables or () if str(name).startswith(settings.PREFIX)], known, "")
+
+
+def plain(value: t.Any) -> t.Any:
+    """Plain data: results and variables are tagged and lazily templated since ansible-core 2.19."""
+    if isinstance(value, Mapping):
+        return {str.__str__(key) if isinstance(key, str) else key: plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (list, tuple, set)):
+        return [plain(item) for item in value]
+    return str(value)
