@@ -1,0 +1,20 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Says that a host answers, with which Python and as whom."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+
+
+def main(request):
+    """In: anything. Out: the version of Python ("3.11.2"), the name and the id of the user we are."""
+    uid = os.geteuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    return {"python": "%d.%d.%d" % sys.version_info[:3], "user": user, "uid": uid}
