@@ -1,0 +1,331 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took them.
+
+Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`) or {"error": "..."};
+an entry is {address, port, in, weight, name} and, as Envoy shows it, also proven and active.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+
+ANSWER = 5.0  # seconds the admin interface may take
+POLL = 0.004
+GRACE = 0.02  # Envoy's worker threads follow the main thread, which is the one that answers, a moment later
+TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+DOUBTS = ("failed_", "pending_", "excluded_")  # the health flags of an entry that is not, or not yet, proven
+
+
+class Failed(Exception):
+    """What Envoy refused or did not show, as text for the operator."""
+
+
+def main(request):
+    """`op` is check, observe or apply; see the functions of these names."""
+    try:
+        return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
+    except (Failed, OSError) as exc:
+        return {"error": str(exc)}
+
+
+# --- the admin interface ---
+
+
+def get(request, path):
+    """The body of a GET at the admin interface."""
+    try:
+        with socket.create_connection(tuple(request["admin"]), timeout=ANSWER) as connection:
+            connection.sendall(("GET %s HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n" % path).encode())
+            data = b"".join(iter(lambda: connection.recv(262144), b""))
+    except OSError as exc:
+        raise Failed("its admin interface does not answer: %s" % exc) from None
+    head, _blank, body = data.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n")[0].decode("latin-1")
+    if b"transfer-encoding: chunked" in head.lower():
+        body = b"".join(chunks(body))
+    if " 200 " not in status + " ":
+        raise Failed("its admin interface answers %r to %s" % (status or "nothing", path))
+    return body.decode()
+
+
+def chunks(body):
+    """The parts of a chunked body."""
+    while body:
+        size, _newline, body = body.partition(b"\r\n")
+        length = int(size, 16)
+        yield body[:length]
+        body = body[length + 2 :]
+
+
+def fetch(request, path):
+    """The JSON document at a path of the admin interface."""
+    body = get(request, path)
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise Failed("its admin interface answers no JSON to %s: %r" % (path, body[:80])) from None
+
+
+def entries(request):
+    """The entries of our cluster as Envoy has them; None when it has no such cluster.
+
+    An Envoy that is starting shows none, with or without the cluster; taken for true, all would be taken out.
+    """
+    found = listed(request)
+    if not found:
+        state = fetch(request, "/server_info").get("state")
+        if state not in ("LIVE", "DRAINING"):
+            raise Failed("it is %s, not LIVE" % state)
+        found = listed(request)  # it may have become LIVE in between
+    return found
+
+
+def listed(request):
+    """The entries of our cluster, as the admin interface lists them now."""
+    statuses = fetch(request, "/clusters?format=json&filter=^%s$" % request["service"]).get("cluster_statuses", [])
+    ours = [status for status in statuses if status["name"] == request["service"]]
+    return [entry(status) for status in ours[0].get("host_statuses", [])] if ours else None
+
+
+def entry(status):
+    """One entry out of Envoy's words (which leave out what is zero or false)."""
+    health = dict(status.get("health_status", {}))
+    eds = health.pop("eds_health_status", "HEALTHY")
+    stats = {stat["name"]: int(stat.get("value", 0)) for stat in status.get("stats", [])}
+    where = status["address"]["socket_address"]
+    return {
+        "address": where["address"],
+        "port": where["port_value"],
+        "in": eds in ("HEALTHY", "UNKNOWN"),
+        "weight": status.get("weight", 1),
+        "name": status.get("hostname", ""),
+        "proven": not any(value and flag.startswith(DOUBTS) for flag, value in health.items()),
+        "active": stats.get("rq_active", 0) + stats.get("rq_pending_active", 0),
+    }
+
+
+def counters(request, prefix):
+    """How many updates of a subscription Envoy refused so far, and the version it has."""
+    stats = fetch(request, "/stats?format=json&filter=^%s.(update_rejected|update_failure|version_text)$" % prefix)["stats"]
+    found = {stat["name"].rpartition(".")[2]: stat["value"] for stat in stats if "name" in stat}
+    return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get("version_text", "")
+
+
+def shown(request, kind):
+    """What Envoy has under our service's name among its listeners or clusters: version and complaint."""
+    dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, request["service"]))
+    for config in dump.get("configs", []):
+        version = config.get("active_state", config).get("version_info")
+        return version, config.get("error_state", {}).get("details", "")
+    return None, ""
+
+
+# --- the files ---
+
+
+def read(name):
+    """The text of a file, empty when there is none."""
+    try:
+        with open(name, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def write(name, text):
+    """Replace a file at once and for good; without text there shall be none."""
+    if not text:
+        os.unlink(name)
+        return
+    temporary = name + ".tmp"  # under the lock: what one that died here left is written over
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)  # Envoy is often another user
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, name)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def document(version, resources):
+    """A file of resources, as Envoy reads it."""
+    return json.dumps({"version_info": version, "resources": resources}, indent=1, sort_keys=True)
+
+
+def resources(name):
+    """The resources a file holds."""
+    text = read(name)
+    try:
+        return json.loads(text).get("resources", []) if text else []
+    except (ValueError, AttributeError):
+        raise Failed("%s is not a JSON document of resources; restore it, or remove it and start again" % name) from None
+
+
+def publish(request, name, content, prefix, taken):
+    """Write resources to a file and wait until `taken(version)`; what is refused is put back as it was."""
+    version = str(time.time_ns())
+    before = read(name)
+    refused, _version = counters(request, prefix)
+    write(name, document(version, content))
+    until = time.monotonic() + request["patience"]
+    reason = ""
+    while not taken(version):
+        complaint, has = counters(request, prefix)
+        if complaint > refused and has != version:
+            reason = "it refused the update (%s.update_rejected or update_failure grew)" % prefix
+        elif time.monotonic() > until:
+            reason = "it did not show the update within %g s (it has version %r)" % (request["patience"], has)
+        if reason and not taken(version):
+            details = shown(request, "listeners" if prefix.endswith("lds") else "active_clusters")[1]
+            write(name, before)
+            raise Failed("%s: %s; the file is as it was before. %s" % (name, reason, details or "Its log says why."))
+        time.sleep(POLL)
+
+
+# --- what is asked of us ---
+
+
+def check(request):
+    """Raise Failed with `field` (admin or path) unless Envoy is live, watches the directory, and we may write there."""
+    path = request["path"]
+    try:
+        info = fetch(request, "/server_info")
+    except Failed as exc:
+        return {"error": str(exc), "field": "admin"}
+    if info.get("state") != "LIVE":
+        return {"error": "it is %s, not LIVE" % info.get("state"), "field": "admin"}
+    if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
+        return {"error": "it is not a directory that can be written to", "field": "path"}
+    dynamic = {}
+    for config in fetch(request, "/config_dump").get("configs", []):
+        dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
+    for kind in ("lds", "cds"):
+        source = dynamic.get(kind + "_config", {}).get("path_config_source", {})
+        watched = source.get("watched_directory", {}).get("path", os.path.dirname(source.get("path", "")))
+        if not same(source.get("path", ""), os.path.join(path, kind + ".json")) or not same(watched, path):
+            text = "Envoy reads its %s from %s; start it with the bootstrap that this driver documents"
+            return {"error": text % (kind, source.get("path") or "no file"), "field": "path"}
+    return {"entries": [], "version": info.get("version", "")}
+
+
+def same(one, other):
+    """Whether two paths are one."""
+    return bool(one) and os.path.realpath(one) == os.path.realpath(other)
+
+
+def observe(request):
+    """Every entry of our cluster."""
+    return {"entries": entries(request) or []}
+
+
+def apply(request):
+    """Bring cluster, listener and entries to what is asked, and return the entries as Envoy then shows them.
+
+    With `dry`, only say what would be refused. Nothing is written where nothing differs.
+    """
+    lock = os.open(request["path"], os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other services' rollouts share the files; the kernel frees it if we die
+        now = entries(request)
+        refuse(request, now or [])
+        if request.get("dry"):
+            return {"entries": now or []}
+        frame(request, now is None)
+        return {"entries": fill(request, now or [])}
+    finally:
+        os.close(lock)
+
+
+def place(entry):
+    """What an entry is known by."""
+    return entry["address"], entry["port"]
+
+
+def refuse(request, now):
+    """Raise for entries that would come into rotation although their check has not passed here."""
+    fit = {place(entry) for entry in now if entry["in"] or entry["proven"]}
+    names = {place(entry): entry["name"] for entry in now}
+    for entry in request["entries"]:
+        if entry["in"] and (place(entry) not in fit or names[place(entry)] != entry["name"]):
+            text = "%s:%s is not put in rotation: %s here; put it there out of rotation first, and wait until it is proven"
+            raise Failed(
+                text % (*place(entry), "its health check has not passed" if place(entry) in names else "it has no entry")
+            )
+
+
+def frame(request, new):
+    """See that our cluster and listener exist as asked. A new cluster begins empty, so that it is warm at once."""
+    path, service = request["path"], request["service"]
+    members = os.path.join(path, "eds-%s.json" % service)
+    if new or not os.path.exists(members):
+        write(members, document("0", [assignment(service, [])]))
+    # clusters before listeners: a route to a cluster that Envoy does not have would be refused
+    for kind, prefix, resource in (
+        ("active_clusters", "cluster_manager.cds", request["cluster"]),
+        ("listeners", "listener_manager.lds", request["listener"]),
+    ):
+        name = os.path.join(path, prefix.rpartition(".")[2] + ".json")
+        there = resources(name)
+        if resource not in there or shown(request, kind)[0] is None:
+            others = [one for one in there if one.get("name") != service]
+            publish(request, name, [*others, resource], prefix, lambda version, kind=kind: shown(request, kind)[0] == version)
+
+
+def fill(request, now):
+    """Bring the entries of our cluster to those asked; they are returned as Envoy shows them."""
+    name = os.path.join(request["path"], "eds-%s.json" % request["service"])
+    wanted = request["entries"]
+    if differs(wanted, now) or resources(name) != [assignment(request["service"], wanted)]:
+        # another instance where one was before: its entry begins anew, or the old one's health would speak for it
+        names = {place(entry): entry["name"] for entry in now}
+        kept = [entry for entry in wanted if names.get(place(entry), entry["name"]) == entry["name"]]
+        if len(kept) < len(wanted):
+            members(request, name, kept)
+        members(request, name, wanted)
+        out = {place(entry) for entry in now if entry["in"]} - {place(entry) for entry in wanted if entry["in"]}
+        time.sleep(GRACE if out else 0)
+        now = entries(request) or []
+    if differs(wanted, now):
+        raise Failed(
+            "it took the update but shows %s" % json.dumps([[*place(entry), entry["in"], entry["weight"]] for entry in now])
+        )
+    return now
+
+
+def members(request, name, wanted):
+    """Write the entries and wait until Envoy has them."""
+    prefix = "cluster." + request["service"]
+    content = [assignment(request["service"], wanted)]
+    publish(request, name, content, prefix, lambda version: counters(request, prefix)[1] == version)
+
+
+def differs(wanted, now):
+    """Whether entries are others than those asked, in what can be asked."""
+    keys = ("address", "port", "in", "weight", "name")
+    return sorted([entry[key] for key in keys] for entry in wanted) != sorted([entry[key] for key in keys] for entry in now)
+
+
+def assignment(service, wanted):
+    """The entries as the resource Envoy reads. The `hostname` is not used by Envoy here; it carries the instance's name."""
+    endpoints = [
+        {
+            "endpoint": {
+                "address": {"socket_address": {"address": entry["address"], "port_value": entry["port"]}},
+                "hostname": entry["name"],
+            },
+            "health_status": "HEALTHY" if entry["in"] else "DRAINING",
+            "load_balancing_weight": entry["weight"],
+        }
+        for entry in wanted
+    ]
+    return {"@type": TYPE, "cluster_name": service, "endpoints": [{"lb_endpoints": endpoints}]}

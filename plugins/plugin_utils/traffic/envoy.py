@@ -1,0 +1,245 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Envoy, through files it watches (xDS) and its admin interface.
+
+Each service gets a listener, a cluster and a file of endpoints; several services share one Envoy. An instance in
+rotation is an endpoint HEALTHY, one out of rotation is DRAINING: health-checked, without new requests. An endpoint is
+proven once Envoy's own health check has passed, the first time with the first check (`rise` counts after a failure).
+What Envoy knows stands in the files, so a restarted Envoy comes back with the same table.
+
+Start Envoy with a bootstrap like this one, where /var/lib/envoy is `path`, may be written to by the user that the
+rollout becomes, and holds lds.json and cds.json with `{"resources": []}` in each before the first start:
+
+    node: {id: edge, cluster: edge}
+    admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}
+    dynamic_resources:
+      lds_config:
+        resource_api_version: V3
+        path_config_source: {path: /var/lib/envoy/lds.json, watched_directory: {path: /var/lib/envoy}}
+      cds_config:
+        resource_api_version: V3
+        path_config_source: {path: /var/lib/envoy/cds.json, watched_directory: {path: /var/lib/envoy}}
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
+
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "hosts": {"type": "str", "default": ""},  # the inventory pattern of the Envoys' hosts; none: the controller
+    "path": {"type": "str", "required": True},  # the watched directory on these hosts
+    "admin": {"type": "str", "default": "127.0.0.1:9901"},  # as seen from these hosts
+    "listen": {"type": "str", "required": True},  # where the service's clients connect
+    "drain_timeout": {"type": "str", "default": "30s"},
+}
+PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
+TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
+PLENTY = 1_000_000  # Envoy's default limit of 1024 requests would turn more of them away
+EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
+
+
+class Driver:
+    """The Envoys of one service, kept in the same state."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.transport = context.transport
+        pattern = options.get("hosts") or ""
+        self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
+        if not self.hosts:
+            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
+        self.path = str(options.get("path") or "")
+        if not self.path.startswith("/"):
+            raise InputError(
+                f"rollout_traffic.path: {self.path!r} is not an absolute path; give the directory that Envoy watches"
+            )
+        self.admin = str(options.get("admin") or OPTIONS["admin"]["default"])
+        listen = socket_address(options.get("listen"), "rollout_traffic.listen")
+        values.address(listen[0], "rollout_traffic.listen")
+        drain_timeout = options.get("drain_timeout")
+        self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
+        self.common = {
+            "path": self.path,
+            "admin": socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
+            "service": context.service,
+            "cluster": cluster(context.service, self.path, context.health),
+            "listener": listener(context.service, listen),
+            "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
+        }
+
+    def check(self) -> None:
+        """Raise unless every Envoy is live and watches the directory, which we may write to. Touches nothing."""
+        self._ask({host: {"op": "check"} for host in self.hosts})
+
+    def observe(self) -> Table:
+        """Every entry of the service, at every Envoy: one admin request each."""
+        return table(self._ask({host: {"op": "observe"} for host in self.hosts}))
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        """Bring every Envoy to its targets: one call each, and one before where there are several, so that none is
+        changed while another cannot be. An Envoy without targets is only looked at."""
+        asked: dict[str, dict[str, t.Any]] = {host: {"op": "observe"} for host in self.hosts}
+        for host in self.hosts:
+            if label(host) in targets:
+                mine = targets[label(host)]
+                asked[host] = {"op": "apply", "entries": [entry(endpoint, mine[endpoint]) for endpoint in sorted(mine)]}
+        if len(self.hosts) > 1:
+            self._ask({host: {**request, "dry": True} for host, request in asked.items()})
+        return table(self._ask(asked))
+
+    def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+        """What each Envoy's agent answers; raises for all that answer with an error."""
+        answers = self.transport.ask("envoy", {host: {**self.common, **request} for host, request in requests.items()}, TIMEOUT)
+        told: dict[str, dict[str, t.Any]] = {}
+        errors = []
+        for host in self.hosts:
+            answer = answers[host]
+            value = answer.value or {"error": answer.error or "the agent answered nothing"}
+            if "error" in value:
+                field = value.get("field")
+                what = f"rollout_traffic.{field}: {self.path if field == 'path' else self.admin!r}: " if field else ""
+                errors.append(f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}")
+            told[label(host)] = value
+        if errors:
+            raise TrafficError("; ".join(errors))
+        return told
+
+
+def label(host: str) -> str:
+    """What an Envoy is called in tables and messages."""
+    return host or "the controller"
+
+
+def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
+    """The agents' answers as the table of the contract."""
+    return {
+        host: {
+            Endpoint(e["address"], e["port"]): Server(
+                Rotation.IN if e["in"] else Rotation.OUT, e["proven"], e["active"], e["weight"], name=e["name"]
+            )
+            for e in answer["entries"]
+        }
+        for host, answer in answers.items()
+    }
+
+
+def entry(endpoint: Endpoint, target: Target) -> dict[str, t.Any]:
+    """A target in the agent's words."""
+    if target.weight < 1 and target.rotation is Rotation.IN:
+        raise TrafficError(
+            f"{endpoint} cannot be in rotation with weight {target.weight}: Envoy's least is 1; take it out instead"
+        )
+    return {
+        "address": endpoint.address,
+        "port": endpoint.port,
+        "in": target.rotation is Rotation.IN,
+        "weight": max(target.weight, 1),
+        "name": target.name,
+    }
+
+
+def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[IPv6]:port`."""
+    host, colon, port = str(value or "").rpartition(":")
+    if not colon or not host.strip("[]") or "/" in host or not port.isdecimal():
+        raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
+    return host.strip("[]"), values.port(port, variable)
+
+
+def cluster(service: str, path: str, health: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The cluster: its members from the file of endpoints, checked as `rollout_health` says.
+
+    A new or failing endpoint is checked every 100 ms. Endpoints that are taken out go at once although they are
+    healthy; changes of health are passed on at once (Envoy would collect those of a second, while it shows them as
+    done); all unhealthy means 503, not a try at any of them.
+    """
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), PLENTY)
+    return {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "name": service,
+        "type": "EDS",
+        "connect_timeout": "2s",
+        "eds_cluster_config": {
+            "eds_config": {
+                "resource_api_version": "V3",
+                "path_config_source": {"path": f"{path}/eds-{service}.json", "watched_directory": {"path": path}},
+            }
+        },
+        "ignore_health_on_host_removal": True,
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"},
+        "track_cluster_stats": {"per_endpoint_stats": True},
+        "circuit_breakers": {"thresholds": [limits]},
+        "health_checks": [health_check(health)],
+    }
+
+
+def health_check(health: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """`rollout_health` in Envoy's words: HTTP where it says so, else that a connection is accepted."""
+    interval = values.duration(health.get("interval") or "500ms", "rollout_health.interval", 0.01)
+    quick = seconds(min(interval, 0.1))
+    return {
+        "interval": seconds(interval),
+        "timeout": seconds(timeout(health)),
+        "unhealthy_interval": quick,
+        "no_traffic_interval": quick,
+        "no_traffic_healthy_interval": seconds(interval),
+        "healthy_threshold": int(health.get("rise") or 2),
+        "unhealthy_threshold": int(health.get("fall") or 3),
+        **({"http_health_check": http_check(health)} if health.get("http") else {"tcp_health_check": {}}),
+    }
+
+
+def timeout(health: Mapping[str, t.Any]) -> float:
+    """How long a check may take, in seconds."""
+    return values.duration(health.get("timeout") or "2s", "rollout_health.timeout", 0.01)
+
+
+def http_check(health: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The GET that `rollout_health` asks for (a `body` cannot be compared here: the status decides)."""
+    given = health.get("status") or "200-299"
+    ranges = [str(item).split("-") for item in (given if isinstance(given, (list, tuple)) else [given])]
+    headers = {str(name): str(text) for name, text in (health.get("headers") or {}).items()}
+    host = [headers.pop(name) for name in list(headers) if name.lower() == "host"]
+    return {
+        "path": str(health["http"]),
+        "host": host[0] if host else "",
+        "expected_statuses": [{"start": int(one[0]), "end": int(one[-1]) + 1} for one in ranges],
+        "request_headers_to_add": [
+            {"header": {"key": name, "value": text}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for name, text in headers.items()
+        ],
+    }
+
+
+def seconds(value: float) -> str:
+    """A duration as Envoy writes it."""
+    return f"{value:.3f}s"
+
+
+def listener(service: str, listen: tuple[str, int]) -> dict[str, t.Any]:
+    """The listener: everything that comes in goes to the cluster, and takes as long as it takes."""
+    route = {"match": {"prefix": "/"}, "route": {"cluster": service, "timeout": "0s"}}
+    manager = {
+        "@type": f"{EXTENSIONS}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": service,
+        "use_remote_address": True,
+        "route_config": {
+            "name": service,
+            "validate_clusters": True,
+            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": [route]}],
+        },
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"}}],
+    }
+    return {
+        "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+        "name": service,
+        "address": {"socket_address": {"address": listen[0], "port_value": listen[1]}},
+        "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}],
+    }

@@ -1,0 +1,33 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""No load balancer: a ready instance is in service, and a stopped one is not."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Table, Target
+
+OPTIONS: dict[str, dict[str, t.Any]] = {}
+
+
+class Driver:
+    """Has no entries and changes none."""
+
+    drain_timeout = 0.0
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        pass
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def observe(self) -> Table:
+        """No balancers."""
+        return {}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        """No balancers."""
+        return {}

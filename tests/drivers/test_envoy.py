@@ -1,0 +1,215 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Envoy driver against real Envoys, each on a "host" of its own: its own directory and ports."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import socket
+import threading
+import time
+import typing as t
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+
+
+def beside(name: str) -> t.Any:
+    """A module of the tests, by its file (tests are no package)."""
+    file = Path(__file__).parent / name
+    spec = importlib.util.spec_from_file_location(f"rollout_tests_{file.stem}", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+contract, lab = beside("traffic_contract.py"), beside("../envoy.py")
+IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
+HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
+PATH, ADMIN, LISTEN = "/var/lib/envoy", "127.0.0.1:9901", "127.0.0.1:8080"
+
+
+class Hosts:
+    """Runs the agent for hosts that share this machine: the same path and ports mean other ones on each of them."""
+
+    def __init__(self, envoys: Mapping[str, t.Any]) -> None:
+        self.envoys = envoys
+
+    def hosts(self, pattern: str) -> list[str]:
+        return list(self.envoys) if pattern == "edges" else []
+
+    def address(self, host: str) -> str:
+        return "127.0.0.1"
+
+    def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
+        raise NotImplementedError
+
+    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        def one(host: str) -> Answer:
+            envoy, text = self.envoys[host], json.dumps(requests[host])
+            text = text.replace(PATH, str(envoy.path)).replace("8080", str(envoy.listen)).replace("9901", str(envoy.admin))
+            return Answer(value=agent.main(json.loads(text)))
+
+        assert name == "envoy"
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return dict(zip(requests, pool.map(one, requests), strict=True))
+
+
+class Plane:
+    """Two Envoys, as the contract wants them."""
+
+    names = ("edge1", "edge2")
+
+    def __init__(self, envoys: Sequence[t.Any]) -> None:
+        self.envoys = dict(zip(self.names, envoys, strict=True))
+        self.fronts = [("127.0.0.1", envoy.listen) for envoy in envoys]
+
+    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] = HEALTH, **options: t.Any) -> Driver:
+        settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, **options}
+        return Driver(settings, Context(service, Hosts(self.envoys), health))
+
+    def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
+        closed = f"127.0.0.1:{lab.free_port()}"
+        return [
+            ({"admin": closed}, f"rollout_traffic.admin: '{closed}': Envoy on edge1"),
+            ({"admin": "nonsense"}, "rollout_traffic.admin: 'nonsense'"),
+            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: '99999'"),
+            ({"path": "relative"}, "rollout_traffic.path: 'relative'"),
+            ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': Envoy on edge1"),
+            ({"path": "/tmp"}, "rollout_traffic.path: '/tmp': Envoy on edge1 (admin 127.0.0.1:9901): Envoy reads its lds from"),
+            ({"listen": "8080"}, "rollout_traffic.listen: '8080'"),
+            ({"listen": "localhost:8080"}, "rollout_traffic.listen: 'localhost'"),
+            ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
+            ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
+        ]
+
+    def changes(self) -> object:
+        """Every write makes another file, whatever stands in it."""
+        files = [file for envoy in self.envoys.values() for file in sorted(envoy.path.iterdir())]
+        return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+
+    def spoil(self, endpoint: Endpoint, name: str) -> None:
+        """Put a copy in the place of the directory that the second Envoy watches: it sees no update any more."""
+        path = self.envoys[self.names[1]].path
+        path.rename(path.with_name("before"))
+        shutil.copytree(path.with_name("before"), path)
+
+    def stop(self, index: int) -> None:
+        self.envoys[self.names[index]].stop()
+
+    def start(self, index: int) -> None:
+        self.envoys[self.names[index]].start()
+
+
+class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
+    @pytest.fixture
+    def plane(self) -> Iterator[Plane]:
+        envoys = []
+        try:
+            envoys.extend(lab.Envoy() for _n in range(2))
+            yield Plane(envoys)
+        finally:
+            for envoy in envoys:
+                envoy.close()
+
+    def test_what_envoy_refuses_is_said_and_put_back(self, plane: Plane, backends: t.Any) -> None:
+        driver, a = plane.driver(), backends.start("a")
+        contract.bring_in(driver, {a: Target(IN, name="shop-a")})
+        path = plane.envoys["edge1"].path
+        before = (path / "eds-shop.json").read_text()
+        with pytest.raises(TrafficError, match=r"Envoy on edge1 .*eds-shop.json: it refused the update"):
+            contract.apply(driver, {a: Target(IN, name="shop-a"), Endpoint("no-address", 80): Target(OUT, name="shop-b")})
+        assert (path / "eds-shop.json").read_text() == before
+        assert not list(path.glob("*.tmp"))
+        assert set(contract.answers(plane)) == {"a"}
+        with pytest.raises(InputError, match=r"rollout_traffic.listen"):
+            plane.driver(listen="127.0.0.1:0")
+        with pytest.raises(TrafficError, match=r"lds.json: it refused the update.*Address already in use"):
+            contract.apply(plane.driver(service="other", listen=ADMIN), {})
+
+    def test_a_new_instance_at_a_known_address_has_to_prove_itself(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+        backends.kill(a)
+        new = {a: Target(IN, name="shop-c"), b: Target(IN, name="shop-b")}
+        with pytest.raises(TrafficError, match=f"{a} is not put in rotation"):
+            contract.apply(driver, new)
+        table = contract.apply(driver, {**new, a: Target(OUT, name="shop-c")})
+        assert contract.everywhere(table, a, lambda s: not s.proven and s.name == "shop-c")
+        backends.start_at(a, "c")
+        contract.prove(driver, a)
+        contract.apply(driver, new)
+        assert set(contract.answers(plane)) == {"b", "c"}
+
+    def test_an_envoy_that_is_starting_is_not_taken_for_an_empty_one(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, seen = plane.driver(), backends.start("a"), set[str]()
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers: Envoy waits for its first check
+            targets = {a: Target(IN, name="shop-a"), Endpoint("127.0.0.1", silent.getsockname()[1]): Target(OUT, name="shop-b")}
+            contract.bring_in(driver, targets)
+            plane.stop(0)
+            starting = threading.Thread(target=plane.start, args=(0,))
+            starting.start()
+            end = time.monotonic() + 30
+            while "table" not in seen:
+                assert time.monotonic() < end, (seen, plane.envoys["edge1"].log())
+                try:
+                    table = driver.observe()
+                except TrafficError as exc:
+                    seen.add("INITIALIZING" if "INITIALIZING" in str(exc) else "no answer")
+                else:
+                    assert set(table["edge1"]) == set(targets)
+                    seen.add("table")
+            starting.join()
+        assert "INITIALIZING" in seen
+
+    def test_two_services_at_one_envoy(self, plane: Plane, backends: t.Any) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        port = lab.free_port()
+        shop, cart = plane.driver(), plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}")
+        cart.transport = Hosts({"": plane.envoys["edge1"]})  # type: ignore[assignment]
+        cart.check()
+        together = [
+            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
+            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
+        ]
+        for thread in together:
+            thread.start()
+        for thread in together:
+            thread.join()
+        assert set(contract.answers(plane)) == {"a"}
+        assert contract.get(("127.0.0.1", port)) == (200, "b")
+        assert list(cart.observe()) == ["the controller"]
+        contract.apply(cart, {})
+        assert cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
+        assert set(contract.answers(plane)) == {"a"}
+
+    def test_weights_share_the_requests(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        contract.bring_in(driver, {a: Target(IN, 90, "shop-a"), b: Target(IN, 10, "shop-b")})
+        assert contract.everywhere(driver.observe(), b, lambda s: s.weight == 10)
+        share = contract.answers(plane, 200)
+        assert 20 <= share["b"] <= 60, share
+        with pytest.raises(TrafficError, match=r"weight 0"):
+            contract.apply(driver, {a: Target(IN, 0, "shop-a")})
+
+    def test_a_new_health_check_replaces_the_old_one(self, plane: Plane, backends: t.Any) -> None:
+        a = backends.start("a")
+        contract.bring_in(plane.driver(), {a: Target(IN, name="shop-a")})
+        health = {"http": "/other", "status": [201, "200-204"], "headers": {"Host": "shop.example", "X-Probe": "1"}}
+        for given, shows in ((health, '"shop.example"'), ({}, '"tcp_health_check"')):
+            driver = plane.driver(health=given)
+            table = contract.apply(driver, {a: Target(IN, name="shop-a")})
+            assert contract.everywhere(table, a, lambda s: s.rotation is IN and s.proven)
+            assert shows in plane.envoys["edge1"].get("/config_dump?resource=dynamic_active_clusters")
+            assert set(contract.answers(plane)) == {"a"}
