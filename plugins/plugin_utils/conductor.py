@@ -68,6 +68,7 @@ class Conductor:
         self.fleet: list[Instance] = []
         self.acted = False  # whether anything was changed outside
         self._known: set[str] | None = None  # instances that were there before this step
+        self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._looked = 0.0
         self._states: dict[str, State] = {}
         self._said: set[str] = set()
@@ -90,9 +91,12 @@ class Conductor:
 
     def _assemble(self) -> list[Instance]:
         self._watch()
-        marks = self.session.record.draining
+        now = time.time()
         vitals = {report.labels.id: self.checker.health(report.labels.id) for report in self.reports}
-        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, marks)
+        going = {name: self._out.get(name, now) for name in self.session.record.draining}
+        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, going, self._known or ())
+        # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
+        self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
         return self.fleet
 
@@ -113,10 +117,10 @@ class Conductor:
         """Move the fleet to the waypoint, whose new instances are of `revision`; raises RolloutFailed with the reason
         where it cannot be reached."""
         lines = Lines(self.say, f"{self.settings.service} {revision}", time.time() - rollout.elapsed)
-        tally = rollout.tally or Tally(since=time.time())
+        # Time in which nobody walked is no lack of progress.
+        tally = replace(rollout.tally or Tally(0.0), since=time.time())
         began, before = time.monotonic(), rollout.elapsed
         last = Decision()
-        self.look()
         while True:
             self.guard.check()
             rollout.elapsed = before + time.monotonic() - began

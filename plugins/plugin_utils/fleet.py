@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Report, Server, Table, Target
@@ -26,14 +26,20 @@ def assemble(
     table: Table | None,
     vitals: Mapping[str, Vital],
     draining: Mapping[str, float],
+    known: Container[str] = (),
 ) -> list[Instance]:
-    """The fleet as the engine sees it. `table` is None where there is no load balancer."""
-    return [_instance(report, table, vitals.get(report.labels.id), draining.get(report.labels.id)) for report in reports]
+    """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us."""
+    return [
+        _instance(report, table, vitals.get(report.labels.id), draining.get(report.labels.id), report.labels.id in known)
+        for report in reports
+    ]
 
 
-def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None) -> Instance:
+def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool) -> Instance:
     vital = vital or Vital(Health.PENDING, report.created)
-    state = classify(report.process, vital.health, since is not None)
+    # One that was there before us is not starting because its first check failed: it may be serving all the same.
+    health = Health.FAILING if known and vital.health is Health.PENDING else vital.health
+    state = classify(report.process, health, since is not None)
     labels = report.labels
     if table is None:
         # Nobody keeps requests from one that runs, whatever our checks say of it.
