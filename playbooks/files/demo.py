@@ -230,18 +230,28 @@ def summary(state: Path, rollout: dict[str, t.Any], surge: int, pause: float) ->
     before = json.loads((state / "counted.json").read_text())
     replace_file(str(state / "counted.json"), json.dumps(now))
     served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
-    fresh = [instance for instance in instances(state, rollout["revision"]) if instance.created >= rollout["started"]]
     took = rollout["updated"] - rollout["started"]
-    window, batches = ideal([instance.delay for instance in fresh], surge, pause)
-    print(f"Revision {rollout['previous']} to {rollout['revision']}: {rollout['outcome']}")
-    print(f"  instances replaced  {len(fresh)}, at most {surge} more than needed at any time")
-    print(
-        f"  time                {took:.1f} s; ideal for the same starts and stops {window:.1f} s; in batches of {surge} {batches:.1f} s"
-    )
-    print(f"  requests served     {', '.join(f'{number} by revision {name}' for name, number in sorted(served.items()))}")
-    reasons = "; ".join(f"{number} {reason}" for reason, number in sorted(failed.items()))
-    print(f"  requests failed     {failed.total()}{f' ({reasons})' if reasons else ''}")
+    if rollout["outcome"] == "promoted":
+        fresh = [instance for instance in instances(state, rollout["revision"]) if instance.created >= rollout["started"]]
+        window, batches = ideal([instance.delay for instance in fresh], surge, pause)
+        print(
+            f"{len(fresh)} instances of revision {rollout['previous']} replaced by revision {rollout['revision']}, {surge} at a time"
+        )
+        print(f"time             {took:.1f} s; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)")
+    else:
+        print(
+            f"revision {rollout['revision']} {rollout['outcome'].replace('_', ' ')} to {rollout['stable']}: {rollout['reason']}"
+        )
+        print(f"time             {took:.1f} s")
+    print(f"requests served  {', '.join(f'{number} by revision {name}' for name, number in sorted(served.items()))}")
+    print(f"requests failed  {told(failed)}")
     sys.exit(1 if failed else 0)
+
+
+def told(failed: Counter[str]) -> str:
+    """How many, and why."""
+    reasons = "; ".join(f"{number} {reason}" for reason, number in sorted(failed.items()))
+    return f"{sum(failed.values())}{f' ({reasons})' if reasons else ''}"
 
 
 # The end
@@ -251,10 +261,13 @@ def stop(state: Path) -> None:
     """Clients first: nothing they count may be our own doing."""
     clients = [state / f"{name}.pid" for name in CLIENTS]
     ended = end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
-    if ended:
-        print(f"{ended} processes ended, none is left")
+    if not ended:
+        return
     for path in (*clients, state / "envoy.pid"):
         path.unlink(missing_ok=True)
+    found = [json.loads(path.read_text()) for path in state.glob("load-*.json")]
+    answered = sum(report["served"] for report in found)
+    print(f"{answered} requests served in all, failed: {told(Counter(counts(found)['failed']))}; all {ended} processes are ended")
 
 
 def main() -> None:

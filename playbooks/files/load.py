@@ -88,7 +88,7 @@ class Load:
         head += "" if keep_alive else "Connection: close\r\n"
         self.request = head.encode() + b"\r\n" + body
 
-        self.connections = [Connection() for _ in range(connections)]
+        self.connections = [Connection() for dummy in range(connections)]
         self.selector = selectors.DefaultSelector()
         self.due: list[tuple[float, int]] = []  # when which connection sends its next request
         self.next_slot = 0.0
