@@ -32,7 +32,7 @@ class Lines:
             return
         elapsed = now - self._started
         ahead = f" of about {_clock(elapsed / done)}" if 0.1 <= done < 1 and elapsed > 1 else ""
-        self._say(f"{self._title} {bar(done)} {text}, {_clock(elapsed)}{ahead}")
+        self._say(f"{self._title} {progress_bar(done)} {text}, {_clock(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)
 
@@ -67,7 +67,7 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
     return ", ".join(parts), done if todo else 1.0
 
 
-def bar(done: float) -> str:
+def progress_bar(done: float) -> str:
     """`[#####...............]`, in ASCII: logs and old terminals show nothing else for sure."""
     filled = int(done * WIDTH)
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"

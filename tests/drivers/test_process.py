@@ -66,7 +66,7 @@ def begin(request: Mapping[str, t.Any], before: str = "") -> subprocess.Popen[st
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, t.Any]:
-    output, _ = process.communicate(timeout=60)
+    output = process.communicate(timeout=60)[0]
     assert process.returncode == 0
     answer: dict[str, t.Any] = json.loads(output)
     return answer
@@ -171,7 +171,7 @@ def test_another_driver_finds_everything(bench: Bench) -> None:
 def test_created_does_not_move(bench: Bench) -> None:
     driver = bench.driver(SLEEP)
     driver.sync(start=labels(driver, "a"))
-    assert len({driver.sync()[0].created for _ in range(3)}) == 1
+    assert len({driver.sync()[0].created for dummy in range(3)}) == 1
 
 
 def test_what_a_process_is_given(bench: Bench) -> None:
@@ -290,7 +290,7 @@ def test_connections_that_wind_down_do_not_take_a_port(bench: Bench) -> None:
         listener.bind((ADDRESS, wanted[0].endpoint.port))
         listener.listen()
         with socket.create_connection(listener.getsockname()) as client:
-            server, _ = listener.accept()
+            server = listener.accept()[0]
             server.close()  # closes first: TIME_WAIT is on this side
             assert client.recv(1) == b""
     assert states(driver.sync(start=wanted)) == {"a": Process.RUNNING}
@@ -369,7 +369,7 @@ def request(bench: Bench, driver: Driver, host: str, *wanted: Labels) -> dict[st
 def test_calls_at_the_same_time_start_one_process(bench: Bench) -> None:
     driver = bench.driver(["/bin/sh", "-c", "echo started; exec sleep 1000"])
     asked = request(bench, driver, "web1", *labels(driver, "a"))
-    answers = [finish(process) for process in [begin(asked) for _ in range(5)]]
+    answers = [finish(process) for process in [begin(asked) for dummy in range(5)]]
     assert [[item["process"] for item in answer["instances"]] for answer in answers] == [["running"]] * 5
     until(lambda: bench.log("a"))
     assert bench.log("a") == "started\n"
@@ -385,7 +385,7 @@ def test_the_environment_is_a_secret(bench: Bench) -> None:
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = begin(asked)  # waits for us
-        until(lambda: (home / "logs").exists())
+        until((home / "logs").exists)
         assert secret.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert secret.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
     finish(process)

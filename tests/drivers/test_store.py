@@ -288,7 +288,7 @@ def test_of_two_that_come_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
     children = [fork.Process(target=contend, args=(name,)) for name in ("ann", "bob")]
     for child in children:
         child.start()
-    won = sorted(results.get() for _ in range(rounds))
+    won = sorted(results.get() for dummy in range(rounds))
     for child in children:
         child.join(20)
     assert [child.exitcode for child in children] == [0, 0]

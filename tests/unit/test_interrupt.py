@@ -107,7 +107,7 @@ def test_a_signal_only_raises_the_flag_however_often_it_comes(name: str) -> None
         guard.check()
         assert guard.stopped == ""
         assert death_signal() == signal.SIGTERM
-        for _ in range(2):
+        for _dummy in range(2):
             os.kill(os.getpid(), getattr(signal, name))
         os.kill(os.getpid(), signal.SIGTERM)
         assert len(woken) == 3
@@ -251,7 +251,7 @@ def test_a_holder_is_gone_when_both_its_processes_are() -> None:
 
 def test_an_identity_is_the_same_for_all_that_share_the_main_process() -> None:
     queue = fork.SimpleQueue()
-    children = [fork.Process(target=lambda: queue.put(identity(os.getppid()))) for _ in range(2)]
+    children = [fork.Process(target=lambda: queue.put(identity(os.getppid()))) for _dummy in range(2)]
     for child in children:
         child.start()
     one, two = queue.get(), queue.get()

@@ -196,7 +196,7 @@ def place(
     latest = {address: max(mine, default=ports[-1]) for address, mine in used.items()}
     places = []
     slot = 0
-    for _ in range(count):
+    for _dummy in range(count):
         room = [host for host in hosts if len(used[addresses[host]]) < len(ports)]
         if not room:
             raise PlatformError(
