@@ -1,0 +1,215 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The measurements: `make bench`. One table, printed and written to tests/output/benchmarks.md.
+
+What counts are the ratios from one run: the times depend on the machine and on what else it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+from decimal import Decimal
+from pathlib import Path
+
+import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = [sys.executable, "-I", "-S", str(ROOT / "playbooks/files/app.py")]
+INSTANCES, SURGE, MEDIAN, SIGMA, SEED, STOP = 100, 10, 2.0, 0.3, 7, 0.3
+ENV = {"START_DELAY": f"lognormal:{MEDIAN}:{SIGMA}:{SEED}", "STOP_DELAY": str(STOP)}
+FIRST_PORT = 21000
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    rows: list[tuple[str, str, str]] = []
+    with tempfile.TemporaryDirectory(prefix="rollout-bench-") as folder:
+        rows += rollouts(Path(folder))
+    rows += engine()
+    width = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"| {' | '.join(cell.ljust(size) for cell, size in zip(row, width, strict=True))} |" for row in rows]
+    lines.insert(1, f"|{'|'.join('-' * (size + 2) for size in width)}|")
+    text = "\n".join(lines) + "\n"
+    output = ROOT / "tests/output/benchmarks.md"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text)
+    print(text, end="")
+
+
+# -- whole rollouts ---------------------------------------------------------------------------------------------------
+
+
+def rollouts(folder: Path) -> list[tuple[str, str, str]]:
+    """The same fleet and the same start-up times, by this collection and by a hand-written playbook."""
+    inventory = folder / "inventory.yml"
+    inventory.write_text(yaml.safe_dump(_inventory()))
+    ours = _ours(folder, inventory)
+    serial = _serial(folder, inventory)
+    return [
+        ("measurement", "figure", "goal"),
+        (f"{INSTANCES} instances, surge {SURGE}: wall time", f"{ours['wall']:.1f} s", ""),
+        ("the ideal sliding window of the same start-up and stop times", f"{ours['ideal']:.1f} s", ""),
+        ("wall time over the ideal, Ansible's start included", f"{ours['wall'] / ours['ideal']:.3f}", "at most 1.10"),
+        ("controller CPU (the agents on the local hosts included)", f"{ours['cpu']:.1f} s", ""),
+        ("controller memory, the largest process", f"{ours['memory']:.0f} MB", "under 250 MB"),
+        ("lines and events printed", f"{ours['lines']}", "at most 300"),
+        ("readiness seen after, median / 95 %", f"{ours['seen'][0]:.2f} s / {ours['seen'][1]:.2f} s", "within 0.25 s"),
+        (f"serial: {SURGE} by hand: wall time", f"{serial['wall']:.1f} s", ""),
+        ("serial: controller CPU", f"{serial['cpu']:.1f} s", ""),
+        ("wall time over serial", f"{ours['wall'] / serial['wall']:.2f}", "at most 0.50"),
+        ("controller CPU over serial", f"{ours['cpu'] / serial['cpu']:.3f}", "at most 0.100"),
+    ]
+
+
+def _inventory() -> dict[str, t.Any]:
+    hosts = {f"h{number:03d}": {"slot": number} for number in range(INSTANCES)}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    return {"fleet": {"hosts": hosts, "vars": local}}
+
+
+def _ours(folder: Path, inventory: Path) -> dict[str, t.Any]:
+    path = folder / "state"
+    variables = {
+        "rollout_service": "bench",
+        "rollout_replicas": INSTANCES,
+        "rollout_budget": {"max_surge": SURGE},
+        "rollout_platform": {
+            "driver": "process",
+            "hosts": "fleet",
+            "command": APP,
+            "env": ENV,
+            "ports": f"{FIRST_PORT}-{FIRST_PORT + 4 * INSTANCES}",
+            "path": str(path),
+        },
+        "rollout_health": {"http": "/healthz", "interval": "1s", "rise": 1},
+        "rollout_store": {"driver": "file", "path": str(path)},
+    }
+    extra = folder / "vars.yml"
+    extra.write_text(yaml.safe_dump(variables))
+    playbook = [str(ROOT / "playbooks/rollout.yml"), "-i", str(inventory), "-e", f"@{extra}"]
+    try:
+        _playbook([*playbook, "-e", "rollout_revision=r1"])
+        figures = _playbook([*playbook, "-e", "rollout_revision=r2"])
+        records = [json.loads(record.read_text()) for record in path.glob("*/bench/instances/*.json")]
+        timeline = [json.loads(line) for line in max((path / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
+    finally:
+        _end(json.loads(record.read_text())["pid"] for record in path.glob("*/bench/instances/*.json"))
+    started = sorted((r for r in records if r["revision"] == "r2"), key=lambda r: int(r["id"].rpartition("-")[2]))
+    starts = [draw(record["slot"]) for record in started]
+    figures["ideal"] = ideal(starts, [STOP] * len(starts), SURGE)
+    figures["seen"] = _seen(timeline, {record["id"]: draw(record["slot"]) for record in started})
+    return figures
+
+
+def _seen(timeline: list[dict[str, t.Any]], drawn: dict[str, float]) -> tuple[float, float]:
+    """How long after an instance could have answered its readiness was seen: the median, and what 95 % stay below."""
+    at: dict[str, dict[str, float]] = {}
+    for event in timeline:
+        if event["kind"] == "state":
+            at.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
+    late = sorted(
+        at[name]["ready"] - at[name]["starting"] - delay for name, delay in drawn.items() if "ready" in at.get(name, {})
+    )
+    return statistics.median(late), late[int(0.95 * len(late))]
+
+
+def _serial(folder: Path, inventory: Path) -> dict[str, t.Any]:
+    path = folder / "serial"
+    path.mkdir()
+    extra = folder / "serial-vars.yml"
+
+    def variables(revision: str, old: str, port: int, old_port: int) -> None:
+        ports = {"port": f"{{{{ {port} + slot }}}}", "old_port": f"{{{{ {old_port} + slot }}}}"}
+        extra.write_text(yaml.safe_dump({"app": APP, "env": ENV, "path": str(path), "revision": revision, "old": old, **ports}))
+
+    playbook = [str(ROOT / "tests/benchmarks/serial.yml"), "-i", str(inventory), "-e", f"@{extra}", "--forks", str(SURGE)]
+    first, second = FIRST_PORT + 5 * INSTANCES, FIRST_PORT + 6 * INSTANCES
+    try:
+        # The fleet to be replaced is started here: only the replacement is measured.
+        for slot in range(INSTANCES):
+            env = {**os.environ, "REVISION": "r1", "PORT": str(first + slot), "SLOT": str(slot), "STOP_DELAY": str(STOP)}
+            process = subprocess.Popen(APP, env=env, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            (path / f"h{slot:03d}.r1.pid").write_text(str(process.pid))
+        variables("r2", "r1", second, first)
+        return _playbook(playbook)
+    finally:
+        _end(int(pid.read_text()) for pid in path.glob("*.pid"))
+
+
+def draw(slot: int) -> float:
+    """The start-up time the demo service draws for a slot."""
+    return MEDIAN * random.Random(f"{SEED}:{slot}").lognormvariate(0, SIGMA)
+
+
+def _playbook(arguments: list[str]) -> dict[str, t.Any]:
+    """Run ansible-playbook: its wall time, the CPU of it and its children, its memory, the lines it printed."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(["ansible-playbook", *arguments], capture_output=True, text=True, check=False, timeout=900)
+    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall": wall, "cpu": cpu, "memory": after.ru_maxrss / 1024, "lines": len(done.stdout.splitlines())}
+
+
+def _end(pids: t.Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+# -- the engine -------------------------------------------------------------------------------------------------------
+
+
+def engine() -> list[tuple[str, str, str]]:
+    """One evaluate in the middle of a rollout, at three sizes, and a whole simulated one."""
+    times = {size: _evaluate(size) for size in (1_000, 10_000, 100_000)}
+    rows = [(f"evaluate {size:,} instances", f"{seconds * 1000:.1f} ms", "") for size, seconds in times.items()]
+    rows[-1] = (*rows[-1][:2], "at most 150 ms")
+    rows.append(("100k over 10k (linear is 10)", f"{times[100_000] / times[10_000]:.1f}", "about 10"))
+    fleet = [_instance(number, 1) for number in range(100_000)]
+    budget = Budget(Percent(Decimal(10)), 0)
+    began = time.perf_counter()
+    walked = forecast(fleet, rolling(2, len(fleet))[0], budget, Rules(), MEDIAN, STOP)
+    rows.append(("a simulated rollout of 100,000, surge 10 %", f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}", ""))
+    return rows
+
+
+def _evaluate(size: int) -> float:
+    fleet = [_instance(number, 1 + number % 2) for number in range(size)]
+    waypoint, budget = rolling(2, size)[0], Budget(size // 10, 0)
+    return min(_timed(lambda: evaluate(fleet, waypoint, budget, Rules(), Tally(0.0), 10.0)) for _turn in range(5))
+
+
+def _timed(call: t.Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _instance(number: int, generation: int) -> Instance:
+    return Instance(
+        f"i{number}", "r", generation, State.READY, created=number % 977, ready_since=0.0, rotation=Rotation.IN, proven=True
+    )
+
+
+if __name__ == "__main__":
+    main()
