@@ -14,6 +14,7 @@ All of it lives in one directory, `--state`.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import heapq
 import json
 import os
@@ -130,7 +131,7 @@ def live(admin: int) -> bool:
 
 
 def start(state: Path) -> None:
-    stop(state)
+    end_all(state)
     shutil.rmtree(state, ignore_errors=True)
     for folder in ("envoy", "hosts", "journal"):
         (state / folder).mkdir(parents=True)
@@ -257,17 +258,20 @@ def told(failed: Counter[str]) -> str:
 # The end
 
 
-def stop(state: Path) -> None:
-    """Clients first: nothing they count may be our own doing."""
+def end_all(state: Path) -> int:
+    """End what is left of a demo, and say how many processes that were. Clients first: nothing they count may be our doing."""
     clients = [state / f"{name}.pid" for name in CLIENTS]
-    ended = end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
-    if not ended:
-        return
-    for path in (*clients, state / "envoy.pid"):
-        path.unlink(missing_ok=True)
+    return end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
+
+
+def stop(state: Path) -> None:
+    ended = end_all(state)
     found = [json.loads(path.read_text()) for path in state.glob("load-*.json")]
-    answered = sum(report["served"] for report in found)
-    print(f"{answered} requests served in all, failed: {told(Counter(counts(found)['failed']))}; all {ended} processes are ended")
+    if ended and found:
+        answered = sum(report["served"] for report in found)
+        print(f"{answered} requests served in all, failed: {told(Counter(counts(found)['failed']))}")
+    if ended:
+        print(f"processes ended: {ended}; none is left")
 
 
 def main() -> None:
@@ -279,10 +283,12 @@ def main() -> None:
     parser.add_argument("--pause", type=float, help="seconds an instance is watched when ready, and takes to stop")
     options = parser.parse_args()
     state = options.state.resolve()
-    if options.what == "summary":
-        summary(state, options.rollout, options.surge, options.pause)
-    else:
-        {"start": start, "load": load, "stop": stop}[options.what](state)
+    with open(state.with_suffix(".busy"), "w") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)  # the stop of an interrupted demo waits for its start
+        if options.what == "summary":
+            summary(state, options.rollout, options.surge, options.pause)
+        else:
+            {"start": start, "load": load, "stop": stop}[options.what](state)
 
 
 if __name__ == "__main__":
