@@ -30,7 +30,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import L
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 
-LOOK = 1.0  # seconds between two looks at the platform while nothing is done there
+LOOK = 1.0  # seconds between two looks at the whole platform, at least
+LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
 POLL = 0.05  # seconds between two looks at the load balancers while something is pending there
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
@@ -69,7 +70,7 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
-        self._looked = 0.0
+        self._next_look = 0.0
         self._states: dict[str, State] = {}
         self._said: set[str] = set()
         self._events: list[dict[str, t.Any]] = []
@@ -78,7 +79,7 @@ class Conductor:
 
     def look(self) -> list[Instance]:
         """The fleet as it is now. The first look waits until every instance was asked once by its check."""
-        if time.monotonic() - self._looked >= LOOK:
+        if time.monotonic() >= self._next_look:
             self._sync()
         if self.balanced:
             self.table = self.traffic.observe()
@@ -86,8 +87,10 @@ class Conductor:
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
         self.context.epoch = self.session.epoch
+        began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
-        self._looked = time.monotonic()
+        if not (start or stop or forget):
+            self._next_look = time.monotonic() + max(LOOK, (time.monotonic() - began) / LOOKING)
 
     def _assemble(self) -> list[Instance]:
         self._watch()
@@ -292,7 +295,7 @@ class Conductor:
             self._said.add("trouble")
             self.event("trouble", message=str(exc))
             lines.tell(f"waiting: {exc}")
-        self._looked = 0.0
+        self._next_look = 0.0
         self.checker.wait(0.5)
 
     def _rest(self, decision: Decision, last: Decision) -> None:
@@ -305,4 +308,4 @@ class Conductor:
         ):
             return
         pending = any(i.state is State.DRAINING or (i.state is State.READY and i.rotation is not Rotation.IN) for i in self.fleet)
-        self.checker.wait(POLL if pending else max(POLL, min(0.25, LOOK - (time.monotonic() - self._looked))))
+        self.checker.wait(POLL if pending else max(POLL, min(0.25, self._next_look - time.monotonic())))

@@ -86,8 +86,9 @@ class Platform(t.Protocol):
         """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
 
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
-        """Do the work given, then report every instance of the service; one command a host.
+        """Do the work given, then report every instance of the service; one command a host that has work.
 
+        Hosts without any are reported from what was last seen there; with no work at all, every host is asked.
         `start` begins instances (one that exists already is left alone); `stop` asks instances, by id, to
         stop, and kills those that were asked `stop_timeout` ago (calling again is how it is driven);
         `forget` removes what is left of dead ones. Instances on hosts that do not answer are reported

@@ -25,13 +25,13 @@ class Lines:
 
     def show(self, fleet: Iterable[Instance], waypoint: Waypoint, now: float, force: bool = False) -> None:
         """One line on the fleet, if one is due; `force` for the last one of a walk that had any."""
-        if now < self._next and not (force and self._last):
+        if force and not self._last or not force and now < self._next:
             return
         text, done = standing(fleet, waypoint)
         if text == self._last and not force and now < self._next + 15:
             return
         elapsed = now - self._started
-        ahead = f" of about {_clock(elapsed / done)}" if 0.1 <= done < 1 and elapsed > 1 else ""
+        ahead = f" of about {_clock(elapsed / done)}" if 0.3 <= done < 1 and elapsed > 1 else ""
         self._say(f"{self._title} {progress_bar(done)} {text}, {_clock(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)

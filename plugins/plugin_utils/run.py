@@ -109,7 +109,20 @@ class Run:
     def describe(self, changed: bool) -> dict[str, t.Any]:
         """The `rollout` mapping of every step's result."""
         rollout, stable = self.record.rollout, self.record.stable
-        keys = ("id", "revision", "strategy", "phase", "outcome", "reason", "step", "started", "updated", "replaced", "elapsed")
+        keys = (
+            "id",
+            "kind",
+            "revision",
+            "strategy",
+            "phase",
+            "outcome",
+            "reason",
+            "step",
+            "started",
+            "updated",
+            "replaced",
+            "elapsed",
+        )
         return {
             **{key: getattr(rollout, key, None) for key in keys},
             "service": self.record.service,

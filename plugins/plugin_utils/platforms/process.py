@@ -25,9 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.transport impo
 
 OPTIONS: dict[str, t.Any] = {
     "hosts": {"type": "str", "required": True},
-    "command": {"type": "list", "elements": "str", "required": True},
+    "command": {"type": "raw", "required": True},  # a list; Ansible would make one of a text with commas
     "ports": {"type": "str", "required": True},
-    "env": {"type": "dict", "default": {}, "no_log": True},
+    "env": {"type": "raw", "default": {}, "no_log": True},
     "cwd": {"type": "str", "default": "/"},
     "path": {"type": "str", "default": "/var/lib/rollout"},
     "stop_signal": {"type": "str", "default": "TERM"},
@@ -55,6 +55,8 @@ class Driver:
         self._signal = _signal(given["stop_signal"])
         self._stop_timeout = values.duration(given["stop_timeout"], "rollout_platform.stop_timeout")
         self._hosts = list(context.transport.hosts(self._pattern))
+        if not self._hosts:
+            raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
         self._seen: dict[str, list[Report]] = {}
         self._created: dict[str, float] = {}
@@ -70,8 +72,6 @@ class Driver:
         return place(self._hosts, self._addresses, self._ports, count, taken)
 
     def check(self) -> None:
-        if not self._hosts:
-            raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
         program = self._command[0]
         request = {
             "path": self._path,
@@ -108,15 +108,21 @@ class Driver:
             "stop_timeout": self._stop_timeout,
             "keep_logs": KEEP_LOGS,
         }
-        requests = {
-            host: {**common, "host": host, "start": [self._order(labels) for labels in mine]} for host, mine in wanted.items()
-        }
+        asked = self._concerned(wanted, [*stop, *forget])
+        requests = {host: {**common, "host": host, "start": [self._order(labels) for labels in wanted[host]]} for host in asked}
         answers = self.context.transport.ask("process", requests, TIMEOUT) if requests else {}
         now = time.time()
         self._refuse(answers)
-        for host in self._hosts:
+        for host in asked:
             self._seen[host] = self._reports(host, answers[host], now, wanted[host])
         return [report for host in self._hosts for report in self._seen[host]]
+
+    def _concerned(self, wanted: Mapping[str, Sequence[Labels]], ids: Sequence[str]) -> Sequence[str]:
+        """The hosts to ask: those with something to do, or all of them when that is nothing or not known."""
+        home = {report.labels.id: host for host, reports in self._seen.items() for report in reports}
+        busy = {home.get(name, "") for name in ids} | {host for host, mine in wanted.items() if mine}
+        everywhere = not busy or not busy <= set(self._hosts) or len(self._seen) < len(self._hosts)
+        return self._hosts if everywhere else [host for host in self._hosts if host in busy]
 
     def _order(self, labels: Labels) -> dict[str, t.Any]:
         """What the agent needs to start an instance."""
