@@ -1,0 +1,82 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/drain.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: drain
+short_description: Take instances out and stop them
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Takes instances out of rotation at every load balancer, waits for their requests, at most as long as C(drain_timeout) of O(traffic) says, and stops them.
+  - Does not start others in their place. M(progressive.rollout.scale) does.
+  - Does nothing about instances that are not there.
+options:
+  instances:
+    description:
+      - The instances, by the names that M(progressive.rollout.info) shows.
+    type: list
+    elements: str
+    required: true
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: none
+    details: The names of the instances say it.
+seealso:
+  - module: progressive.rollout.traffic
+  - module: progressive.rollout.scale
+  - module: progressive.rollout.info
+"""
+
+EXAMPLES = r"""
+- name: See what runs
+  progressive.rollout.info:
+    service: shop
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+  register: shop
+
+- name: Empty the host web2
+  progressive.rollout.drain:
+    service: shop
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+    instances: "{{ shop.instances | selectattr('host', 'eq', 'web2') | map(attribute='id') }}"
+  when: shop.instances | selectattr('host', 'eq', 'web2') | length > 0
+"""
+
+RETURN = r"""
+rollout:
+  description:
+    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  returned: success
+  type: dict
+  contains:
+    id: {description: "The rollout's id, which names its timeline.", type: str}
+    service: {description: "Name of the service.", type: str}
+    revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    previous: {description: "The revision before it.", type: str}
+    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
+    strategy: {description: "The strategy.", type: str}
+    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
+    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    step: {description: "The last step that worked on it.", type: str}
+    started: {description: "When it began, in seconds since the epoch.", type: float}
+    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
+    elapsed: {description: "Seconds spent walking.", type: float}
+    replaced: {description: "Instances taken out in favour of others.", type: int}
+    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
+    changed: {description: "Whether this step changed anything.", type: bool}
+"""

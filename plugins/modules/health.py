@@ -1,0 +1,67 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/health.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: health
+short_description: Wait until instances are ready
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Waits until O(replicas) instances of O(revision), or of the stable one, are ready. At most O(progress_deadline).
+  - Reads only. In check mode it looks once and does not wait.
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: none
+    details: It reads only.
+seealso:
+  - module: progressive.rollout.scale
+  - module: progressive.rollout.info
+"""
+
+EXAMPLES = r"""
+- name: Wait until 4 instances of the stable revision are ready
+  progressive.rollout.health:
+    service: shop
+    replicas: 4
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+"""
+
+RETURN = r"""
+rollout:
+  description:
+    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  returned: success
+  type: dict
+  contains:
+    id: {description: "The rollout's id, which names its timeline.", type: str}
+    service: {description: "Name of the service.", type: str}
+    revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    previous: {description: "The revision before it.", type: str}
+    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
+    strategy: {description: "The strategy.", type: str}
+    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
+    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    step: {description: "The last step that worked on it.", type: str}
+    started: {description: "When it began, in seconds since the epoch.", type: float}
+    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
+    elapsed: {description: "Seconds spent walking.", type: float}
+    replaced: {description: "Instances taken out in favour of others.", type: int}
+    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
+    changed: {description: "Whether this step changed anything.", type: bool}
+ready:
+  description: How many instances are ready.
+  returned: success
+  type: int
+"""

@@ -1,0 +1,188 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/plan.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan
+short_description: Say what a rollout would do
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Says what a rollout of O(revision) would do, from the fleet as it is. Reads only.
+  - With O(fleet) it thinks of that fleet instead, and touches no host, load balancer or journal.
+options:
+  fleet:
+    description:
+      - A list of instances to think of. RV(rollout) and RV(unknown) are not returned then.
+    type: list
+    elements: dict
+    suboptions:
+      id:
+        description: Name of the instance. Its place in the list with four digits, V(0001), if not given.
+        type: str
+      revision:
+        description: Its revision.
+        type: str
+        required: true
+      state:
+        description: Its state.
+        type: str
+        required: true
+        choices: [starting, ready, not_ready, draining, stopped, failed, unreachable]
+      age:
+        description: How long ago it was started. A duration.
+        type: raw
+        default: 3600
+      count:
+        description: How many of them there are. Their names get V(.1), V(.2) and so on.
+        type: raw
+        default: 1
+      rotation:
+        description: Where it stands at the load balancers. V(in) for ready ones, V(absent) for others if not given.
+        type: str
+        choices: [absent, out, partial, in]
+      active:
+        description: Its requests in flight.
+        type: raw
+        default: 0
+      draining:
+        description: How long ago it was taken out, if its state is V(draining). A duration.
+        type: raw
+        default: 0
+  variables:
+    description:
+      - Names of variables that are defined. One that begins with C(rollout_) and that no step takes is refused as misspelt.
+        The roles pass all of them.
+    type: list
+    elements: str
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: full
+seealso:
+  - module: progressive.rollout.begin
+  - module: progressive.rollout.info
+"""
+
+EXAMPLES = r"""
+- name: Say what a rollout of 2.4.1 would do
+  progressive.rollout.plan:
+    service: shop
+    revision: "2.4.1"
+    replicas: 4
+    budget: {max_surge: 2}
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+  register: plan
+
+- name: Show it
+  ansible.builtin.debug:
+    msg: >-
+      {{ plan.peak_extra }} more at most, never less than {{ plan.minimum_available }}, about {{ plan.seconds }} s;
+      unknown: {{ plan.unknown | join('; ') | default('nothing', true) }}
+
+- name: Ask what would be done now with a fleet that is only thought of
+  progressive.rollout.plan:
+    service: shop
+    revision: "2.4.1"
+    replicas: 4
+    budget: {max_surge: 1}
+    fleet:
+      - {revision: "2.4.0", state: ready, age: 2d, count: 3}
+      - {revision: "2.4.0", state: not_ready, age: 2d}
+      - {revision: "2.4.1", state: ready, age: 10s}
+  register: thought
+
+- name: It would take out the old instance that is not ready, before any that is
+  ansible.builtin.assert:
+    that: thought.next.drain[0] == "0002"
+"""
+
+RETURN = r"""
+rollout:
+  description:
+    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  returned: success, without O(fleet)
+  type: dict
+  contains:
+    id: {description: "The rollout's id, which names its timeline.", type: str}
+    service: {description: "Name of the service.", type: str}
+    revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    previous: {description: "The revision before it.", type: str}
+    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
+    strategy: {description: "The strategy.", type: str}
+    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
+    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    step: {description: "The last step that worked on it.", type: str}
+    started: {description: "When it began, in seconds since the epoch.", type: float}
+    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
+    elapsed: {description: "Seconds spent walking.", type: float}
+    replaced: {description: "Instances taken out in favour of others.", type: int}
+    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
+    changed: {description: "Whether this step changed anything.", type: bool}
+waypoints:
+  description: The compositions that the strategy walks to, one after the other.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    new: {description: "Instances of the new revision.", type: int}
+    old: {description: "Instances of other revisions.", type: int}
+surge:
+  description: How many instances may be beyond O(replicas).
+  returned: success
+  type: int
+unavailable:
+  description: How many of O(replicas) may be missing.
+  returned: success
+  type: int
+order:
+  description: The old instances, in the order of their age.
+  returned: success
+  type: list
+  elements: str
+peak_extra:
+  description: How many instances there will be beyond O(replicas) at most.
+  returned: success
+  type: int
+minimum_available:
+  description: How many instances will be available at least.
+  returned: success
+  type: int
+traffic_changes:
+  description: How many instances will be put in rotation, and how many taken out.
+  returned: success
+  type: dict
+  contains:
+    enter: {description: "Put in rotation.", type: int}
+    leave: {description: "Taken out.", type: int}
+seconds:
+  description: How long the rollout will take, from how long instances took the last time. Null where that cannot be said.
+  returned: success
+  type: float
+unknown:
+  description: What could not be known, a sentence each.
+  returned: success, without O(fleet)
+  type: list
+  elements: str
+next:
+  description: What would be done now.
+  returned: success
+  type: dict
+  contains:
+    create: {description: "How many instances to start.", type: int}
+    admit: {description: "Instances to put in rotation.", type: list, elements: str}
+    drain: {description: "Instances to take out of rotation.", type: list, elements: str}
+    retire: {description: "Instances to stop.", type: list, elements: str}
+    reasons: {description: "Why, a sentence each.", type: list, elements: str}
+    reached: {description: "Whether there is nothing left to do.", type: bool}
+"""

@@ -1,0 +1,83 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The EXAMPLES of every step are run, as they stand, against local processes behind a real HAProxy."""
+
+from __future__ import annotations
+
+import importlib
+import typing as t
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import STEPS, Outcome, Playground
+
+# In an order in which each finds what it is about; and whether each task changes something when run for the first time.
+ORDER = {
+    "plan": [False, False, False, False],
+    "begin": [True, True, True, True, True],
+    "replace": [True],
+    "promote": [True],
+    "finish": [True],
+    "health": [False],
+    "scale": [True],
+    "drain": [False, True],
+    "traffic": [False],
+    "rollback": [True],
+    "info": [False, False],
+}
+
+
+class Shop:
+    """What the examples take for granted: the variables `shop_...`."""
+
+    def __init__(self, playground: Playground, balancer: HAProxy) -> None:
+        self.playground, self.balancer = playground, balancer
+        self.variables = {
+            "shop_platform": playground.variables["rollout_platform"],
+            "shop_traffic": {"driver": "haproxy", "socket": balancer.api, "backend": "shop"},
+            "shop_store": playground.variables["rollout_store"],
+        }
+
+    def run(self, steps: t.Iterable[str], *options: str) -> Outcome:
+        tasks = [task for step in steps for task in examples(step)]
+        play = {"hosts": "localhost", "gather_facts": False, "vars": self.variables, "tasks": tasks}
+        outcome = self.playground.run([play], None, *options)
+        assert outcome.rc == 0, outcome.output
+        return outcome
+
+    def traces(self) -> tuple[t.Any, ...]:
+        """What a step would leave: instances, servers at the balancer, the journal."""
+        return self.playground.records(), self.balancer.servers(), self.playground.files(), self.playground.journal()
+
+
+def examples(step: str) -> list[dict[str, t.Any]]:
+    module = importlib.import_module(f"ansible_collections.progressive.rollout.plugins.modules.{step}")
+    return t.cast("list[dict[str, t.Any]]", yaml.safe_load(module.EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with Playground() as playground:
+        balancer = HAProxy()
+        yield Shop(playground, balancer)
+        balancer.close()
+
+
+def test_every_step_has_examples_that_are_run() -> None:
+    assert sorted(ORDER) == sorted(STEPS)
+
+
+@pytest.mark.parametrize("step", list(ORDER))
+def test_the_examples_do_what_they_say(shop: Shop, step: str) -> None:
+    outcome = shop.run([step])
+    assert [task.changed for task in outcome.tasks] == ORDER[step], outcome.output
+
+
+def test_check_mode_touches_nothing(shop: Shop) -> None:
+    """On the fleet that the examples have left."""
+    before = shop.traces()
+    shop.run(ORDER, "--check", "--diff")
+    assert shop.traces() == before

@@ -1,0 +1,156 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The same names and defaults wherever they are written: in the code, the documentation, the role and the action group."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
+from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FRAGMENT = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+SPECS = yaml.safe_load((ROOT / "roles/rolling/meta/argument_specs.yml").read_text())["argument_specs"]
+DEFAULTS = yaml.safe_load((ROOT / "roles/rolling/defaults/main.yml").read_text())
+STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
+DRIVERS = [
+    ("platform", "platforms", "process"),
+    ("traffic", "traffic", "haproxy"),
+    ("traffic", "traffic", "envoy"),
+    ("traffic", "traffic", "none"),
+    ("store", "stores", "file"),
+]
+
+
+def module(folder: str, name: str) -> t.Any:
+    return importlib.import_module(f"ansible_collections.progressive.rollout.plugins.{folder}.{name}")
+
+
+def given_defaults(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {name: option["default"] for name, option in options.items() if "default" in option}
+
+
+def documentation(step: str) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", yaml.safe_load(module("modules", step).DOCUMENTATION))
+
+
+def test_the_fragment_documents_what_every_step_takes() -> None:
+    assert sorted(FRAGMENT) == sorted(settings.COMMON)
+
+
+def test_the_role_takes_what_every_step_takes() -> None:
+    options = {name.removeprefix("rollout_"): option for name, option in SPECS["main"]["options"].items()}
+    assert sorted(options) == sorted([*settings.COMMON, "restart"])
+    for name in settings.COMMON:
+        role, step = options[name], FRAGMENT[name]
+        assert role["type"] == step["type"], name
+        assert role.get("default") == step.get("default"), name
+        assert list(role.get("choices", [])) == list(step.get("choices", [])), name
+
+
+@pytest.mark.parametrize("entry", sorted(SPECS))
+def test_every_entry_point_of_the_role_has_the_same_defaults(entry: str) -> None:
+    options = SPECS[entry]["options"]
+    assert options.items() <= SPECS["main"]["options"].items()
+    stated = {name: value for name, value in DEFAULTS.items() if name in options}
+    assert given_defaults(options) == stated
+
+
+def test_the_defaults_file_holds_every_default() -> None:
+    assert given_defaults(SPECS["main"]["options"]) == DEFAULTS
+
+
+def test_the_documented_defaults_are_those_of_the_code() -> None:
+    least = {"service": "shop", "platform": {"driver": "process", "hosts": "web", "command": ["/bin/shop"], "ports": "8100-8199"}}
+    assert settings.parse(least) == settings.parse(given_defaults(FRAGMENT) | least)
+
+
+def test_the_documented_choices_are_those_of_the_code() -> None:
+    assert tuple(FRAGMENT["strategy"]["choices"]) == tuple(settings.STRATEGIES)
+    assert tuple(FRAGMENT["on_failure"]["choices"]) == settings.ON_FAILURE
+
+
+def test_the_health_options_are_those_of_the_checks() -> None:
+    code = {**checker.OPTIONS, **http.OPTIONS, **tcp.OPTIONS}
+    documented = FRAGMENT["health"]["suboptions"]
+    assert sorted(documented) == sorted([*code, "deadline"])
+    for name, spec in code.items():
+        assert documented[name]["type"] == spec["type"], name
+        assert documented[name].get("default") == spec.get("default"), name
+        assert list(documented[name].get("choices", [])) == spec.get("choices", []), name
+
+
+def test_the_budget_options_are_those_of_the_code() -> None:
+    names = FRAGMENT["budget"]["suboptions"]
+    assert sorted(names) == ["max_in_flight", "max_surge", "max_unavailable"]
+    settings.budget({"max_surge": 1, "max_unavailable": 0})
+    settings.budget({"max_in_flight": 1})
+
+
+@pytest.mark.parametrize(("option", "folder", "name"), DRIVERS)
+def test_every_option_of_a_driver_is_documented(option: str, folder: str, name: str) -> None:
+    """In the paragraphs that follow the driver's name, with its default."""
+    paragraphs = FRAGMENT[option]["description"]
+    start = next(number for number, text in enumerate(paragraphs) if f"C(driver={name})" in text)
+    mine = []
+    for text in paragraphs[start + 1 :]:
+        if "C(driver=" in text:
+            break
+        mine.append(text)
+    for key, spec in module(f"plugin_utils.{folder}", name).OPTIONS.items():
+        told = [text for text in mine if re.search(rf"\bC\({key}\)", text)]
+        assert told, f"{name}: {key} is not documented"
+        default = spec.get("default")
+        if default and isinstance(default, (str, list)) and (name, key) != ("envoy", "drain_timeout"):
+            text = default if isinstance(default, str) else default[0]
+            assert any(f"V({text})" in one for one in told), f"{name}: the default of {key} is not documented"
+        if spec.get("required"):
+            assert any(f"C({key}) (required)" in one for one in told), f"{name}: {key} is required"
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/operator.md"])
+def test_the_guides_name_every_variable_and_driver_option(path: str) -> None:
+    text = (ROOT / path).read_text()
+    if path == "README.md":
+        names = {"service", "revision", "replicas", "budget", "platform", "traffic", "health", "on_failure", "store"}
+        missing = [name for name in names if f"rollout_{name}" not in text]
+    else:
+        words = [f"rollout_{name}" for name in settings.COMMON]
+        words += [key for _option, folder, name in DRIVERS for key in module(f"plugin_utils.{folder}", name).OPTIONS]
+        words += FRAGMENT["health"]["suboptions"]
+        missing = [word for word in words if not re.search(rf"\b{word}\b", text)]
+    assert not missing
+
+
+def test_the_action_group_holds_every_step() -> None:
+    groups = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["action_groups"]
+    assert sorted(groups["steps"]) == STEPS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_is_documented_with_its_own_options(step: str) -> None:
+    action = module("action", step).ActionModule
+    assert issubclass(action, StepAction)
+    documented = documentation(step)
+    assert documented["module"] == step
+    assert sorted(documented.get("options", {})) == sorted(action.own)
+    assert documented["extends_documentation_fragment"] == ["progressive.rollout.rollout"]
+
+
+def test_no_step_is_documented_that_is_not_there() -> None:
+    assert sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py")) == STEPS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_step_returns_is_documented_alike(step: str) -> None:
+    returned = yaml.safe_load(module("modules", step).RETURN)
+    assert returned["rollout"]["contains"] == yaml.safe_load(module("modules", "info").RETURN)["rollout"]["contains"]
