@@ -33,6 +33,7 @@ class Task:
     action: str
     status: str  # ok | failed | skipped | unreachable
     result: dict[str, t.Any]
+    at: float  # when it was over, in seconds since the epoch
 
     @property
     def changed(self) -> bool:

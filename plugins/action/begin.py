@@ -29,9 +29,9 @@ class ActionModule(StepAction):
         if record.stable and record.stable.revision == revision and not restart:
             kind, generation = "scale", record.stable.generation
             if run.conductor.preview(rollouts.forward(generation, replicas)).reached:
-                return run.report(
-                    False, msg=f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
-                )
+                done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
+                run.conductor.say(done)
+                return run.report(False, msg=done)
         if run.check_mode:
             return run.would(rollouts.forward(generation, replicas))
         rollouts.open_(run, kind, revision, generation, replicas)

@@ -16,17 +16,17 @@ class ActionModule(StepAction):
     own = ("timeline",)
 
     def step(self, run: Run) -> Result:
+        timeline = values.boolean(run.own.get("timeline", False), "rollout_timeline")
         record = run.session.read()
         store, rollout = run.session.store, record.rollout
         lease = store.lease()
-        wanted = rollout is not None and values.boolean(run.own.get("timeline", False), "rollout_timeline")
         run.conductor.look()
         return run.report(
             False,
             instances=instances(run),
             history=record.history,
             lease={"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None,
-            timeline=list(store.timeline(rollout.id)) if wanted and rollout else [],
+            timeline=list(store.timeline(rollout.id)) if timeline and rollout else [],
         )
 
 

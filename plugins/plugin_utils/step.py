@@ -56,8 +56,9 @@ class StepAction(ActionBase):
 
     def _spelling(self, variables: t.Any) -> None:
         """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""
-        known = [settings.PREFIX + name for name in (*settings.COMMON, *settings.OF_STEPS)]
-        values.refuse_unknown([str(name) for name in variables or () if str(name).startswith(settings.PREFIX)], known, "")
+        prefix = settings.PREFIX
+        given = [str(name).removeprefix(prefix) for name in variables or () if str(name).startswith(prefix)]
+        values.refuse_unknown(given, (*settings.COMMON, *settings.OF_STEPS), prefix)
 
 
 def plain(value: t.Any) -> t.Any:

@@ -97,7 +97,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> N
     for key in sorted(map(str, given)):
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are: {', '.join(known)}"
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
             raise InputError(f"{prefix}{key}: there is no such setting; {hint}")
 
 

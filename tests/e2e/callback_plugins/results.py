@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import typing as t
 
 from ansible.plugins.callback import CallbackBase
@@ -28,7 +29,7 @@ class CallbackModule(CallbackBase):
     def _write(self, status: str, result: t.Any) -> None:
         task = result.task if hasattr(result, "task") else result._task
         data = result.result if hasattr(result, "result") else result._result
-        line = {"task": task.get_name(), "action": task.action, "status": status, "result": data}
+        line = {"task": task.get_name(), "action": task.action, "status": status, "result": data, "at": time.time()}
         with open(os.environ["RESULTS"], "a") as file:
             file.write(json.dumps(line, default=str) + "\n")
 

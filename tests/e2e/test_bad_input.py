@@ -1,0 +1,394 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bad input is refused before anything is touched, with the variable, its value and what to do about it.
+
+Every row of `CASES` goes through the role, as a user's playbook does; all of them in one run of ansible-playbook.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as store_agent
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
+
+NOTHING_LISTENS = "127.0.0.1:1"
+GONE: t.Any = object()  # this variable is not given
+LB: t.Any = object()  # the address of a real HAProxy with the backends shop (usable) and fixed (static-rr)
+LB_OPERATOR: t.Any = object()  # its socket without `level admin`
+HERE: t.Any = object()  # a directory of the test
+
+Changes = Mapping[str, t.Any]
+
+
+def haproxy(**options: t.Any) -> dict[str, t.Any]:
+    return {"driver": "haproxy", "socket": [LB], "backend": "shop", **options}
+
+
+# Name, what is changed (`rollout_budget.max_surge` is a key of that mapping), words the message must have.
+CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
+    # unknown and misspelt names
+    ("misspelt variable", {"rollout_replica": 3}, ("rollout_replica:", "no such", "rollout_replicas?")),
+    ("misspelt mapping", {"rollout_buget": {"max_surge": 1}}, ("rollout_buget:", "no such", "rollout_budget?")),
+    ("unknown variable", {"rollout_colour": "red"}, ("rollout_colour:", "no such", "known are", "budget")),
+    ("misspelt key of budget", {"rollout_budget": {"max_surg": 1}}, ("rollout_budget.max_surg:", "rollout_budget.max_surge?")),
+    ("misspelt key of platform", {"rollout_platform.comand": []}, ("rollout_platform.comand:", "rollout_platform.command?")),
+    (
+        "misspelt key of traffic",
+        {"rollout_traffic": haproxy(bakend="x")},
+        ("rollout_traffic.bakend:", "rollout_traffic.backend?"),
+    ),
+    (
+        "key of a driver without any",
+        {"rollout_traffic": {"backend": "shop"}},
+        ("rollout_traffic.backend:", "no such", "known are: none"),
+    ),
+    ("misspelt key of health", {"rollout_health.intervall": "1s"}, ("rollout_health.intervall:", "rollout_health.interval?")),
+    ("method of health", {"rollout_health.method": "POST"}, ("rollout_health.method:", "no such")),
+    ("misspelt key of store", {"rollout_store.pth": "/x"}, ("rollout_store.pth:", "rollout_store.path?")),
+    # missing
+    ("no service", {"rollout_service": GONE}, ("rollout_service",)),
+    ("no platform", {"rollout_platform": GONE}, ("rollout_platform",)),
+    ("no revision", {"rollout_revision": GONE}, ("rollout_revision: not given",)),
+    ("empty revision", {"rollout_revision": ""}, ("rollout_revision: not given",)),
+    ("no replicas", {"rollout_replicas": GONE}, ("rollout_replicas: not given",)),
+    ("no driver", {"rollout_platform.driver": GONE}, ("rollout_platform.driver: None", "process")),
+    ("no command", {"rollout_platform.command": GONE}, ("rollout_platform", "command")),
+    ("no ports", {"rollout_platform.ports": GONE}, ("rollout_platform", "ports")),
+    ("no hosts", {"rollout_platform.hosts": GONE}, ("rollout_platform", "hosts")),
+    ("no backend", {"rollout_traffic": {"driver": "haproxy"}}, ("rollout_traffic", "backend")),
+    # types
+    ("budget is a number", {"rollout_budget": 3}, ("rollout_budget", "of type int", "dict")),
+    ("platform is text", {"rollout_platform": "process"}, ("rollout_platform", "of type str", "dict")),
+    ("traffic is JSON in a text", {"rollout_traffic": '{"driver": "none"}'}, ('rollout_traffic: \'{"driver"', "mapping")),
+    ("health is a path", {"rollout_health": "/healthz"}, ("rollout_health", "of type str", "dict")),
+    ("store is a list", {"rollout_store": ["/x"]}, ("rollout_store", "of type list", "dict")),
+    ("driver is a number", {"rollout_traffic": {"driver": 7}}, ("rollout_traffic.driver: 7",)),
+    ("service is a list", {"rollout_service": ["shop"]}, ("rollout_service", "['shop']")),
+    ("revision is a float", {"rollout_revision": 1.1}, ("rollout_revision: 1.1", "quote")),
+    ("revision is true", {"rollout_revision": True}, ("rollout_revision: True",)),
+    ("revision is a mapping", {"rollout_revision": {"is": "2"}}, ("rollout_revision", "{'is': '2'}")),
+    ("strategy is a list", {"rollout_strategy": ["rolling"]}, ("rollout_strategy", "rolling")),
+    ("restart is text", {"rollout_restart": "perhaps"}, ("rollout_restart", "perhaps")),
+    # numbers and budgets
+    ("replicas 0", {"rollout_replicas": 0}, ("rollout_replicas: 0", "least is 1")),
+    ("replicas negative", {"rollout_replicas": -2}, ("rollout_replicas: -2", "least is 1")),
+    ("replicas in words", {"rollout_replicas": "three"}, ("rollout_replicas: 'three'", "whole number")),
+    ("replicas a float", {"rollout_replicas": 2.5}, ("rollout_replicas: 2.5", "whole number")),
+    ("replicas true", {"rollout_replicas": True}, ("rollout_replicas: True", "whole number")),
+    ("replicas a list", {"rollout_replicas": [3]}, ("rollout_replicas: [3]", "whole number")),
+    ("surge 0, unavailable 0", {"rollout_budget": {"max_surge": 0, "max_unavailable": 0}}, ("rollout_budget: max_surge 0", "1")),
+    ("surge 0 alone", {"rollout_budget": {"max_surge": 0}}, ("rollout_budget: max_surge 0 with max_unavailable 0", "1")),
+    ("0 % and 0 %", {"rollout_budget": {"max_surge": "0%", "max_unavailable": "0.0%"}}, ("rollout_budget: max_surge 0", "1")),
+    ("over 100 %", {"rollout_budget.max_surge": "101%"}, ("rollout_budget.max_surge: '101%'", "100%")),
+    ("under 0 %", {"rollout_budget.max_unavailable": "-1%"}, ("rollout_budget.max_unavailable: '-1%'", "0%")),
+    ("not a percentage", {"rollout_budget.max_surge": "some%"}, ("rollout_budget.max_surge: 'some%'", "percentage")),
+    ("infinite percentage", {"rollout_budget.max_surge": "Infinity%"}, ("rollout_budget.max_surge: 'Infinity%'", "percentage")),
+    ("surge a float", {"rollout_budget.max_surge": 0.25}, ("rollout_budget.max_surge: 0.25", "25%")),
+    ("surge negative", {"rollout_budget.max_surge": -1}, ("rollout_budget.max_surge: -1", "least is 0")),
+    ("surge true", {"rollout_budget.max_surge": True}, ("rollout_budget.max_surge: True", "whole number")),
+    ("surge a list", {"rollout_budget.max_surge": [1]}, ("rollout_budget.max_surge: [1]", "whole number")),
+    (
+        "max_in_flight with max_surge",
+        {"rollout_budget": {"max_in_flight": 2, "max_surge": 1}},
+        ("rollout_budget: max_in_flight", "not both"),
+    ),
+    ("max_in_flight 0", {"rollout_budget": {"max_in_flight": 0}}, ("rollout_budget.max_in_flight: 0", "least is 1")),
+    ("failure_limit 0", {"rollout_failure_limit": 0}, ("rollout_failure_limit: 0", "least is 1")),
+    ("failure_limit in words", {"rollout_failure_limit": "none"}, ("rollout_failure_limit: 'none'", "whole number")),
+    # names that end in paths and commands
+    ("service with a command", {"rollout_service": "shop; rm -rf"}, ("rollout_service: 'shop; rm -rf'", "lower-case")),
+    ("service out of the path", {"rollout_service": "../shop"}, ("rollout_service: '../shop'", "lower-case")),
+    ("service with a substitution", {"rollout_service": "$(x)"}, ("rollout_service: '$(x)'", "lower-case")),
+    ("service with a newline", {"rollout_service": "shop\n"}, ("rollout_service: 'shop\\n'", "lower-case")),
+    ("service empty", {"rollout_service": ""}, ("rollout_service: ''", "lower-case")),
+    ("service too long", {"rollout_service": "s" * 64}, ("rollout_service: 'ssss", "at most 63")),
+    ("service in capitals", {"rollout_service": "Shop"}, ("rollout_service: 'Shop'", "lower-case")),
+    ("revision with a command", {"rollout_revision": "2; rm -rf /"}, ("rollout_revision: '2; rm -rf /'", "letters")),
+    ("revision out of the path", {"rollout_revision": "../../etc"}, ("rollout_revision: '../../etc'", "letters")),
+    ("revision with a substitution", {"rollout_revision": "`id`"}, ("rollout_revision: '`id`'", "letters")),
+    ("revision with a newline", {"rollout_revision": "2\n3"}, ("rollout_revision: '2\\n3'", "letters")),
+    ("revision an option", {"rollout_revision": "--help"}, ("rollout_revision: '--help'", "beginning with a letter")),
+    ("revision too long", {"rollout_revision": "2" * 129}, ("rollout_revision: '2222", "at most 128")),
+    ("hosts with a command", {"rollout_platform.hosts": "$(reboot)"}, ("rollout_platform.hosts: '$(reboot)'", "no host")),
+    # hosts and ports
+    ("host not in the inventory", {"rollout_platform.hosts": "mars"}, ("rollout_platform.hosts: 'mars'", "no host")),
+    ("group without hosts", {"rollout_platform.hosts": "nobody"}, ("rollout_platform.hosts: 'nobody'", "no host")),
+    ("unreachable host", {"rollout_platform.hosts": "web:far"}, ("rollout_platform.hosts", "far1")),
+    ("too few ports", {"rollout_platform.ports": "8100-8100"}, ("rollout_replicas 3", "surge of 1", "rollout_platform.ports")),
+    ("ports reversed", {"rollout_platform.ports": "8199-8100"}, ("rollout_platform.ports: '8199-8100'", "lower one first")),
+    ("ports over 65535", {"rollout_platform.ports": "65000-65536"}, ("rollout_platform.ports: '65000-65536'", "65535")),
+    ("port 0", {"rollout_platform.ports": "0-9"}, ("rollout_platform.ports: '0-9'", "between 1")),
+    ("ports in words", {"rollout_platform.ports": "some"}, ("rollout_platform.ports: 'some'", "8100-8199")),
+    ("ports a list", {"rollout_platform.ports": [8100, 8101]}, ("rollout_platform.ports", "8100, 8101", "8100-8199")),
+    # the platform's options
+    ("unknown platform", {"rollout_platform.driver": "nomad"}, ("rollout_platform.driver", "'nomad'", "documentation")),
+    ("platform a module", {"rollout_platform.driver": "os.system"}, ("rollout_platform.driver", "'os.system'")),
+    ("platform a path", {"rollout_platform.driver": "../x"}, ("rollout_platform.driver", "'../x'")),
+    ("platform of no collection", {"rollout_platform.driver": "acme.cloud.vm"}, ("rollout_platform.driver", "'acme.cloud.vm'")),
+    ("command as text", {"rollout_platform.command": "/bin/shop --port 1"}, ("rollout_platform.command: '/bin/shop", "list")),
+    ("command empty", {"rollout_platform.command": []}, ("rollout_platform.command: []", "list")),
+    ("command with no program", {"rollout_platform.command": ["", "x"]}, ("rollout_platform.command", "empty")),
+    ("command with a list", {"rollout_platform.command": ["/bin/true", ["x"]]}, ("rollout_platform.command", "list")),
+    (
+        "unknown placeholder",
+        {"rollout_platform.command": ["/bin/true", "{prot}"]},
+        ("rollout_platform.command", "'{prot}'", "{port}"),
+    ),
+    ("program not there", {"rollout_platform.command": ["/no/such"]}, ("rollout_platform.command", "/no/such", "web1")),
+    ("program not a program", {"rollout_platform.command": ["/etc/passwd"]}, ("rollout_platform.command", "/etc/passwd")),
+    ("env a list", {"rollout_platform.env": ["A=1"]}, ("rollout_platform.env",)),
+    ("env with a bad name", {"rollout_platform.env": {"A=B": "1"}}, ("rollout_platform.env", "'A=B'")),
+    ("env with a list", {"rollout_platform.env": {"A": ["1"]}}, ("rollout_platform.env.A", "quotes")),
+    ("env unknown placeholder", {"rollout_platform.env": {"A": "{x}"}}, ("rollout_platform.env.A", "placeholder")),
+    ("cwd relative", {"rollout_platform.cwd": "srv"}, ("rollout_platform.cwd: 'srv'", "/")),
+    ("cwd not there", {"rollout_platform.cwd": "/no/such"}, ("rollout_platform.cwd", "/no/such")),
+    ("path relative", {"rollout_platform.path": "lib"}, ("rollout_platform.path: 'lib'", "/")),
+    (
+        "path not writable",
+        {"rollout_platform.path": "/etc/passwd/x"},
+        ("rollout_platform.path", "/etc/passwd is not a directory"),
+    ),
+    ("stop signal", {"rollout_platform.stop_signal": "BOO"}, ("rollout_platform.stop_signal: 'BOO'", "TERM")),
+    ("stop timeout", {"rollout_platform.stop_timeout": "soon"}, ("rollout_platform.stop_timeout: 'soon'", "10m")),
+    # the load balancer
+    ("unknown balancer", {"rollout_traffic": {"driver": "f5"}}, ("rollout_traffic.driver", "'f5'")),
+    ("unreachable balancer", {"rollout_traffic": haproxy(socket=[NOTHING_LISTENS])}, (NOTHING_LISTENS, "rollout_traffic.socket")),
+    (
+        "no such socket",
+        {"rollout_traffic": haproxy(hosts="web1", socket=["/no/such.sock"])},
+        ("/no/such.sock", "rollout_traffic.socket"),
+    ),
+    ("socket without hosts", {"rollout_traffic": haproxy(socket=["/no/such"])}, ("rollout_traffic.socket: '/no/such'", "hosts")),
+    ("socket not one", {"rollout_traffic": haproxy(socket=["admin"])}, ("rollout_traffic.socket", "'admin'")),
+    ("socket not allowed", {"rollout_traffic": haproxy(hosts="web1", socket=[LB_OPERATOR])}, ("rollout_traffic.socket", "admin")),
+    ("no such backend", {"rollout_traffic": haproxy(backend="shoe")}, ("rollout_traffic.backend: 'shoe'",)),
+    ("backend that cannot", {"rollout_traffic": haproxy(backend="fixed")}, ("rollout_traffic.backend: 'fixed'",)),
+    ("backend with a command", {"rollout_traffic": haproxy(backend="shop; show info")}, ("rollout_traffic.backend", "show info")),
+    ("balancers not in the inventory", {"rollout_traffic": haproxy(hosts="mars")}, ("rollout_traffic.hosts: 'mars'", "no host")),
+    ("drain timeout", {"rollout_traffic": haproxy(drain_timeout="-1s")}, ("rollout_traffic.drain_timeout: '-1s'", "duration")),
+    ("no such slots", {"rollout_traffic": haproxy(slots="slot")}, ("rollout_traffic.slots", "slot")),
+    # health
+    ("health path", {"rollout_health.http": "healthz"}, ("rollout_health.http: 'healthz'", "begin it with /")),
+    ("health path injects", {"rollout_health.http": "/x HTTP/1.1\r\nA: b"}, ("rollout_health.http: '/x HTTP/1.1\\r\\nA: b'",)),
+    ("health path a number", {"rollout_health.http": 8080}, ("rollout_health.http: 8080", "/healthz")),
+    ("health status", {"rollout_health.status": 2000}, ("rollout_health.status: 2000", "200")),
+    ("health status in words", {"rollout_health.status": "ok"}, ("rollout_health.status: 'ok'", "200")),
+    (
+        "health header injects",
+        {"rollout_health.headers": {"X": "1\r\nHost: evil"}},
+        ("rollout_health.headers.X", "one line"),
+    ),
+    ("health header name", {"rollout_health.headers": {"X Y": "1"}}, ("rollout_health.headers: 'X Y'",)),
+    ("health headers a list", {"rollout_health.headers": ["X: 1"]}, ("rollout_health.headers: ['X: 1']", "mapping")),
+    ("http and tcp", {"rollout_health.tcp": True}, ("rollout_health: both http ('/healthz') and tcp",)),
+    ("http setting with tcp", {"rollout_health": {"tcp": True, "body": "ok"}}, ("rollout_health.body", "http")),
+    ("tcp neither", {"rollout_health": {"tcp": "perhaps"}}, ("rollout_health.tcp: 'perhaps'",)),
+    ("rise 0", {"rollout_health.rise": 0}, ("rollout_health.rise: 0", "1 or more")),
+    ("fall negative", {"rollout_health.fall": -3}, ("rollout_health.fall: -3", "1 or more")),
+    ("interval 0", {"rollout_health.interval": 0}, ("rollout_health.interval: 0", "least")),
+    ("timeout 0", {"rollout_health.timeout": "0s"}, ("rollout_health.timeout: '0s'", "least")),
+    ("health port", {"rollout_health.port": 70000}, ("rollout_health.port: 70000", "65535")),
+    ("health from nowhere", {"rollout_health.from": "moon"}, ("rollout_health.from: 'moon'", "controller")),
+    ("tls neither", {"rollout_health.tls": "maybe"}, ("rollout_health.tls: 'maybe'",)),
+    (
+        "health deadline",
+        {"rollout_health.deadline": "2m"},
+        ("rollout_health.deadline: 120 s", "rollout_progress_deadline (60 s)"),
+    ),
+    # times
+    ("duration in words", {"rollout_progress_deadline": "10 minutes"}, ("rollout_progress_deadline: '10 minutes'", '"10m"')),
+    ("duration negative", {"rollout_min_ready": -1}, ("rollout_min_ready: -1", "duration")),
+    ("duration nonsense", {"rollout_min_ready": "abc"}, ("rollout_min_ready: 'abc'", "duration")),
+    ("duration true", {"rollout_min_ready": True}, ("rollout_min_ready: True", "duration")),
+    ("duration a list", {"rollout_lease": [60]}, ("rollout_lease: [60]", "duration")),
+    ("progress deadline 0", {"rollout_progress_deadline": 0}, ("rollout_progress_deadline: 0", "least is 1")),
+    ("min_ready too long", {"rollout_min_ready": "1m"}, ("rollout_min_ready: 60 s", "rollout_progress_deadline (60 s)")),
+    ("lease too short", {"rollout_lease": "1s"}, ("rollout_lease: '1s'", "least is 5 s")),
+    # choices and the store
+    ("unknown strategy", {"rollout_strategy": "yolo"}, ("rollout_strategy", "yolo", "rolling")),
+    ("unknown on_failure", {"rollout_on_failure": "explode"}, ("rollout_on_failure", "explode", "rollback")),
+    ("unknown store", {"rollout_store.driver": "redis"}, ("rollout_store.driver", "'redis'")),
+    ("store path relative", {"rollout_store.path": "journal"}, ("rollout_store.path: 'journal'", "begin it with /")),
+    ("store not writable", {"rollout_store.path": "/etc/passwd/x"}, ("rollout_store.path", "/etc/passwd/x")),
+    ("store host not in the inventory", {"rollout_store.host": "mars"}, ("rollout_store.host: 'mars'", "inventory")),
+    ("store host a group", {"rollout_store.host": "web"}, ("rollout_store.host: 'web'", "3 hosts")),
+    ("store host unreachable", {"rollout_store.host": "far1"}, ("rollout_store.host", "far1", "cannot be reached")),
+    # what only this moment shows
+    ("restart of nothing", {"rollout_restart": True, "rollout_revision": GONE}, ("rollout_restart", "nothing is known to run")),
+]
+
+# Of single steps: name, task, words.
+STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
+    ("budget a number", {"begin": {"budget": 3}}, ("rollout_budget: 3", "mapping")),
+    ("budget a percentage", {"begin": {"budget": "25%"}}, ("rollout_budget: '25%'", "mapping")),
+    ("platform a list", {"begin": {"platform": ["process"]}}, ("rollout_platform: ['process']", "mapping")),
+    ("traffic a name", {"begin": {"traffic": "haproxy"}}, ("rollout_traffic: 'haproxy'", "mapping")),
+    ("health a path", {"begin": {"health": "/healthz"}}, ("rollout_health: '/healthz'", "mapping")),
+    ("store a path", {"begin": {"store": "/var/lib"}}, ("rollout_store: '/var/lib'", "mapping")),
+    ("strategy of a step", {"plan": {"strategy": "yolo"}}, ("rollout_strategy: 'yolo'", "rolling")),
+    ("on_failure of a step", {"plan": {"on_failure": "explode"}}, ("rollout_on_failure: 'explode'", "rollback")),
+    ("no instances to drain", {"drain": {}}, ("rollout_instances: None", "list")),
+    ("instances as text", {"drain": {"instances": "shop-1"}}, ("rollout_instances: 'shop-1'", "list")),
+    ("instances of nobody", {"drain": {"instances": []}}, ("rollout_instances: []", "list")),
+    ("instances as numbers", {"drain": {"instances": [1]}}, ("rollout_instances: [1]", "list")),
+    ("instance of another service", {"drain": {"instances": ["../x"]}}, ("rollout_instances: '../x'", "shop")),
+    ("misspelt option of a step", {"scale": {"replica": 2}}, ("rollout_replica:", "rollout_replicas?")),
+    ("option of another step", {"scale": {"instances": ["shop-1"]}}, ("rollout_instances:", "no such")),
+    ("fleet as text", {"plan": {"fleet": "three"}}, ("rollout_fleet: 'three'", "list")),
+    ("fleet of texts", {"plan": {"fleet": ["1"]}}, ("rollout_fleet[0]: '1'", "mapping")),
+    (
+        "fleet with an unknown state",
+        {"plan": {"fleet": [{"revision": "1", "state": "fine"}]}},
+        ("rollout_fleet[0].state: 'fine'",),
+    ),
+    ("fleet with an unknown key", {"plan": {"fleet": [{"revison": "1"}]}}, ("rollout_fleet[0].revison:", "revision?")),
+    ("fleet without a revision", {"plan": {"fleet": [{"state": "ready"}]}}, ("rollout_fleet[0].revision: None",)),
+    ("timeline neither", {"info": {"timeline": "perhaps"}}, ("rollout_timeline: 'perhaps'",)),
+]
+
+SEEN = {"hosts": "localhost", "gather_facts": False}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the one run of all cases left."""
+
+    outcome: Outcome
+    messages: Mapping[str, str]  # by case
+    files: set[str]
+    processes: int
+    balancer: tuple[str, str]  # before and after
+
+
+def variables(base: Mapping[str, t.Any], changes: Changes, stand_ins: Mapping[int, str]) -> dict[str, t.Any]:
+    """The variables of a good service with the changes of a case."""
+    result = copy.deepcopy(dict(base))
+    for key, value in changes.items():
+        name, _dot, inner = key.partition(".")
+        place = result.setdefault(name, {}) if inner else result
+        if value is GONE:
+            del place[inner or name]
+        else:
+            place[inner or name] = _real(value, stand_ins)
+    return result
+
+
+def _real(value: t.Any, stand_ins: Mapping[int, str]) -> t.Any:
+    if isinstance(value, dict):
+        return {key: _real(item, stand_ins) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_real(item, stand_ins) for item in value]
+    return stand_ins.get(id(value), value)
+
+
+def refused(name: str, task: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """A task that must fail, and one that tells why."""
+    accepted = {"ansible.builtin.fail": {"msg": "IT WAS ACCEPTED"}}
+    why = {"name": name, "ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}
+    return {"block": [dict(task), accepted], "rescue": [why]}
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Answers]:
+    far = {"far": {"hosts": {"far1": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}}}}
+    balancer = HAProxy()
+    try:
+        with Playground(inventory=far) as playground:
+            base, playground.variables = playground.variables, {}
+            stand_ins = {id(LB): balancer.api, id(LB_OPERATOR): f"{balancer.socket}.operator"}
+            role = {"ansible.builtin.include_role": {"name": "progressive.rollout.rolling"}}
+            tasks = [refused(n, {**role, "vars": variables(base, changes, stand_ins)}) for n, changes, _words in CASES]
+            common = {key.removeprefix("rollout_"): value for key, value in base.items()}
+            for name, step, _words in STEPS:
+                tasks.append(refused(name, {f"progressive.rollout.{key}": {**common, **own} for key, own in step.items()}))
+            before = balancer.ask("show servers state")
+            outcome = playground.run([{**SEEN, "tasks": tasks}], timeout=400)
+            messages = {task.task: task.msg for task in outcome.tasks if task.action == "ansible.builtin.debug"}
+            state = (before, balancer.ask("show servers state"))
+            yield Answers(outcome, messages, playground.files(), len(playground.records()), state)
+    finally:
+        balancer.close()
+
+
+@pytest.mark.parametrize(("name", "words"), [pytest.param(n, words, id=n) for n, _changes, words in CASES + STEPS])
+def test_is_refused_with_the_variable_and_the_value(answers: Answers, name: str, words: tuple[str, ...]) -> None:
+    message = answers.messages.get(name, f"not asked: {answers.outcome.output[-2000:]}")
+    for word in words:
+        assert word in message
+    assert "defect" not in message and "Traceback" not in message
+    assert len(message) < 600 or "IT WAS" in message
+
+
+def test_nothing_was_touched(answers: Answers) -> None:
+    assert answers.files == set()
+    assert answers.processes == 0
+    assert answers.balancer[0] == answers.balancer[1]
+    assert "Traceback" not in answers.outcome.output
+    assert len(CASES) >= 50 and len(answers.messages) == len(CASES + STEPS)
+
+
+# What only shows beside a fleet that runs.
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Playground]:
+    with Playground() as playground:
+        playground.variables["rollout_replicas"] = 2
+        assert playground.run().rc == 0
+        yield playground
+
+
+def undisturbed(fleet: Playground, outcome: Outcome, *words: str) -> None:
+    """It ended red, said why, and the fleet is as it was."""
+    assert outcome.rc != 0
+    for word in words:
+        assert word in outcome.failed.msg
+    assert fleet.revisions() == ["1", "1"]
+    assert "Traceback" not in outcome.output
+
+
+def test_a_revision_that_runs_already_is_no_error_but_nothing_to_do(fleet: Playground) -> None:
+    before = fleet.journal()
+    outcome = fleet.run()
+    assert outcome.rc == 0 and not any(task.changed for task in outcome.tasks)
+    assert "shop 1 already runs with 2 instance(s); nothing to do" in outcome.output
+    assert fleet.journal() == before
+
+
+def test_a_lease_of_somebody_else_is_respected(fleet: Playground) -> None:
+    lease = {"token": "theirs", "holder": "ann@elsewhere pid 7", "ttl": 600, "details": {}}
+    place = {"path": str(fleet.store), "service": "shop", "where": "the controller"}
+    store_agent.main({**place, "op": "acquire", **lease})
+    try:
+        outcome = fleet.run(variables={"rollout_revision": "2"})
+        undisturbed(fleet, outcome, "service shop", "lease is held by ann@elsewhere pid 7", "since 20", "until ", "wait")
+    finally:
+        store_agent.main({**place, "op": "release", "token": "theirs"})
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({"health": {"revision": "9", "replicas": 2, "progress_deadline": "1s"}}, ("0 of 2 instance(s) of 9", "no others")),
+        ({"scale": {"replicas": 1000}}, ("rollout_replicas 1000", "rollout_platform.ports")),
+    ],
+)
+def test_what_does_not_fit_the_fleet_is_refused(fleet: Playground, task: Changes, words: tuple[str, ...]) -> None:
+    undisturbed(fleet, fleet.steps(task), *words)
+
+
+def test_a_damaged_journal_is_not_guessed_at(fleet: Playground) -> None:
+    path = fleet.store / "journal" / "shop.json"
+    whole = path.read_text()
+    path.write_text(whole[:40])
+    try:
+        undisturbed(fleet, fleet.run(variables={"rollout_revision": "2"}), str(path), "is damaged", "restore it")
+    finally:
+        path.write_text(whole)
