@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
@@ -70,6 +70,7 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
+        self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
         self._next_look = 0.0
         self._states: dict[str, State] = {}
         self._said: set[str] = set()
@@ -131,7 +132,7 @@ class Conductor:
                 decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, tally, time.time())
                 tally = rollout.tally = decision.tally
                 self._note(decision)
-                if decision.failed or decision.reached:
+                if decision.failed or (decision.reached and self._tidy()):
                     lines.show(self.fleet, waypoint, time.time(), force=True)
                     self.commit()
                     break
@@ -201,10 +202,7 @@ class Conductor:
         record = self.session.record
         now = time.time()
         record.draining.update(dict.fromkeys(decision.drain, now))
-        wanted = None
-        if self.balanced and self.table is not None:
-            shall = fleets.targets(self.reports, self.table, decision.admit, record.draining, decision.retire)
-            wanted = shall if fleets.differs(self.table, shall) else None
+        wanted = self._wanted(decision.admit, decision.retire)
         forget = self._remains()
         if not decision.idle or wanted or forget or self._events or self.session.due:
             self.commit()
@@ -242,6 +240,21 @@ class Conductor:
             self._sync(forget=dead)
         there = {report.labels.id for report in self.reports}
         self.session.record.draining = {k: v for k, v in self.session.record.draining.items() if k in there}
+
+    def _wanted(self, admit: Collection[str] = (), leaving: Collection[str] = ()) -> fleets.Targets | None:
+        """What the balancers shall show, if that is not what they show."""
+        if not self.balanced or self.table is None:
+            return None
+        shall = fleets.targets(self.reports, self.table, admit, self.session.record.draining, leaving)
+        return shall if fleets.differs(self.table, shall) else None
+
+    def _tidy(self) -> bool:
+        """Whether no balancer is left with an entry of an instance that is gone. One may keep it for as long as its last
+        connections take; longer than requests may take to drain is not waited for."""
+        if self._wanted() is None:
+            return True
+        self._untidy = self._untidy or time.monotonic()
+        return time.monotonic() - self._untidy > self.rules.drain_timeout
 
     # -- record -------------------------------------------------------------------------------------------------
 

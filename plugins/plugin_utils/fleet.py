@@ -74,6 +74,9 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     return rotation, proven, sum(entry.active for entry in there)
 
 
+Targets = Mapping[str, Mapping[Endpoint, Target]]  # by load balancer
+
+
 def targets(
     reports: Iterable[Report],
     table: Table,

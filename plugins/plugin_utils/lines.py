@@ -25,7 +25,7 @@ class Lines:
 
     def show(self, fleet: Iterable[Instance], waypoint: Waypoint, now: float, force: bool = False) -> None:
         """One line on the fleet, if one is due; `force` for the last one of a walk that had any."""
-        if force and not self._last or not force and now < self._next:
+        if not self._last if force else now < self._next:
             return
         text, done = standing(fleet, waypoint)
         if text == self._last and not force and now < self._next + 15:

@@ -126,16 +126,16 @@ def walk_to(run: Run, waypoint: Waypoint, rollout: Rollout) -> None:
     except RolloutFailed as exc:
         if rollout.kind == "rollback" or run.settings.on_failure == "hold":
             hold(run, rollout, str(exc))
-            left = "it is held as it is: run it again to go on, or roll it back"
+            left = "; it is held as it is: run it again to go on, or roll it back"
         elif run.settings.on_failure == "continue":
             close(run, "failed", str(exc))
-            left = "it is left as it is"
+            left = "; it is left as it is"
         else:
             rollout.phase, rollout.reason, rollout.tally = ROLLING_BACK, str(exc), None
             run.conductor.event("phase", phase=ROLLING_BACK, reason=str(exc))
             run.conductor.commit()
-            left = "it is to be rolled back"
-        raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}; {left}") from None
+            left = ""
+        raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}{left}") from None
 
 
 def walk_back(run: Run, rollout: Rollout) -> None:
@@ -173,10 +173,9 @@ def close(run: Run, outcome: str, reason: str) -> None:
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())
     run.conductor.commit()
-    left = f": {reason}" if reason else ""
-    run.conductor.say(
-        f"{record.service} {rollout.revision} {outcome.replace('_', ' ')}: {rollout.replaced} instance(s) replaced in {rollout.elapsed:.1f} s{left}"
-    )
+    verb, why = outcome.replace("_", " "), f": {reason}" if reason else ""
+    took = f"{rollout.replaced} instance(s) replaced" if rollout.replaced else f"{rollout.replicas} instance(s)"
+    run.conductor.say(f"{record.service} {rollout.revision} {verb}: {took} in {rollout.elapsed:.1f} s{why}")
 
 
 def open_rollback(run: Run) -> Rollout | None:
