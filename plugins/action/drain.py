@@ -23,8 +23,9 @@ class ActionModule(StepAction):
         run.begin()
         there = {i.id for i in run.conductor.look() if i.state.counted}
         going = [name for name in names if name in there]
+        diff = {"before": run.composition(), "after": run.composition(without=going)}
         if going and not run.check_mode:
             run.conductor.drain(going)
             run.conductor.forget()
             run.conductor.commit()
-        return run.report(bool(going))
+        return run.report(bool(going), diff=diff)

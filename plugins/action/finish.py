@@ -18,7 +18,8 @@ class ActionModule(StepAction):
         rollout = run.record.open
         if run.check_mode or rollout is None:
             run.conductor.look()
-            return run.report(rollout is not None)
+            diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
+            return run.report(rollout is not None, diff=diff)
         if rollout.phase != PROMOTING:
             raise RolloutFailed(
                 f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish"

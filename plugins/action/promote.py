@@ -15,7 +15,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         if run.check_mode:
-            return rollouts.would_walk(run)
+            result = rollouts.would_walk(run)
+            rollout = run.record.open
+            return {**result, "changed": result["changed"] or (rollout is not None and rollout.phase != PROMOTING)}
         run.begin()
         rollout = run.record.open
         if rollout is None:
@@ -26,8 +28,10 @@ class ActionModule(StepAction):
             )
         rollout.step, rollout.tally = "promote", None
         rollouts.walk(run, rollout)
-        rollout.phase = PROMOTING
-        run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
+        stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
+        if rollout.phase == PROMOTING and run.record.stable == stable:
+            return run.report(run.conductor.acted)
+        rollout.phase, run.record.stable = PROMOTING, stable
         run.conductor.event("phase", phase=PROMOTING, revision=rollout.revision)
         run.conductor.commit()
         return run.report(True)

@@ -100,12 +100,13 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
         )
     if run.check_mode:
         return run.would(forward(rollout.generation, replicas))
+    changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.phase == HELD:
         rollout.phase, rollout.reason, rollout.tally = PROGRESSING, "", None
     rollout.replicas = replicas
     run.conductor.event("resume", phase=rollout.phase, by=run.session.identity.holder)
     run.conductor.commit()
-    return run.report(True, msg=f"goes on with the rollout of {revision} begun at {when(rollout.started)}")
+    return run.report(changed, msg=f"goes on with the rollout of {revision} begun at {when(rollout.started)}")
 
 
 def forward(generation: int, replicas: int, strategy: str = "rolling") -> Waypoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
@@ -102,6 +102,10 @@ class Run:
         new = next((i.revision for i in fleet if i.generation == waypoint.generation), self.settings.revision)
         after = {str(new): waypoint.new}
         return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
+
+    def composition(self, without: Container[str] = ()) -> str:
+        """How many instances of each revision there are, for `--diff`; `without` these."""
+        return self._lines(Counter(i.revision for i in self.conductor.fleet if i.state.counted and i.id not in without))
 
     def _lines(self, counts: Mapping[str, int]) -> str:
         return "".join(f"{self.settings.service} {revision}: {count}\n" for revision, count in sorted(counts.items()) if count)

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -96,7 +97,7 @@ def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
 
 def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
     lease = store.acquire("a", "ann@desk pid 1", 60, {"pid": 1})
-    assert (lease.token, lease.holder, lease.epoch, lease.details) == ("a", "ann@desk pid 1", 1, {"pid": 1})
+    assert (lease.token, lease.holder, lease.details) == ("a", "ann@desk pid 1", {"pid": 1})
     assert 0 < store.remaining(lease) <= 60
     record = {"id": "r1", "phase": "progressing", "note": "ü \udcff"}
     store.commit("a", 60, record, [{"n": 1}, {"n": 2}])
@@ -104,16 +105,23 @@ def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
     assert store.load() == record
     assert list(store.timeline("r1")) == [{"n": 1}, {"n": 2}, {"n": 3}]
     renewed = store.acquire("a", "ann@desk pid 1", 60, {"pid": 2})
-    assert (renewed.epoch, renewed.since, renewed.details) == (1, lease.since, {"pid": 2})
+    assert (renewed.epoch, renewed.since, renewed.details) == (lease.epoch, lease.since, {"pid": 2})
     assert renewed.until > lease.until
     store.release("a")
     assert store.lease() is None
-    assert store.acquire("b", "bob", 60, {}).epoch == 2
+    assert store.acquire("b", "bob", 60, {}).epoch == lease.epoch + 1
     journal = tmp_path / "rollout" / "journal"
     files = [journal / "shop.json", journal / "shop.lease.json", journal / "shop" / "r1.jsonl"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
     assert stat.S_IMODE(journal.stat().st_mode) == 0o700
     assert json.loads(files[0].read_text())["schema"] == 1
+
+
+def test_a_store_made_anew_outranks_the_one_that_was_lost(store: Driver, tmp_path: Path) -> None:
+    lost = store.acquire("a", "ann", 60, {})
+    shutil.rmtree(tmp_path / "rollout")
+    until(lambda: time.time() >= lost.epoch)
+    assert store.acquire("b", "bob", 60, {}).epoch > lost.epoch
 
 
 def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
@@ -131,12 +139,12 @@ def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
 
 
 def test_an_expired_lease_is_taken_over_and_the_late_writer_is_fenced(store: Driver) -> None:
-    store.acquire("a", "ann", 0.2, {"pid": 7})
+    first = store.acquire("a", "ann", 0.2, {"pid": 7})
     until(lambda: store.lease() is None)
     store.commit("a", 0.2, {"id": "r1", "by": "ann"})  # expired, but nobody else's: still ours, and renewed
     until(lambda: store.lease() is None)
     lease = store.acquire("b", "bob", 60, {})
-    assert lease.epoch == 2
+    assert lease.epoch == first.epoch + 1
     assert (lease.details["previous"]["holder"], lease.details["previous"]["details"]) == ("ann", {"pid": 7})
     with pytest.raises(LeaseLost, match="held by bob since"):
         store.commit("a", 60, {"id": "r1", "by": "late"}, [{"late": True}])
@@ -152,7 +160,7 @@ def test_taking_over_replaces_exactly_the_lease_that_was_looked_at(store: Driver
     now = store.lease()
     assert now is not None
     lease = store.take_over(now, "b", "bob", 60, {})
-    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == ("b", 2, "ann")
+    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == ("b", seen.epoch + 1, "ann")
     with pytest.raises(LeaseHeld, match="held by bob"):
         store.take_over(now, "c", "eve", 60, {})
 
@@ -292,7 +300,7 @@ def test_of_two_that_come_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
     for child in children:
         child.join(20)
     assert [child.exitcode for child in children] == [0, 0]
-    assert won == [(number, number + 1) for number in range(rounds)]
+    assert won == [(number, won[0][1] + number) for number in range(rounds)]
 
 
 def _commit_for_ever(path: Path, token: str, acknowledge: int) -> None:
@@ -333,7 +341,7 @@ def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
         assert set(seen) >= set(range(1, record["n"] + 1))
         assert seen[-1] in (record["n"], record["n"] + 1)
         epochs.append(record["epoch"])
-    assert epochs == list(range(1, 31))
+    assert epochs == list(range(epochs[0], epochs[0] + 30))
     last = store.lease()
     assert last is not None
     store.take_over(last, "end", "end", 60, {})

@@ -107,7 +107,8 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
         "holder": request["holder"],
         "since": held["since"] if held and ours else now,
         "until": now + request["ttl"],
-        "epoch": epoch if ours else epoch + 1,
+        # A store made anew begins with the clock: hosts may remember the epochs of the one that was lost.
+        "epoch": epoch if ours else (epoch or int(now)) + 1,
         "details": request["details"],
     }
     _write(files, taken)
@@ -203,7 +204,7 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     """The lease somebody holds, expired or not (or None), and the last epoch."""
     remedy = (
         f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last run\'s '
-        "(hosts refuse a lower one; if unknown, take 1000000)"
+        "(hosts refuse a lower one; if unknown, take what `date +%s` prints)"
     )
     found = _read(files.lease, remedy) or {"epoch": 0}
     kinds: dict[str, Any] = {"epoch": int}
