@@ -15,8 +15,11 @@ There is no barrier: an instance that becomes ready frees an old one at once, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+import typing as t
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
@@ -44,36 +47,53 @@ class Decision:
 
 
 @dataclass
+class _Side:
+    """The new or the old ones that are counted and not going."""
+
+    available: list[Instance] = field(default_factory=list)
+    rest: list[Instance] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.available) + len(self.rest)
+
+
+@dataclass
 class _Census:
     """The fleet, each instance in exactly one list (invariant 8)."""
 
-    new: list[Instance] = field(default_factory=list)  # counted, not going
-    old: list[Instance] = field(default_factory=list)  # counted, not going
+    new: _Side = field(default_factory=_Side)
+    old: _Side = field(default_factory=_Side)
     going: list[Instance] = field(default_factory=list)
     dead: list[Instance] = field(default_factory=list)
     total: int = 0
     old_total: int = 0
-    new_available: int = 0
-    available: int = 0
-    serving: int = 0
-    on_the_way: int = 0  # new, counted, not available
+    serving: int = 0  # in rotation and passed by the balancers, whatever our checks say
     failed: list[Failure] = field(default_factory=list)  # new ones that failed, or are overdue
     overdue: list[Instance] = field(default_factory=list)
+
+    @property
+    def available(self) -> int:
+        return len(self.new.available) + len(self.old.available)
+
+    @property
+    def on_the_way(self) -> int:
+        """New, counted, not available."""
+        return len(self.new.rest)
 
 
 def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, tally: Tally, now: float) -> Decision:
     """What to do now to get from `fleet` to `waypoint` within `budget`. `now` is in seconds, on the fleet's clock."""
     room = budget.resolve(waypoint.desired)
     census = _count(fleet, waypoint.generation, rules, now)
-    tally = tally.advance(census.new_available, census.old_total, census.failed, now)
+    tally = tally.advance(len(census.new.available), census.old_total, census.failed, now)
     failed = _verdict(census, waypoint, rules, tally, now)
     if failed:
         return Decision(failed=failed, reasons=(failed,), tally=tally)
     create = _create(census, waypoint, room, rules, tally)
     drain = _drain(census, waypoint, room, rules, now)
     leaving = {instance.id for instance in drain}
-    admit = [i for i in (*census.new, *census.old) if i.id not in leaving and admissible(i)]
-    retire = [i for i in census.going if retirable(i, rules, now)]
+    admit = [i for i in (*census.new.rest, *census.old.rest) if i.id not in leaving and admissible(i)]
+    retire = [i for i in census.going if i.state is State.DRAINING and retirable(i, rules, now)]
     return Decision(
         create=create,
         admit=_ids(admit),
@@ -86,10 +106,11 @@ def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rule
 
 
 def is_available(instance: Instance, rules: Rules, now: float) -> bool:
-    """Ready for `min_ready` seconds, and in rotation at every load balancer."""
+    """Ready for `min_ready` seconds, in rotation at every load balancer, and passed by its own check there."""
     return (
         instance.state is State.READY
         and instance.rotation is Rotation.IN
+        and instance.proven
         and instance.ready_since is not None
         and now - instance.ready_since >= rules.min_ready
     )
@@ -115,26 +136,35 @@ def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float)
         is_new = instance.generation == generation
         if state is State.FAILED or state is State.STOPPED:
             census.dead.append(instance)
-            if is_new and state is State.FAILED:
+            if is_new and state is State.FAILED and instance.draining_since is None:
                 census.failed.append(Failure(instance.id, f"{instance.detail or 'it ended'}{_at(instance)}"))
             continue
         census.total += 1
         census.old_total += not is_new
-        if state is State.DRAINING:
+        if state is State.DRAINING or (state is State.UNREACHABLE and instance.draining_since is not None):
             census.going.append(instance)
             continue
-        (census.new if is_new else census.old).append(instance)
-        available = is_available(instance, rules, now)
-        census.available += available
-        census.serving += instance.in_rotation and instance.proven
-        if is_new:
-            census.new_available += available
-            census.on_the_way += not available
-            if state is State.STARTING and rules.ready_deadline is not None and now - instance.created > rules.ready_deadline:
-                census.overdue.append(instance)
-                late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
-                census.failed.append(Failure(instance.id, f"{late}{_at(instance)}"))
+        side = census.new if is_new else census.old
+        census.serving += instance.proven and instance.in_rotation
+        if is_available(instance, rules, now):
+            side.available.append(instance)
+            continue
+        side.rest.append(instance)
+        if is_new and _overdue(instance, rules, now):
+            census.overdue.append(instance)
+            late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
+            census.failed.append(Failure(instance.id, f"{late}{_at(instance)}"))
     return census
+
+
+def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether it had its time to become ready. One in rotation was ready before: only we have not asked it yet."""
+    return (
+        rules.ready_deadline is not None
+        and instance.state is State.STARTING
+        and not instance.in_rotation
+        and now - instance.created > rules.ready_deadline
+    )
 
 
 def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally) -> int:
@@ -149,7 +179,7 @@ def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally
 
 
 def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float) -> list[Instance]:
-    """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09, E-6c)."""
+    """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09)."""
     floor = waypoint.desired - room.unavailable
     spare, serving = census.available - floor, census.serving - floor
     excess_old = len(census.old) - waypoint.old
@@ -159,33 +189,41 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     if excess <= 0:
         return chosen
     overdue = {instance.id for instance in chosen}
-    idle, useful, available = [], [], []
-    for instance in pool:
+    idle: list[Instance] = []
+    useful: list[Instance] = []
+    for instance in pool.rest:
         if instance.id in overdue:
             continue
-        if is_available(instance, rules, now):
-            available.append(instance)
-        elif instance.state is State.READY or (instance.in_rotation and instance.proven):
-            useful.append(instance)
-        else:
-            idle.append(instance)
-    free = _oldest(idle, excess)
-    # Our check fails it but the balancer still sends requests there, or it will be back in rotation in a moment:
-    # it goes only while enough others serve, so that a blip of our own checks can never empty a fleet.
-    some = _oldest(useful, min(excess - len(free), max(0, serving)))
+        serves = instance.in_rotation and instance.proven
+        returns = instance.state is State.READY and serving < 0
+        (useful if serves or returns else idle).append(instance)
+    free = _first(idle, excess, _worth)
+    # Our check fails it but the balancer still sends requests there, or too few serve and it may be back in rotation
+    # in a moment: it goes only while enough others serve, so that a blip of our own checks, or a balancer that was
+    # restarted, can never empty a fleet.
+    some = _first(useful, min(excess - len(free), serving), _worth)
     # Removing those also removes them from rotation, which the available ones are counted in too.
     taken = sum(1 for i in some if i.in_rotation and i.proven)
-    rest = _oldest(available, min(excess - len(free) - len(some), max(0, spare), max(0, serving - taken)))
+    rest = _first(pool.available, min(excess - len(free) - len(some), spare, serving - taken), _age)
     return [*chosen, *free, *some, *rest]
 
 
-def _oldest(instances: list[Instance], count: int) -> list[Instance]:
-    return sorted(instances, key=lambda instance: instance.order)[:count] if count > 0 and instances else []
+def _first(instances: list[Instance], count: int, key: Callable[[Instance], t.Any]) -> list[Instance]:
+    return heapq.nsmallest(count, instances, key=key) if count > 0 and instances else []
+
+
+_SACRIFICE = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State.READY)
+_age = attrgetter("created", "id")  # oldest first; equal times are told apart by id (E-6c)
+
+
+def _worth(instance: Instance) -> tuple[int, float, str]:
+    """Least useful first, then oldest."""
+    return (_SACRIFICE.index(instance.state), instance.created, instance.id)
 
 
 def _reached(census: _Census, waypoint: Waypoint) -> bool:
     return (
-        census.new_available == len(census.new) == waypoint.new
+        len(census.new.available) == len(census.new) == waypoint.new
         and len(census.old) <= waypoint.old
         and not census.going
         and all(instance.rotation is Rotation.ABSENT for instance in census.dead)
@@ -211,10 +249,10 @@ def _at(instance: Instance) -> str:
 
 def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
     """What keeps the walk from its waypoint, naming the instances."""
-    parts = [f"{census.new_available} of {waypoint.new} new available"]
-    stuck = [i for i in census.new if i.state is not State.READY or i.rotation is not Rotation.IN]
+    parts = [f"{len(census.new.available)} of {waypoint.new} new available"]
+    stuck = [i for i in census.new.rest if i.state is not State.READY or i.rotation is not Rotation.IN]
     stuck += [i for i in census.going if i.draining_since is not None]
-    stuck += [i for i in census.old if i.state is State.UNREACHABLE]
+    stuck += [i for i in census.old.rest if i.state is State.UNREACHABLE]
     for instance in stuck[:3]:
         what = instance.state.value if instance.state is not State.READY else f"ready, but {instance.rotation.value} of rotation"
         parts.append(f"{instance.id}{_at(instance)} is {what}{': ' + instance.detail if instance.detail else ''}")

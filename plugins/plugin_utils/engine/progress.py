@@ -46,15 +46,19 @@ class Tally:
 
     def advance(self, new: int, old: int, failed: Iterable[Failure], now: float) -> Tally:
         """The tally after a turn that sees `new` available, `old` counted and `failed` new instances."""
+        if self.old is None:
+            # The first turn: what failed before the walk is not its failure (a held one goes on, a fleet is repaired).
+            since = now if new > self.new else self.since
+            return Tally(since, max(self.new, new), old, judged=frozenset(failure.id for failure in failed))
         fresh = [failure for failure in failed if failure.id not in self.judged]
-        progressed = new > self.new or (self.old is not None and old < self.old)
-        if not fresh and not progressed and self.old is not None:
+        progressed = new > self.new or old < self.old
+        if not fresh and not progressed:
             return self
         return replace(
             self,
             since=now if progressed else self.since,
             new=max(self.new, new),
-            old=old if self.old is None else min(self.old, old),
+            old=min(self.old, old),
             failures=tuple(fresh) if progressed else (*self.failures, *fresh),
             judged=self.judged.union(failure.id for failure in fresh) if fresh else self.judged,
         )

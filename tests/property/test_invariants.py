@@ -1,0 +1,377 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What must always hold (DESIGN), for random fleets, budgets, times and faults.
+
+`tests/simulator.py` checks every decision and every action; an assertion there begins with the invariant's number.
+`HYPOTHESIS_PROFILE=thorough` runs twenty times as many examples, others each time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate as engine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Instance,
+    Process,
+    Rotation,
+    State,
+    classify,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
+from ansible_collections.progressive.rollout.tests.simulator import HOSTS, Life, Simulator, World, all_new, check
+from hypothesis import example, given, note, settings
+from hypothesis import strategies as st
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+DEADLINE = 60.0
+
+
+def examples(count: int) -> settings:
+    """That many examples, the same in every run; or twenty times as many, others each time."""
+    return settings(max_examples=count * (20 if THOROUGH else 1), derandomize=not THOROUGH, deadline=None)
+
+
+percents = st.integers(0, 100).map(lambda number: Percent(Decimal(number)))
+amounts = st.one_of(st.integers(0, 4), percents)
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> Budget:
+    """Any that settings let through."""
+    if draw(st.booleans()) and draw(st.booleans()):
+        return Budget(max_in_flight=draw(st.one_of(st.integers(1, 4), st.integers(1, 100).map(lambda n: Percent(Decimal(n))))))
+    surge, unavailable = draw(amounts), draw(amounts)
+    if surge == 0 and unavailable == 0:
+        surge = 1
+    return Budget(surge, unavailable)
+
+
+times = st.integers(0, 5)
+working = st.builds(Life, start=times, stop=times, work=times)
+faulty = st.builds(
+    Life,
+    start=times,
+    stop=times,
+    work=times,
+    crash=st.none() | st.integers(1, 40),
+    vanish=st.none() | st.integers(1, 40),
+    flap=st.none() | st.integers(1, 8),
+    never=st.booleans(),
+)
+rules_ = st.builds(
+    Rules,
+    min_ready=st.sampled_from([0.0, 0.0, 1.0, 4.0]),
+    progress_deadline=st.just(DEADLINE),
+    ready_deadline=st.sampled_from([None, None, 10.0]),
+    failure_limit=st.sampled_from([None, 1, 3]),
+    drain_timeout=st.integers(0, 8).map(float),
+    settle=st.sampled_from([0.0, 0.0, 2.0]),
+)
+calm = st.builds(
+    World,
+    lives=st.lists(working, min_size=1, max_size=4),
+    balancers=st.integers(0, 2),
+    latency=st.integers(0, 2),
+    prove=st.integers(0, 3),
+)
+moments = st.integers(0, 60)
+spans = st.tuples(moments, st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+outages = st.tuples(st.integers(0, HOSTS - 1), moments, st.none() | st.integers(1, 30)).map(
+    lambda outage: (outage[0], outage[1], None if outage[2] is None else outage[1] + outage[2])
+)
+rough = st.builds(
+    World,
+    lives=st.lists(st.one_of(working, faulty), min_size=1, max_size=5),
+    unreachable=st.lists(outages, max_size=2),
+    restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
+    blips=st.lists(spans, max_size=2),
+    resize=st.dictionaries(moments, st.integers(1, 12), max_size=2),
+    kills=st.frozensets(st.integers(1, 80), max_size=4),
+    balancers=st.integers(0, 2),
+    latency=st.integers(0, 2),
+    prove=st.integers(0, 3),
+)
+sizes = st.integers(1, 12)
+olds = st.lists(st.one_of(working, working, faulty, st.just(Life(crash=0))), max_size=12)
+
+
+# 1, 2, 3, 6, 8: on every decision, also for fleets no walk would ever lead to -----------------------------------------
+
+clocks = st.integers(0, 30).map(float)
+instances = st.builds(
+    Instance,
+    id=st.just(""),
+    revision=st.just("r"),
+    generation=st.integers(1, 2),
+    state=st.sampled_from(State),
+    created=clocks,
+    ready_since=st.none() | clocks,
+    rotation=st.sampled_from(Rotation),
+    proven=st.booleans(),
+    active=st.integers(0, 1),
+    draining_since=st.none() | clocks,
+)
+# Most of a fleet is usually well; without this nearly no example would be above its floor.
+well = st.builds(
+    Instance,
+    id=st.just(""),
+    revision=st.just("r"),
+    generation=st.integers(1, 2),
+    state=st.just(State.READY),
+    created=clocks,
+    ready_since=clocks,
+    rotation=st.just(Rotation.IN),
+    proven=st.just(True),
+)
+fleets = st.lists(st.one_of(instances, well, well, well), max_size=16).map(
+    lambda fleet: [replace(instance, id=f"i{number:02}") for number, instance in enumerate(fleet)]
+)
+waypoints = st.integers(0, 10).flatmap(
+    lambda desired: st.builds(
+        Waypoint, st.just(2), new=st.integers(0, desired), old=st.integers(0, desired), desired=st.just(desired)
+    )
+)
+
+
+@given(fleets, waypoints, budgets(), rules_)
+@examples(1500)
+def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules) -> None:
+    tally = Tally(20.0, old=len(fleet))
+    decision = evaluate(fleet, waypoint, budget, rules, tally, 31.0)
+    check(fleet, decision, waypoint, budget, rules, 31.0)
+    # 10: nothing is kept between two turns, so the one who takes over decides as its predecessor would have.
+    assert evaluate(fleet, waypoint, budget, rules, tally, 31.0) == decision
+
+
+@given(fleets, rules_)
+@examples(300)
+def test_every_instance_is_in_one_class(fleet: list[Instance], rules: Rules) -> None:
+    # 8: what goes into a turn comes out of it in exactly one class.
+    census = engine._count(fleet, 2, rules, 31.0)
+    sides = [*census.new.available, *census.new.rest, *census.old.available, *census.old.rest]
+    assert Counter(i.id for i in [*sides, *census.going, *census.dead]) == Counter(i.id for i in fleet)
+    assert census.total == sum(1 for i in fleet if i.state.counted) == len(sides) + len(census.going)
+
+
+@given(st.sampled_from(Process), st.sampled_from(Health), st.booleans())
+def test_every_report_is_one_state(process: Process, health: Health, draining: bool) -> None:
+    # 8, and "anything unknown is not_ready".
+    state = classify(process, health, draining)
+    assert state in State
+    assert state is not State.READY or (process is Process.RUNNING and health in (Health.PASSING, Health.NONE))
+    assert process is not Process.UNKNOWN or state in (State.NOT_READY, State.DRAINING)
+
+
+# 4: with working instances every rollout ends, and where it should ---------------------------------------------------
+
+
+@given(calm, st.lists(working, max_size=12), sizes, budgets(), rules_)
+@examples(150)
+def test_working_instances_arrive(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
+    # 4. Also 2 in the strong sense: nothing else acts, so what is available is never below the floor.
+    rules = replace(rules, ready_deadline=None)
+    simulator = Simulator(world, budget, rules)
+    simulator.populate(old)
+    end = simulator.walk(all_new(2, desired))
+    assert end.reached, end.failed
+    assert simulator.least is not None
+    room = budget.resolve(desired)
+    # Old ones are as many as they are; where they were fewer from the start, they are at least not made fewer still.
+    assert simulator.least >= min(desired - room.unavailable, len(old))
+    assert simulator.peak <= max(desired + room.surge, len(old))
+    # Nothing is doubled: as many are made as were asked for.
+    assert simulator.made == desired
+    # And there and then there is nothing left to do.
+    assert simulator.walk(all_new(2, desired)).idle and simulator.made == desired
+
+
+@given(calm, sizes, sizes, budgets(), rules_)
+@examples(60)
+def test_scale_walks_arrive(world: World, there: int, desired: int, budget: Budget, rules: Rules) -> None:
+    # 4, 2: a walk with one revision. Down to a number is no reason to go below it.
+    rules = replace(rules, ready_deadline=None)
+    simulator = Simulator(world, budget, rules)
+    simulator.populate([Life()] * there)
+    end = simulator.walk(all_new(1, desired))
+    assert end.reached, end.failed
+    assert simulator.least == min(there, desired)
+    assert simulator.made == max(0, desired - there)
+
+
+# 1 - 11 with everything that can go wrong ----------------------------------------------------------------------------
+
+
+@given(rough, olds, sizes, budgets(), rules_)
+@examples(350)
+def test_any_fault_forward_and_back(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
+    # 1, 2, 3, 6, 8, 11 at every action; 5: it ends, whatever happens; 7: so does the way back, under the same checks.
+    simulator = Simulator(world, budget, rules)
+    simulator.populate(old)
+    end = simulator.walk(all_new(2, desired))
+    note(f"forward: {end.failed or 'reached'} at {simulator.clock}")
+    assert end.reached != bool(end.failed)
+    back = len([life for life in old if life.crash != 0])
+    simulator.world = replace(world, resize={})
+    end = simulator.walk(Waypoint(1, back, 0, back), "old") if back else simulator.walk(Waypoint(0, 0, 0, 0))
+    note(f"back: {end.failed or 'reached'} at {simulator.clock}")
+    assert end.reached != bool(end.failed)
+
+
+@given(rough, olds, sizes, budgets(), rules_)
+@examples(150)
+def test_any_fault_scaling(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
+    # The same for a walk with one revision.
+    simulator = Simulator(world, budget, rules)
+    simulator.populate(old)
+    end = simulator.walk(all_new(1, desired))
+    assert end.reached != bool(end.failed)
+
+
+@given(calm, st.integers(1, 10), budgets(), rules_, st.integers(0, 40))
+@examples(120)
+def test_rollback_of_a_rollout_half_way(world: World, size: int, budget: Budget, rules: Rules, moment: int) -> None:
+    # 7: a budgeted walk: old is back and in rotation before new goes, as far as the budget asks for it.
+    rules = replace(rules, ready_deadline=None)
+    simulator = Simulator(world, budget, rules)
+    simulator.populate([Life()] * size)
+    simulator.walk(all_new(2, size), until=moment)
+    end = simulator.walk(Waypoint(1, size, 0, size), "old")
+    assert end.reached, end.failed
+    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert {node.labels.generation for node in simulator.nodes.values()} == {1}
+
+
+@given(rough, st.integers(1, 10), budgets(), rules_)
+@examples(80)
+def test_first_deployment_rolled_back_to_nothing(world: World, size: int, budget: Budget, rules: Rules) -> None:
+    # 7, 11: nothing to go back to: everything of it goes. Only what cannot be reached for good may stay.
+    world = replace(world, unreachable=(), resize={}, restarts=())
+    simulator = Simulator(world, budget, rules)
+    simulator.walk(all_new(1, size))
+    end = simulator.walk(Waypoint(0, 0, 0, 0))
+    assert end.reached, end.failed
+    assert not [node for node in simulator.nodes.values() if not node.gone]
+
+
+@given(sizes, budgets(), rules_, st.sampled_from([Life(never=True), Life(crash=1), Life(flap=2), Life(flap=3, crash=9)]))
+@examples(80)
+def test_bad_instances_never_arrive(size: int, budget: Budget, rules: Rules, life: Life) -> None:
+    # 5: it ends by itself, and what was well is still there as far as the budget asks for it.
+    rules = replace(rules, min_ready=4.0)
+    simulator = Simulator(World(lives=[life]), budget, rules)
+    simulator.populate([Life()] * size)
+    end = simulator.walk(all_new(2, size))
+    assert end.failed and not end.reached
+    assert simulator.clock <= DEADLINE * (size + 1) + 1
+    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+
+
+@given(calm, st.integers(1, 8), budgets(), rules_, st.frozensets(st.integers(1, 120), min_size=1, max_size=8))
+@examples(150)
+def test_killed_between_any_two_actions(world: World, size: int, budget: Budget, rules: Rules, kills: frozenset[int]) -> None:
+    # 9: the next run, with the journal's part only, comes to the same end, with nothing lost and nothing doubled.
+    rules = replace(rules, ready_deadline=None)
+    simulator = Simulator(replace(world, kills=kills), budget, rules)
+    simulator.populate([Life()] * size)
+    end = simulator.walk(all_new(2, size))
+    assert end.reached, end.failed
+    assert simulator.made == size
+    assert simulator.least is not None and simulator.peak <= size + budget.resolve(size).surge
+
+
+@given(st.integers(0, 60), st.integers(1, 20))
+@examples(60)
+def test_a_balancer_that_restarts_empties_no_fleet(moment: int, prove: int) -> None:
+    # 2: all entries gone, unproven for a while: nobody is drained for that, and all come back.
+    simulator = Simulator(World(restarts=[(0, moment)], prove=prove), Budget(2, 0), Rules(progress_deadline=200.0))
+    simulator.populate([Life()] * 6)
+    assert simulator.walk(all_new(2, 6)).reached
+    assert simulator.made == 6
+
+
+@given(spans, budgets())
+@examples(60)
+@example((3, 30), Budget(1, 0))
+def test_a_blip_of_our_checks_empties_no_fleet(span: tuple[int, int], budget: Budget) -> None:
+    # 2: our check fails them all, the balancers still send requests there: as many serve as the floor asks for.
+    simulator = Simulator(World(blips=[span]), budget, Rules(progress_deadline=200.0))
+    simulator.populate([Life()] * 6)
+    floor = 6 - budget.resolve(6).unavailable
+    while not simulator.log or not (simulator.log[-1][1].reached or simulator.log[-1][1].failed):
+        simulator.walk(all_new(2, 6), until=simulator.clock + 1)
+        entries = simulator.balancers[0].observe().values()
+        assert sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.proven) >= floor
+    assert simulator.log[-1][1].reached
+
+
+# 5: the tally ---------------------------------------------------------------------------------------------------------
+
+turns = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 9))), min_size=1, max_size=20)
+
+
+@given(turns)
+@examples(200)
+def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
+    # 5, 8: counted from the last progress; a failure is counted once, and none that was there before the walk.
+    tally = Tally(0.0)
+    seen: set[str] = set()
+    best, least, since, run = 0, 99, 0.0, 0
+    for number, (new, old, failed) in enumerate(turns):
+        failures = [Failure(f"i{n}", "it ended") for n in sorted(failed)]
+        tally = tally.advance(new, old, failures, float(number))
+        progressed = new > best or (number > 0 and old < least)
+        fresh = 0 if number == 0 else len({f.id for f in failures} - seen)
+        seen |= {f.id for f in failures}
+        best, least = max(best, new), min(least, old)
+        run = fresh if progressed else run + fresh
+        since = float(number) if progressed else since
+        assert (tally.since, tally.new, tally.old, len(tally.failures)) == (since, best, least, run)
+
+
+# 12: percentages ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.integers(0, 200_000))
+@examples(300)
+@example(2900, 100)
+@example(700, 100)
+def test_percentages_are_exact(hundredths: int, desired: int) -> None:
+    # 12: surge up, unavailable down, in whole numbers throughout.
+    text = f"{Decimal(hundredths) / 100}%"
+    room = parse_budget({"max_surge": text, "max_unavailable": 1}).resolve(desired)
+    assert room.surge == -(-hundredths * desired // 10_000)
+    if hundredths:
+        room = parse_budget({"max_surge": 0, "max_unavailable": text}).resolve(desired)
+        assert (room.surge, room.unavailable) == (0, hundredths * desired // 10_000 or 1)
+
+
+@given(st.floats(0, 100))
+@examples(30)
+def test_floats_are_refused(number: float) -> None:
+    # 12
+    for key in ("max_surge", "max_unavailable", "max_in_flight"):
+        with pytest.raises(InputError, match=key):
+            parse_budget({key: number})
+
+
+@given(budgets(), st.integers(0, 1000))
+@examples(200)
+def test_a_budget_always_leaves_room(budget: Budget, desired: int) -> None:
+    # 4: never 0/0.
+    room = budget.resolve(desired)
+    assert room.surge >= 0 and room.unavailable >= 0 and room.surge + room.unavailable >= 1
+    assert room.in_flight is None or (room.in_flight == room.surge >= 1 and room.unavailable == 0)
+    assert room.unavailable <= max(desired, 1) and room.surge <= max(desired, 4) and not math.isnan(room.surge)
