@@ -68,6 +68,7 @@ class Conductor:
         self.table: Table | None = None
         self.fleet: list[Instance] = []
         self.acted = False  # whether anything was changed outside
+        self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
@@ -204,8 +205,10 @@ class Conductor:
         record.draining.update(dict.fromkeys(decision.drain, now))
         wanted = self._wanted(decision.admit, decision.retire)
         forget = self._remains()
-        if not decision.idle or wanted or forget or self._events or self.session.due:
-            self.commit()
+        doing = (decision.admit, decision.drain, decision.retire)
+        if starts or doing != self._doing or wanted or forget or self._events or self.session.due:
+            self.commit()  # asking again for what was asked for before is nothing new
+            self._doing = doing
         if starts or decision.retire or wanted:
             self.acted = True
         if wanted:

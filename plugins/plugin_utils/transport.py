@@ -22,7 +22,7 @@ import threading
 import time
 import typing as t
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +36,8 @@ from ansible.template import Templar
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _serve
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import HERE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError, TransportError
+
+R = t.TypeVar("R")
 
 CONTROLLER = ""  # the host name that means "here, in this process"
 
@@ -184,34 +186,32 @@ class Transport:
         """Run `agents/<agent>.py`'s `main(request)` on each of the hosts; every host is in the answer.
 
         The agent and its request travel through standard input. It has `timeout` seconds, then it is ended.
-        Hosts with a local connection and nothing to become share one process, which forks for each of them.
+        Hosts with a local connection and nothing to become are this machine and this user: our own agents, which are
+        made for it, run there in threads of this process; others' get a process of their own as everywhere.
         """
         module = _agent(agent)
         answers: dict[str, Answer] = {}
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for host in requests:
+        here: dict[str, Callable[[], Answer]] = {}
+        commands: dict[str, Command] = {}
+        mark = f"ROLLOUT-{secrets.token_hex(8)}:"
+        for host, request in requests.items():
+            plain = _json(request)
             if host == CONTROLLER:
-                answers[host] = _here(module, _json(requests[host]))
+                answers[host] = _here(module, plain)
                 continue
             try:
                 link = self._link(host)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True)
                 continue
-            shared = link.local and not link.connection.become
-            groups.setdefault(("shared", *link.python) if shared else ("host", host), []).append(host)
-        batches = {part[0]: part for group in groups.values() for part in _parts(group, self._forks)}
-        mark = f"ROLLOUT-{secrets.token_hex(8)}:"
-        commands = {
-            first: Command(
-                [*self._link(first).python, "-I", "-S", "-"],
-                _program(module, [_json(requests[host]) for host in batch], timeout, mark),
-            )
-            for first, batch in batches.items()
-        }
-        for first, result in self._run(commands, timeout, _GRACE).items():
-            python = shlex.join(commands[first].argv[:-3])
-            answers |= _answers(result, batches[first], mark, python, timeout)
+            if link.local and not link.connection.become and "." not in agent:
+                here[host] = functools.partial(_here, module, plain)
+            else:
+                commands[host] = Command([*link.python, "-I", "-S", "-"], _program(module, plain, timeout, mark))
+        late = Answer(error=f"no answer in {timeout:g} s", unreachable=True)
+        answers |= {host: answer or late for host, answer in self._at_once(here, timeout).items()}
+        for host, result in self._run(commands, timeout, _GRACE).items():
+            answers[host] = _answer(result, host, mark, shlex.join(commands[host].argv[:-3]), timeout)
         return {host: answers[host] for host in requests}
 
     def close(self) -> None:
@@ -223,31 +223,45 @@ class Transport:
 
     def _run(self, commands: Mapping[str, Command], timeout: float, grace: float) -> dict[str, Result]:
         results: dict[str, Result] = {}
-        waiting: deque[tuple[str, _Link, Command]] = deque()
+        jobs: dict[str, Callable[[], Result]] = {}
         for host, command in commands.items():
             try:
-                waiting.append((host, self._link(host), command))
+                jobs[host] = functools.partial(self._link(host).run, command)
             except RolloutError as exc:
                 results[host] = Result(-1, unreachable=str(exc))
-        done: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
+        for host, result in self._at_once(jobs, timeout + grace, _kill_children).items():
+            if result is None:
+                self._links.pop(host, None)  # the thread may keep it for ever: the next command gets a new one
+            results[host] = result or Result(-1, unreachable=f"no answer in {timeout:g} s")
+        return {host: results[host] for host in commands}
+
+    def _at_once(
+        self, jobs: Mapping[str, Callable[[], R]], timeout: float, abandon: Callable[[threading.Thread], None] | None = None
+    ) -> dict[str, R | None]:
+        """Do the jobs of many hosts at the same time, as many as `forks`; None for one that took too long."""
+        results: dict[str, R | None] = {}
+        waiting = deque(jobs.items())
+        done: queue.SimpleQueue[tuple[str, R]] = queue.SimpleQueue()
         running: dict[str, tuple[threading.Thread, float]] = {}  # in the order of their deadlines
         while waiting or running:
             while waiting and len(running) < self._forks:
-                host, link, command = waiting.popleft()
+                host, job = waiting.popleft()
                 # Daemons: an abandoned one must not keep this process from ending.
-                thread = threading.Thread(target=lambda h=host, k=link, c=command: done.put((h, k.run(c))), daemon=True)
-                running[host] = (thread, time.monotonic() + timeout + grace)
+                thread = threading.Thread(target=lambda h=host, j=job: done.put((h, j())), daemon=True)
+                running[host] = (thread, time.monotonic() + timeout)
                 thread.start()
             oldest, (thread, deadline) = next(iter(running.items()))
             try:
                 host, result = done.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                host, result = oldest, Result(-1, unreachable=f"no answer in {timeout:g} s")
-                self._links.pop(host, None)  # the thread may keep it for ever: the next command gets a new one
-                _kill_children(thread)
+                if abandon:
+                    abandon(thread)
+                results[oldest] = None
+                del running[oldest]
+                continue
             if running.pop(host, None):  # otherwise the late end of an abandoned one
                 results[host] = result
-        return {host: results[host] for host in commands}
+        return results
 
     def _link(self, host: str) -> _Link:
         """The connection of a host, made on first use; raises TransportError."""
@@ -345,24 +359,24 @@ def _address(host: str, name: str, local: bool) -> str:
         ) from None
 
 
-def _program(module: ModuleType, requests: Sequence[t.Any], timeout: float, mark: str) -> bytes:
+def _program(module: ModuleType, request: t.Any, timeout: float, mark: str) -> bytes:
     """What the host's Python reads: the serving code, and one call of it. ASCII, whatever the agent is written in."""
-    arguments = (_source(module), f"agents/{module.__name__.rpartition('.')[2]}.py", requests, timeout, mark)
+    arguments = (_source(module), f"agents/{module.__name__.rpartition('.')[2]}.py", request, timeout, mark)
     return f"{_source(_serve)}\nserve(*{arguments!a})\n".encode("ascii")
 
 
-def _answers(result: Result, hosts: Sequence[str], mark: str, python: str, timeout: float) -> dict[str, Answer]:
-    """The answers in what a process printed, one for each of its hosts; noise around them is not looked at."""
+def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> Answer:
+    """The answer in what a process printed; noise around it is not looked at."""
     if result.unreachable:
-        return {host: Answer(error=result.unreachable, unreachable=True) for host in hosts}
+        return Answer(error=result.unreachable, unreachable=True)
     found = [json.loads(line.removeprefix(mark)) for line in result.stdout.split("\n") if line.startswith(mark)]
-    if len(found) != len(hosts):
+    if len(found) != 1:
         said = (result.stderr.strip() or result.stdout.strip() or "it said nothing").splitlines()[-1]
         text = f"ansible_python_interpreter {python!r} cannot run our agents (rc {result.rc}: {said}); set it to a Python >= 3.8"
-        return {host: Answer(error=f"{host}: {text}") for host in hosts}
-    late = Answer(error=f"no answer in {timeout:g} s", unreachable=True)
-    answers = [late if one.get("late") else Answer(one.get("value"), one.get("error", "")) for one in found]
-    return dict(zip(hosts, answers, strict=True))
+        return Answer(error=f"{host}: {text}")
+    if found[0].get("late"):
+        return Answer(error=f"no answer in {timeout:g} s", unreachable=True)
+    return Answer(found[0].get("value"), found[0].get("error", ""))
 
 
 def _agent(name: str) -> ModuleType:
@@ -394,10 +408,6 @@ def _plain(text: t.Any) -> str:
 
 def _line(exc: Exception) -> str:
     return " ".join(str(exc).split())
-
-
-def _parts(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _kill_children(thread: threading.Thread) -> None:

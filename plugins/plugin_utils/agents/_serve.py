@@ -20,8 +20,8 @@ except ImportError:  # not CPython
 SIGALRM = 14
 
 
-def serve(source, name, requests, timeout, mark):
-    """Answer each request in a process of its own, all at once; one line `mark` + JSON for each, in order.
+def serve(source, name, request, timeout, mark):
+    """Answer the request in a process of its own, with one line `mark` + JSON.
 
     The JSON is {"value": ...}, {"error": text} or {"late": true}. What an agent prints goes nowhere, so
     neither its noise nor a daemon it starts can hold up or spoil the answer.
@@ -29,12 +29,10 @@ def serve(source, name, requests, timeout, mark):
     scope = {"__name__": name}
     try:
         exec(compile(source, name, "exec"), scope)
-        children = [_start(scope["main"], request, timeout) for request in requests]
-        lines = [_collect(pid, pipe) for pid, pipe in children]
+        line = _collect(*_start(scope["main"], request, timeout))
     except Exception as exc:
-        lines = [_error(exc)] * len(requests)
-    text = "".join("\n" + mark + line for line in lines) + "\n"
-    data = text.encode("ascii")
+        line = _error(exc)
+    data = ("\n" + mark + line + "\n").encode("ascii")
     while data:
         data = data[os.write(1, data) :]
 
