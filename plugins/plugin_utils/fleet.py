@@ -29,10 +29,16 @@ def assemble(
     known: Container[str] = (),
 ) -> list[Instance]:
     """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us."""
-    return [
-        _instance(report, table, vitals.get(report.labels.id), draining.get(report.labels.id), report.labels.id in known)
-        for report in reports
-    ]
+    reports = list(reports)
+    # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
+    living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
+    nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
+    fleet = []
+    for report in reports:
+        name = report.labels.id
+        shown = table if living.get(report.labels.endpoint, name) == name else nothing
+        fleet.append(_instance(report, shown, vitals.get(name), draining.get(name), name in known))
+    return fleet
 
 
 def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool) -> Instance:

@@ -64,6 +64,9 @@ class Run:
         try:
             if isinstance(exc, RolloutError) and "conductor" in self.__dict__:
                 exc.facts = {"rollout": self.describe(False)}
+            if isinstance(exc, Interrupted) and self.session.epoch:
+                self.conductor.event("interrupted", reason=str(exc))
+                self.conductor.commit()
             between = self.record.open is not None and self.record.open.phase != HELD
             if not between or isinstance(exc, Interrupted):
                 self.session.release()

@@ -1,0 +1,181 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rollout that is killed, told to stop, or doubled: run again, it ends as if nothing had been; no request fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.tests.playbook import Run, until
+from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures
+
+KILLS = 5  # at each load balancer
+SEED = 20261121
+RATE = 150  # requests a second, of each kind of client
+PLAYBOOKS = "progressive.rollout."
+
+
+@pytest.fixture(params=sorted(FRONTS))
+def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+    made = FRONTS[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shop(front: Front) -> Iterator[Shop]:
+    with Shop(front) as made:
+        made.to("1")
+        yield made
+
+
+def steps_of(shop: Shop) -> int:
+    """How far the rollout under way has come: the number of its events."""
+    rollout = shop.journal()["rollout"]
+    return len(shop.timeline(rollout["id"])) if rollout["phase"] != "finished" else 0
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that came of it. Ansible's workers have sessions of their own; so have instances, which are
+    nobody's children by then."""
+    try:
+        children = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [pid, *(one for child in children for one in descendants(child))]
+
+
+def kill_all(run: Run, shop: Shop) -> None:
+    """As when a container or a machine with the controller ends: everything but the instances, at once."""
+    instances = {record["pid"] for record in shop.living()}
+    pids = [pid for pid in descendants(run.process.pid) if pid not in instances]
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    run.process.wait()
+
+
+def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop) -> None:
+    """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the rollout or of a rollback."""
+    print(f"seed {SEED}")
+    dice = random.Random(f"{SEED} {type(front).__name__}")
+    events = 60  # of a rollout of six, about
+    with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
+        kills = 0
+        target = 1
+        while kills < KILLS:
+            target += 1
+            whole, moment, delay = dice.random() < 0.5, dice.randrange(events), dice.uniform(0, 0.2)
+            run = shop.start(variables={"rollout_revision": str(target)})
+            until(lambda run=run, moment=moment: steps_of(shop) > moment or run.process.poll() is not None, f"event {moment}")
+            time.sleep(delay)
+            if run.process.poll() is None:
+                kills += 1
+                kill_all(run, shop) if whole else run.process.kill()
+                print(f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} + {delay:.3f} s: {stood(shop)}")
+            run.process.wait()
+            began = time.monotonic()
+            shop.to(str(target))
+            print(f"  run again: {time.monotonic() - began:.1f} s")
+            shop.settled(str(target))
+        reports = load.stop()
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+def stood(shop: Shop) -> str:
+    return ", ".join(f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}" for record in shop.records())
+
+
+def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
+    shop.to("2")
+    with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
+        run = shop.start(f"{PLAYBOOKS}rollback")
+        until(lambda: steps_of(shop) > 25, "the rollback is under way")
+        run.process.kill()
+        run.process.wait()
+        assert shop.run(f"{PLAYBOOKS}rollback").rc == 0
+        shop.settled("1")
+        reports = load.stop()
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+@pytest.mark.parametrize(("front", "number"), [("haproxy", signal.SIGTERM), ("envoy", signal.SIGINT)], indirect=["front"])
+def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
+    """The action in hand is finished, the journal says why, the lease is given back, and the next run goes on at once."""
+    with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
+        run = shop.start(variables={"rollout_revision": "2"})
+        until(lambda: steps_of(shop) > 25, "the rollout is under way")
+        rollout = shop.journal()["rollout"]["id"]
+        run.process.send_signal(number)
+        run.wait(30)
+        until(lambda: shop.lease() is None, "the lease is given back", 30)
+        last = shop.timeline(rollout)[-1]
+        assert last["kind"] == "interrupted" and "run the playbook again" in last["reason"], last
+        assert set(shop.revisions()) == {"1", "2"}
+        outcome = shop.to("2")
+        assert outcome.rollout["id"] == rollout
+        assert "goes on with the rollout of 2" in outcome.one("begin").msg
+        shop.settled("2")
+        reports = load.stop()
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
+def test_a_second_rollout_is_refused_and_told_by_whom(front: Front, shop: Shop) -> None:
+    run = shop.start(variables={"rollout_revision": "2"})
+    until(lambda: steps_of(shop) > 15, "the rollout is under way")
+    other = shop.run(variables={"rollout_revision": "3"})
+    assert other.rc != 0
+    assert re.search(
+        rf"the lease is held by \S+@\S+ pid {run.process.pid} \(ansible-playbook .*rollout\) "
+        r"since \d{4}-\d\d-\d\dT[\d:]+Z until [\d:]+Z \(another \d+ s\); wait, or end that run",
+        other.failed.msg,
+    ), other.failed.msg
+    assert run.wait().rc == 0
+    shop.settled("2")
+    assert {record["revision"] for record in shop.records()} == {"2"}
+
+
+@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
+def test_who_lost_the_lease_stops_before_its_next_action(front: Front, shop: Shop) -> None:
+    with Load(front.url, connections=2, rate=RATE) as load:
+        run = shop.start(variables={"rollout_revision": "2"})
+        until(lambda: steps_of(shop) > 25, "the rollout is under way")
+        take_lease(shop)
+        events = len(shop.timeline(shop.journal()["rollout"]["id"]))
+        outcome = run.wait()
+        assert outcome.rc != 0
+        assert "this run no longer holds the lease; it is held by somebody else" in outcome.failed.msg, outcome.failed.msg
+        assert len(shop.timeline(shop.journal()["rollout"]["id"])) == events  # and nothing is done that is not written before
+        lease = shop.store / "journal" / "shop.lease.json"
+        lease.write_text(json.dumps({**json.loads(lease.read_text()), "until": time.time() - 1}))  # somebody else is gone
+        shop.to("2")
+        shop.settled("2")
+        assert failures(load.stop()) == []
+
+
+def take_lease(shop: Shop) -> None:
+    """As somebody else who found it expired, under the store's lock."""
+    import fcntl
+
+    path = shop.store / "journal" / "shop.lease.json"
+    with open(path.with_name("shop.lock"), "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = json.loads(path.read_text())
+        taken = {**held, "token": "f" * 32, "holder": "somebody else", "epoch": held["epoch"] + 1, "until": time.time() + 600}
+        path.with_suffix(".test").write_text(json.dumps({**taken, "details": {}}))
+        os.replace(path.with_suffix(".test"), path)

@@ -1,0 +1,207 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The promise: not one failed request, through rollouts, rollbacks and failures, at a real load balancer under load.
+
+The balancers repeat nothing (no retries, no redispatch), and neither do the clients.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+import typing as t
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.playbook import Outcome
+from ansible_collections.progressive.rollout.tests.shop import (
+    FRONTS,
+    BehindHAProxy,
+    Front,
+    Load,
+    Shop,
+    Watch,
+    failures,
+    walked,
+)
+
+ENOUGH = 50_000  # requests through the walks of a rollout and of its rollback, at each load balancer
+PLAYBOOKS = "progressive.rollout."
+
+
+@pytest.fixture(params=sorted(FRONTS))
+def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+    made = FRONTS[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def haproxies() -> Iterator[list[BehindHAProxy]]:
+    made = [BehindHAProxy(), BehindHAProxy()]
+    yield made
+    for one in made:
+        one.close()
+
+
+class Slow:
+    """Clients with a request of three seconds always under way."""
+
+    def __init__(self, url: str, clients: int = 4) -> None:
+        self.answers: list[tuple[float, float, str]] = []  # asked when, answered when, by which instance
+        self.failed: list[str] = []
+        self._url, self._end = f"{url}slow?s=3", threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            asked = time.time()
+            try:
+                with urllib.request.urlopen(self._url, timeout=30) as response:
+                    self.answers.append((asked, time.time(), response.read().decode().split()[1]))
+            except OSError as exc:
+                self.failed.append(str(exc))
+
+    def __enter__(self) -> Slow:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) -> None:
+    with Shop(front, rollout_min_ready="500ms") as shop:
+        shop.to("1")
+        through, moves, outcome = 0, 0, None
+        with Watch(shop, front) as watch, Load(front.url, connections=10) as load, Slow(front.url) as slow:
+            while through < ENOUGH or moves % 2:
+                forward = moves % 2 == 0
+                outcome = shop.to("2") if forward else shop.run(f"{PLAYBOOKS}rollback")
+                assert outcome.rc == 0, outcome.output
+                shop.settled("2" if forward else "1")
+                through += load.served(*walked(outcome, shop))
+                moves += 1
+                assert few(outcome) and complete(shop, outcome)
+                spanned(shop, outcome, slow)
+            reports = load.stop()
+        assert failures(reports) == [] and slow.failed == []
+        assert all(report["by_revision"].keys() == {"1", "2"} for report in reports)
+        assert sum(report["served"] for report in reports) >= through >= ENOUGH
+        assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6 and watch.looks > 0
+        print(f"{through} requests through {moves} walks, {sum(r['served'] for r in reports)} in all, {watch.looks} looks")
+
+
+def few(outcome: Outcome) -> bool:
+    """Progress is a handful of lines: a first, a last, and at most one a second between them."""
+    lines = re.findall(r"^shop \d \[[#.]{20}\] .*old left", outcome.output, re.MULTILINE)
+    return 2 <= len(lines) <= 3 + outcome.rollout["elapsed"] and "[####################] 6/6 new ready, 0 old left" in lines[-1]
+
+
+def complete(shop: Shop, outcome: Outcome) -> bool:
+    """The timeline has each instance's way through its states, the shares on the way, and a reason for every change."""
+    events = shop.timeline(outcome.rollout["id"])
+    states: dict[str, list[str]] = {}
+    for event in events:
+        if event["kind"] == "state" and states.setdefault(event["instance"], [""])[-1] != event["state"]:
+            states[event["instance"]].append(event["state"])
+    ways = [tuple(way[1:]) for way in states.values()]
+    new = [name for name, way in states.items() if way[-1] == "ready"]
+    old = [name for name, way in states.items() if way[1] == "ready" and "draining" in way]
+    assert len(new) == len(old) == 6 and len(states) == 12, ways
+    for name in new:
+        assert states[name][1:] in (["starting", "ready"], ["ready"]), states[name]
+    for name in old:
+        assert [state for state in states[name][1:] if state != "gone"] == ["ready", "draining", "stopped"], states[name]
+    reasons = [event["reason"] for event in events if event["kind"] == "decision"]
+    for verb, names in (("admit", new), ("drain", old), ("retire", old)):
+        said = " ".join(reason.partition(":")[0] for reason in reasons if reason.startswith(verb)).replace(",", "").split()
+        assert set(names) <= set(said), (verb, names, reasons)
+    assert sum(int(reason.split()[1].rstrip(":")) for reason in reasons if reason.startswith("create")) == 6
+    shares = [event["shares"] for event in events if event["kind"] == "traffic"]
+    assert shares[0][outcome.rollout["previous"]] == 100.0 and shares[-1][outcome.rollout["revision"]] == 100.0
+    return [event["kind"] for event in events if event["kind"] in ("begin", "end")] == ["begin", "end"]
+
+
+def spanned(shop: Shop, outcome: Outcome, slow: Slow) -> None:
+    """Some long request was on its way before its instance was taken out, and answered after it."""
+    drained = {
+        event["instance"]: event["at"]
+        for event in shop.timeline(outcome.rollout["id"])
+        if event["kind"] == "state" and event["state"] == "draining"
+    }
+    assert any(name in drained and asked < drained[name] < answered for asked, answered, name in slow.answers)
+
+
+def test_the_load_notices_an_instance_that_is_killed(front: Front) -> None:
+    """That nothing failed above means something: without a rollout's care, requests do fail."""
+    with Shop(front) as shop:
+        shop.to("1")
+        with Load(front.url) as load:
+            os.kill(shop.living()[0]["pid"], signal.SIGKILL)
+            time.sleep(2)
+            assert failures(load.stop())
+
+
+def test_two_haproxies_by_their_unix_sockets(haproxies: list[BehindHAProxy]) -> None:
+    traffic = {**haproxies[0].traffic, "hosts": "lb1", "socket": [one.socket for one in haproxies]}
+    with Shop(*haproxies, rollout_traffic=traffic) as shop:
+        shop.to("1")
+        with (
+            Watch(shop, *haproxies) as watch,
+            Load(haproxies[0].url, connections=3) as one,
+            Load(haproxies[1].url, connections=3) as other,
+        ):
+            shop.to("2")
+            shop.settled("2")
+            assert shop.run(f"{PLAYBOOKS}rollback").rc == 0
+            shop.settled("1")
+            reports = one.stop() + other.stop()
+        assert failures(reports) == []
+        assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6
+
+
+BAD: dict[str, tuple[dict[str, str], dict[str, t.Any], str]] = {
+    "crashes": ({"CRASH_AFTER": "1"}, {}, r"exited|exit code 3"),
+    "never listens": ({"START_DELAY": "1000"}, {"deadline": "2s"}, "not ready within 2 s"),
+    "answers 503 when asked for its health": ({"HEALTH": "fail"}, {"deadline": "2s"}, "503"),
+}
+
+
+@pytest.mark.parametrize(
+    ("front", "kind"),
+    [
+        ("haproxy", "crashes"),
+        ("envoy", "crashes"),
+        ("envoy", "never listens"),
+        ("haproxy", "answers 503 when asked for its health"),
+    ],
+    indirect=["front"],
+)
+def test_a_bad_revision_is_rolled_back_without_a_failed_request(front: Front, kind: str) -> None:
+    """The one that crashes does so before it is ready: one that crashes later takes the requests on it with it."""
+    env, health, why = BAD[kind]
+    with Shop(front, env={"START_DELAY": "0"}) as shop:
+        shop.to("1")
+        good = dict(shop.variables["rollout_platform"]["env"])
+        shop.set_env(**env, START_READY_DELAY="5" if "CRASH_AFTER" in env else "0")
+        variables = {"rollout_revision": "2", "rollout_health": {**shop.variables["rollout_health"], **health}}
+        with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+            outcome = shop.run(variables=variables)
+            reports = load.stop()
+        assert failures(reports) == [] and all(report["by_revision"].keys() == {"1"} for report in reports)
+        assert outcome.rc != 0
+        assert re.search(rf"shop-\d+: .*(?:{why})", outcome.failed.msg), outcome.failed.msg
+        assert re.search(r"on web\d", outcome.failed.msg) and outcome.failed.msg.endswith("now rolled back to 1")
+        assert outcome.rollout["outcome"] == "rolled_back"
+        assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+        shop.variables["rollout_platform"]["env"] = good
+        shop.settled("1")
