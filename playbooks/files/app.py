@@ -55,6 +55,16 @@ def duration(text, who):
     return float(median) * random.Random(f"{seed}:{who}").lognormvariate(0, float(sigma))
 
 
+def age():
+    """How long this process has lived, in seconds; 0 where that cannot be seen."""
+    try:
+        with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+            ticks = int(stat.read().rpartition(")")[2].split()[19])
+            return float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
 class Connection:
     """One client: its unread bytes, its unsent bytes, and whether an answer is being waited for."""
 
@@ -81,6 +91,7 @@ class App:
         self.clients = set()
         self.timers = []  # (when, number, function, arguments)
         self.number = 0
+        self.told = 0.0  # when it was told to stop
 
     # Time
 
@@ -113,7 +124,7 @@ class App:
                     self.serve(key.data, events)
                 else:
                     key.data()
-        self.say("stopped")
+        self.say(f"stopped {time.monotonic() - self.told:.2f} s after it was told to")
         return 0
 
     def say(self, text):
@@ -134,7 +145,9 @@ class App:
         self.selector.register(listener, READ, self.accept)
         self.later(self.delays["START_READY_DELAY"], self.become_ready)
         start, ready = self.delays["START_DELAY"], self.delays["START_READY_DELAY"]
-        self.say(f"listening on {self.address}:{self.port}, start delay {start:.3f} s, ready in {ready:.3f} s")
+        self.say(
+            f"listening on {self.address}:{self.port} after {age():.2f} s, start delay {start:.3f} s, ready in {ready:.3f} s"
+        )
 
     def become_ready(self):
         self.ready = not self.never_ready and not self.stopping
@@ -148,6 +161,7 @@ class App:
         self.woken.recv(64)
         if not self.stopping:
             self.say("stopping")
+            self.told = time.monotonic()
             self.stopping, self.ready = True, False
             self.later(self.delays["STOP_DELAY"] if self.listener else 0, self.drain)
 

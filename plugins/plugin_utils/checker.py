@@ -44,7 +44,7 @@ OPTIONS: dict[str, t.Any] = {
     "validate_certs": {"type": "bool", "default": True},
 }
 
-EAGER = 0.1  # seconds between two questions to an instance that has not passed yet
+EAGER = 0.05  # seconds between two questions to an instance that has not passed yet
 SOCKETS = 256  # open at the same time; processes are commonly allowed 1024
 LIMIT = 65536  # bytes read of a reply
 REACH = 10.0  # seconds a host may take to be reached, beyond the probes' own timeout

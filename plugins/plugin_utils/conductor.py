@@ -33,7 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.settings impor
 LOOK = 1.0  # seconds between two looks at the whole platform, at least
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
-POLL = 0.05  # seconds between two looks at the load balancers while something is pending there
+POLL = 0.03  # seconds between two looks at the load balancers while something is pending there
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 

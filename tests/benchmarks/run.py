@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import signal
 import statistics
@@ -66,7 +67,12 @@ def rollouts(folder: Path) -> list[tuple[str, str, str]]:
     return [
         ("measurement", "figure", "goal"),
         (f"{INSTANCES} instances, surge {SURGE}: wall time", f"{ours['wall']:.1f} s", ""),
-        ("the ideal sliding window of the same start-up and stop times", f"{ours['ideal']:.1f} s", ""),
+        (
+            "the ideal sliding window of the same start-up and stop times, as the processes took them",
+            f"{ours['ideal']:.1f} s",
+            "",
+        ),
+        ("the same of the times they were made to take, their interpreters' start left out", f"{ours['drawn']:.1f} s", ""),
         ("wall time over the ideal, Ansible's start included", f"{ours['wall'] / ours['ideal']:.3f}", "at most 1.10"),
         ("controller CPU (the agents on the local hosts included)", f"{ours['cpu']:.1f} s", ""),
         ("controller memory, the largest process", f"{ours['memory']:.0f} MB", "under 250 MB"),
@@ -112,11 +118,19 @@ def _ours(folder: Path, inventory: Path) -> dict[str, t.Any]:
         timeline = [json.loads(line) for line in max((path / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
     finally:
         _end(json.loads(record.read_text())["pid"] for record in path.glob("*/bench/instances/*.json"))
-    started = sorted((r for r in records if r["revision"] == "r2"), key=lambda r: int(r["id"].rpartition("-")[2]))
-    starts = [draw(record["slot"]) for record in started]
-    figures["ideal"] = ideal(starts, [STOP] * len(starts), SURGE)
-    figures["seen"] = _seen(timeline, {record["id"]: draw(record["slot"]) for record in started})
+    logs = {log.stem: log.read_text() for log in path.glob("*/bench/logs/*.log")}
+    order = sorted(logs, key=lambda name: int(name.rpartition("-")[2]))
+    starts = [_said(logs[name], r"listening on \S+ after (\S+) s") for name in order if " revision r2:" in logs[name]]
+    stops = [_said(logs[name], r"stopped (\S+) s after") for name in order if " revision r1:" in logs[name]]
+    figures["ideal"] = ideal(starts, stops, SURGE)
+    figures["drawn"] = ideal([draw(r["slot"]) for r in records], [STOP] * len(records), SURGE)
+    figures["seen"] = _seen(timeline, {r["id"]: _said(logs[r["id"]], r"listening on \S+ after (\S+) s") for r in records})
     return figures
+
+
+def _said(log: str, pattern: str) -> float:
+    found = re.search(pattern, log)
+    return float(found[1]) if found else 0.0
 
 
 def _seen(timeline: list[dict[str, t.Any]], drawn: dict[str, float]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -161,9 +162,12 @@ def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running])
     drawn = app.duration("lognormal:0.05:0.4:42", "3")
     assert drawn == app.duration("lognormal:0.05:0.4:42", "3") != app.duration("lognormal:0.05:0.4:42", "4")
     process, port = start(START_DELAY="lognormal:0.05:0.4:42", SLOT="3")
-    assert process.stdout and process.stdout.readline() == (
-        f"shop-1 revision 1: listening on 127.0.0.1:{port}, start delay {drawn:.3f} s, ready in 0.000 s\n"
+    assert process.stdout
+    told = re.fullmatch(
+        rf"shop-1 revision 1: listening on 127\.0\.0\.1:{port} after (\S+) s, start delay (\S+) s, ready in 0\.000 s\n",
+        process.stdout.readline(),
     )
+    assert told and told[2] == f"{drawn:.3f}" and float(told[1]) >= drawn - 0.01
 
 
 def test_sigterm_finishes_the_request_in_flight(start: Callable[..., Running]) -> None:
