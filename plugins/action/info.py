@@ -31,7 +31,7 @@ class ActionModule(StepAction):
 
 
 def instances(run: Run) -> list[dict[str, object]]:
-    """Every instance, oldest first."""
+    """Every instance, in the order they were made: their ids are numbered."""
     return [
         {
             "id": i.id,
@@ -44,5 +44,5 @@ def instances(run: Run) -> list[dict[str, object]]:
             "age": round(time.time() - i.created, 1),
             "detail": i.detail,
         }
-        for i in sorted(run.conductor.fleet, key=lambda i: i.order)
+        for i in sorted(run.conductor.fleet, key=lambda i: (len(i.id), i.id))
     ]

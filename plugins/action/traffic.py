@@ -15,5 +15,7 @@ class ActionModule(StepAction):
         stable = run.record.stable
         revision = run.settings.revision or (stable.revision if stable else None)
         out = [instance.id for instance in run.conductor.out_of_rotation(revision)]
-        diff = {side: "".join(f"{name}: {where}\n" for name in out) for side, where in (("before", "out"), ("after", "in rotation"))}
+        diff = {
+            side: "".join(f"{name}: {where}\n" for name in out) for side, where in (("before", "out"), ("after", "in rotation"))
+        }
         return run.report(bool(out) if run.check_mode else run.conductor.admit(revision), diff=diff)

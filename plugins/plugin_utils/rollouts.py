@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
@@ -103,6 +103,9 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.phase == HELD:
         rollout.phase, rollout.reason, rollout.tally = PROGRESSING, "", None
+        mine = [i for i in run.conductor.fleet if i.generation == rollout.generation]
+        # It was held because of them, or they had their time while it was: they are replaced.
+        run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
     rollout.replicas = replicas
     run.conductor.event("resume", phase=rollout.phase, by=run.session.identity.holder)
     run.conductor.commit()

@@ -29,7 +29,7 @@ class CallbackModule(CallbackBase):
     def _write(self, status: str, result: t.Any) -> None:
         task = result.task if hasattr(result, "task") else result._task
         data = result.result if hasattr(result, "result") else result._result
-        line = {"task": task.get_name(), "action": task.action, "status": status, "result": data, "at": time.time()}
+        line = {"task": task.name or task.action, "action": task.action, "status": status, "result": data, "at": time.time()}
         with open(os.environ["RESULTS"], "a") as file:
             file.write(json.dumps(line, default=str) + "\n")
 
