@@ -202,9 +202,8 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     # in a moment: it goes only while enough others serve, so that a blip of our own checks, or a balancer that was
     # restarted, can never empty a fleet.
     some = _first(useful, min(excess - len(free), serving), _worth)
-    # Removing those also removes them from rotation, which the available ones are counted in too.
-    taken = sum(1 for i in some if i.in_rotation and i.proven)
-    rest = _first(pool.available, min(excess - len(free) - len(some), spare, serving - taken), _age)
+    # All available ones serve as well, so what `spare` leaves of them is enough for both.
+    rest = _first(pool.available, min(excess - len(free) - len(some), spare), _age)
     return [*chosen, *free, *some, *rest]
 
 
