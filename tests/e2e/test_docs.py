@@ -1,0 +1,364 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every snippet of README.md and docs/ is used as it stands; only addresses, ports and paths are replaced."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import typing as t
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
+
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(
+    r"(?:<!-- test: (?P<name>\S+) -->\n)?^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
+)
+LINE = re.compile(  # of progress
+    r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+ % of traffic to new)?, \d+ s"
+    r"( of about \d+ s)?|promoted: \d+ instance\(s\) replaced in [\d.]+ s)"
+)
+
+
+def snippets(page: str) -> list[tuple[str, str]]:
+    """Name and text of each snippet of a page."""
+    return [(found["name"] or "", found["text"]) for found in FENCE.finditer((ROOT / page).read_text())]
+
+
+SNIPPETS = {page: dict(snippets(page)) for page in PAGES}
+USED = {
+    "README.md": {
+        *("make", "picture", "install", "requirements.yml"),
+        *("inventory.yml", "haproxy.cfg", "shop.yml", "rollout.yml", "run", "operate"),
+    },
+    "docs/balancers.md": {"dynamic.cfg", "dynamic.yml", "envoy-files", "envoy.json", "envoy.yml"},
+    "docs/drivers.md": {"local.py", "upstreams.py", "drivers.yml"},
+    "docs/idea.md": {"rooms", "budget"},
+    "docs/operator.md": {"variables.yml", "look", "events", "again", "drain.yml", "drain"},
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_snippet_is_used(page: str) -> None:
+    named = [name for name, _text in snippets(page)]
+    assert sorted(named) == sorted(USED.get(page, set())), "a snippet has no marker <!-- test: name -->, or nothing uses it"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", text):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), f"{page}: {target}"
+        headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M) if path.suffix == ".md" else []
+        slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in slugs, f"{page}: {target}#{anchor}"
+
+
+class Site:
+    """The site that the pages tell of, on this machine: its addresses, ports and paths are replaced by free ones."""
+
+    def __init__(self, playground: Playground) -> None:
+        self.playground, self.home = playground, playground.home
+        self.network = playground.addresses["web1"].rpartition(".")[0]
+        self.port = free_port()
+        self.replaced = {
+            "10.0.0.": f"{self.network}.",
+            ":80\n": f":{self.port}\n",
+            "9901": f"{free_port()}",
+            "/run/haproxy/": f"{self.home}/",
+            "/var/lib/rollout": f"{self.home}/rollout",
+            "/opt/shop": f"{self.home}/opt",
+        }
+        self.url = f"http://{self.network}.2:{self.port}/"
+        (self.home / "rollout").mkdir()
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        (self.home / "group_vars").mkdir()
+        (self.home / "group_vars/all.yml").write_text(yaml.safe_dump(local))
+        for revision in ("2.4.0", "2.4.1", "2.4.2"):
+            self.install(revision)
+
+    def install(self, revision: str) -> None:
+        """What a playbook of the users' own does."""
+        program = self.home / "opt" / revision / "shop"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S {APP}\n")
+        program.chmod(0o755)
+
+    def text(self, page: str, name: str) -> str:
+        """A snippet, with this site's addresses, ports and paths."""
+        text = SNIPPETS[page][name]
+        for old, new in self.replaced.items():
+            text = text.replace(old, new)
+        return text
+
+    def write(self, page: str, *names: str) -> None:
+        for name in names:
+            (self.home / name).write_text(self.text(page, name))
+
+    def shell(self, text: str, *, env: Mapping[str, str] | None = None, rc: int = 0) -> str:
+        """What a shell snippet prints."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        result = subprocess.run(
+            ["bash", "-euc", text],
+            cwd=self.home,
+            env={**self.playground._environment(), "RESULTS": os.devnull, "PATH": path, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert result.returncode == rc, result.stdout + result.stderr
+        return result.stdout
+
+    def served(self) -> set[str]:
+        """The revisions that answer through the load balancer."""
+        found = set()
+        for _ in range(12):
+            with urllib.request.urlopen(self.url, timeout=10) as response:
+                found.add(str(response.read().decode()).split()[0])
+        return found
+
+
+class Balancer(HAProxy):
+    """A HAProxy with the configuration that a page gives."""
+
+    def __init__(self, site: Site, page: str, name: str) -> None:
+        self.directory, self.config = site.home, site.home / name
+        self.config.write_text(site.text(page, name))
+        self.socket = str(site.home / "admin.sock")
+        self.api = self.socket
+        self.process = None
+        self.start()
+
+    def ask(self, line: str) -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.socket)
+            connection.sendall(line.encode() + b"\n")
+            return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+@pytest.fixture
+def site(playground: Playground) -> Site:
+    return Site(playground)
+
+
+@pytest.fixture
+def balancer(site: Site) -> Iterator[Balancer]:
+    balancer = Balancer(site, "README.md", "haproxy.cfg")
+    yield balancer
+    balancer.stop()
+
+
+# README.md
+
+
+def test_readme_commands_are_there() -> None:
+    for line in SNIPPETS["README.md"]["make"].splitlines():
+        result = subprocess.run(["sh", "-c", line.replace("make", "make -n", 1)], cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == 0 and "scripts/" in result.stdout, result.stderr
+
+
+def test_readme_picture_shows_what_is_printed_today() -> None:
+    picture, _blank, summary = SNIPPETS["README.md"]["picture"].partition("\n\n")
+    for line in picture.splitlines():
+        assert LINE.fullmatch(line) or re.fullmatch(r"demo 2 promoted: .*", line), line
+    assert [line.split()[0] for line in summary.splitlines()] == ["6", "time", "requests", "requests"]
+
+
+def test_readme_installation(site: Site) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    source = site.home / "source"
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, source / name)
+    git = "git -c user.name=x -c user.email=x@example.org"
+    site.shell(f"cd source && git init -q -b main && git add . && {git} commit -qm x")
+    site.replaced["https://github.com/progressive-rollout/progressive.rollout.git"] = f"file://{source}"
+    env = {
+        "ANSIBLE_COLLECTIONS_PATH": str(site.home / "collections"),
+        "PYTHONPATH": "",  # or it would be found there
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_0": "always",
+    }
+    # The name that git clone makes of the real address.
+    site.shell(site.text("README.md", "install").replace(f"file://{source}", f"file://{source} progressive.rollout"), env=env)
+    installed = site.home / "collections/ansible_collections/progressive/rollout"
+    assert (installed / "roles/rolling/tasks/main.yml").exists() and not (installed / ".git").exists()
+    shutil.rmtree(installed)
+    site.write("README.md", "requirements.yml")
+    site.shell("ansible-galaxy collection install -r requirements.yml", env=env)
+    assert (installed / "plugins/action/begin.py").exists()
+
+
+def test_readme_service(site: Site, balancer: Balancer) -> None:
+    site.write("README.md", "inventory.yml", "shop.yml", "rollout.yml")
+    run = site.text("README.md", "run")
+    assert "2.4.0 promoted" in site.shell(run.replace("2.4.1", "2.4.0"))
+    assert site.served() == {"2.4.0"}
+    printed = site.shell(run)
+    assert "shop 2.4.1 promoted: 6 instance(s) replaced" in printed and site.served() == {"2.4.1"}
+    assert all(LINE.search(line) for line in printed.splitlines() if line.startswith("shop 2.4.1 ["))
+    assert "changed=0" in site.shell(run)
+
+    before = site.playground.records()
+    balancer.stop()  # a restart forgets nothing
+    balancer.start()
+    assert site.served() == {"2.4.1"}
+    status, rest = site.shell(site.text("README.md", "operate")).split("PLAY [Go back to the revision before]")
+    back, restart = rest.split("PLAY [Replace every instance")
+    assert "+shop 2.4.2: 6" in status and "-shop 2.4.1: 6" in status and '"stable": "2.4.1"' in status
+    assert "shop 2.4.0 promoted: 6 instance(s) replaced" in back and "shop 2.4.0 promoted: 6 instance(s) replaced" in restart
+    assert site.served() == {"2.4.0"} and site.playground.revisions() == ["2.4.0"] * 6
+    assert not {record["id"] for record in before} & {record["id"] for record in site.playground.living()}
+
+
+# docs/balancers.md
+
+
+def roll(site: Site, variables: str) -> None:
+    """The README's service, with other variables besides: deployed, and rolled out."""
+    site.write("README.md", "inventory.yml", "shop.yml", "rollout.yml")
+    (site.home / "shop.yml").write_text(f"{site.text('README.md', 'shop.yml')}\n{variables}")
+    run = site.text("README.md", "run")
+    site.shell(run.replace("2.4.1", "2.4.0"))
+    assert site.served() == {"2.4.0"}
+    assert "shop 2.4.1 promoted: 6 instance(s) replaced" in site.shell(run)
+    assert site.served() == {"2.4.1"}
+
+
+def test_haproxy_with_servers_added_as_needed(site: Site) -> None:
+    balancer = Balancer(site, "docs/balancers.md", "dynamic.cfg")
+    try:
+        roll(site, site.text("docs/balancers.md", "dynamic.yml"))
+        balancer.stop()  # forgets them, as the page says; a run brings them back
+        balancer.start()
+        assert balancer.servers() == {}
+        site.shell(site.text("README.md", "run"))
+        assert site.served() == {"2.4.1"}
+    finally:
+        balancer.stop()
+
+
+def test_envoy(site: Site) -> None:
+    site.shell(site.text("docs/balancers.md", "envoy-files"))
+    site.write("docs/balancers.md", "envoy.json")
+    envoy = Envoy.__new__(Envoy)
+    envoy.home, envoy.path, envoy.process = site.home, site.home / "rollout/envoy", None
+    envoy.admin = int(site.replaced["9901"])
+    (site.home / "bootstrap.json").write_text((site.home / "envoy.json").read_text())
+    envoy.start()
+    try:
+        roll(site, site.text("docs/balancers.md", "envoy.yml"))
+    finally:
+        envoy.stop()
+
+
+# docs/operator.md
+
+
+def test_operator_variables_are_accepted(site: Site, balancer: Balancer) -> None:
+    site.write("README.md", "inventory.yml", "rollout.yml")
+    variables = yaml.safe_load(site.text("README.md", "shop.yml")) | yaml.safe_load(
+        site.text("docs/operator.md", "variables.yml")
+    )
+    (site.home / "shop.yml").write_text(yaml.safe_dump(variables))
+    assert "2.4.1 promoted" in site.shell(site.text("README.md", "run"))
+
+
+def test_operator_at_night(site: Site, balancer: Balancer) -> None:
+    """A broken revision is held; it is looked at, gone on with once it is mended, and gone back from."""
+    page = "docs/operator.md"
+    site.write("README.md", "inventory.yml", "shop.yml", "rollout.yml")
+    site.write(page, "drain.yml")
+    run = site.text("README.md", "run")
+    site.shell(run.replace("2.4.1", "2.4.0"))
+
+    assert "changed=1" in site.shell(site.text(page, "drain"))
+    assert "shop-1" not in {record["id"] for record in site.playground.living()}
+    assert "2.4.0 promoted" in site.shell(run.replace("2.4.1", "2.4.0"))  # the number is back
+    assert site.playground.revisions() == ["2.4.0"] * 6
+
+    program = site.home / "opt/2.4.1/shop"
+    good = program.read_text()
+    program.write_text("#!/bin/sh\necho cannot find the database\nexit 3\n")
+    failed = site.shell(f"{run.strip()} -e rollout_on_failure=hold", rc=2)
+    assert "cannot find the database" in failed and "it is held as it is" in failed and "on web" in failed
+    looked = site.shell(site.text(page, "look"))
+    assert '"phase": "held"' in looked and '"lease": null' in looked
+    last = site.shell(site.text(page, "events")).splitlines()[-1]
+    assert json.loads(last)["phase"] == "held"
+    assert site.served() == {"2.4.0"}
+
+    program.write_text(good)
+    on, back = site.shell(site.text(page, "again")).split("PLAY [Go back")
+    assert "shop 2.4.1 promoted" in on and "shop 2.4.0 promoted" in back
+    assert site.served() == {"2.4.0"}
+
+
+# docs/drivers.md
+
+
+def test_the_drivers_of_the_example_work(site: Site) -> None:
+    collection = site.home / "collections/ansible_collections/acme/shop/plugins/plugin_utils"
+    for folder, name in (("platforms", "local.py"), ("traffic", "upstreams.py")):
+        (collection / folder).mkdir(parents=True)
+        (collection / folder / name).write_text(SNIPPETS["docs/drivers.md"][name])
+    (site.home / "shop.yml").write_text(site.text("docs/drivers.md", "drivers.yml"))
+    site.write("README.md", "inventory.yml", "rollout.yml")
+    paths = f"{site.home}/collections:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', ROOT / '.cache/collections')}"
+    run = site.text("README.md", "run")
+    folder = site.home / "rollout/local/shop"
+
+    def records() -> list[dict[str, t.Any]]:
+        return [json.loads(path.read_text()) for path in sorted(folder.iterdir())]
+
+    try:
+        for revision in ("2.4.0", "2.4.1"):
+            site.shell(run.replace("2.4.1", revision), env={"ANSIBLE_COLLECTIONS_PATH": paths})
+            assert [record["revision"] for record in records()] == [revision] * 3
+            upstreams = json.loads((site.home / "rollout/upstreams.json").read_text())
+            assert {(entry["name"], entry["rotation"]) for entry in upstreams} == {(record["id"], "in") for record in records()}
+            for entry in upstreams:
+                with urllib.request.urlopen(f"http://{entry['address']}:{entry['port']}/", timeout=10) as response:
+                    assert response.headers["X-Revision"] == revision
+    finally:
+        for record in records():
+            os.kill(record["pid"], signal.SIGKILL)
+
+
+# docs/idea.md
+
+
+def test_the_rooms_are_there_and_none_is_forgotten() -> None:
+    named = {
+        path for line in SNIPPETS["docs/idea.md"]["rooms"].splitlines() for path in re.findall(r"^\S+|(?<= )\S+/(?= )", line)
+    }
+    assert all((ROOT / path).exists() for path in named), named
+    there = (ROOT / "plugins/plugin_utils").iterdir()
+    rooms = {f"plugins/plugin_utils/{path.name}{'/' if path.is_dir() else ''}" for path in there if path.name[0] not in "._"}
+    assert rooms - named == {f"plugins/plugin_utils/{name}.py" for name in ("drivers", "errors", "values")}
+
+
+def test_the_arithmetic_is_right() -> None:
+    test = doctest.DocTestParser().get_doctest(SNIPPETS["docs/idea.md"]["budget"], {}, "budget", None, 0)
+    assert doctest.DocTestRunner().run(test).failed == 0
