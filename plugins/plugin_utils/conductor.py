@@ -33,7 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.settings impor
 LOOK = 1.0  # seconds between two looks at the whole platform, at least
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
-POLL = 0.03  # seconds between two looks at the load balancers while something is pending there
+POLL = (0.03, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 
@@ -72,6 +72,7 @@ class Conductor:
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
+        self._patience = POLL[0]
         self._next_look = 0.0
         self._states: dict[str, State] = {}
         self._said: set[str] = set()
@@ -316,12 +317,15 @@ class Conductor:
 
     def _rest(self, decision: Decision, last: Decision) -> None:
         """Wait for a reason to look again: a check that changed, or time."""
-        if not decision.idle and (decision.create, decision.admit, decision.drain, decision.retire) != (
-            last.create,
-            last.admit,
-            last.drain,
-            last.retire,
-        ):
-            return
+        shortest, longest = POLL
+        doing, done = ((d.create, d.admit, d.drain, d.retire) for d in (decision, last))
+        if doing != done:
+            self._patience = shortest
+            if not decision.idle:
+                return
         pending = any(i.state is State.DRAINING or (i.state is State.READY and i.rotation is not Rotation.IN) for i in self.fleet)
-        self.checker.wait(POLL if pending else max(POLL, min(0.25, self._next_look - time.monotonic())))
+        if pending:
+            self.checker.wait(self._patience)
+            self._patience = min(longest, self._patience * 1.2)
+        else:
+            self.checker.wait(max(shortest, min(0.25, self._next_look - time.monotonic())))
