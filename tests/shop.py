@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import typing as t
+from functools import partial
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.envoy import Envoy
@@ -18,6 +22,7 @@ from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.playbook import ROOT, Outcome, Playground, until
 
 LOAD = ROOT / "playbooks" / "files" / "load.py"
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin") or "haproxy"
 Place = tuple[str, int]
 
 
@@ -68,6 +73,64 @@ class BehindHAProxy(HAProxy):
 
     def known(self) -> set[Place]:
         return {place for place, status in self._rows().items() if not status.startswith("MAINT")}
+
+
+SLOTS = "".join(
+    f"    server slot{n} localhost:1 check inter 200ms fall 2 rise 1 disabled init-addr last,127.0.0.1\n" for n in range(8)
+)
+
+
+class Reloadable(BehindHAProxy):
+    """A master and its worker, as systemd runs them; with `prepared` servers, and a file that keeps their state."""
+
+    def __init__(self, prepared: bool = False) -> None:
+        self.prepared = prepared
+        restore = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
+        super().__init__(SLOTS + restore if prepared else "")
+
+    @property
+    def traffic(self) -> dict[str, t.Any]:
+        kept = {"hosts": "lb1", "socket": self.socket, "slots": "slot", "state_file": str(self.directory / "state")}
+        return {**super().traffic, **(kept if self.prepared else {})}
+
+    def start(self) -> None:
+        text = self.config.read_text().replace("level admin\n", "level admin expose-fd listeners\n")
+        if "idle-close-on-response" not in text:
+            # Without it the old worker closes connections on which a request may be on its way.
+            text = text.replace("    retries 0\n", "    retries 0\n    option idle-close-on-response\n")
+        self.config.write_text(text)
+        argv = [HAPROXY, "-W", "-db", "-f", str(self.config)]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until(self.worker, f"{argv} answers", 20)
+
+    def worker(self) -> str:
+        """The pid of the worker that answers; nothing while none does."""
+        try:
+            return next((line for line in self.ask("show info").splitlines() if line.startswith("Pid: ")), "")
+        except OSError:
+            return ""
+
+    def reload(self) -> None:
+        assert self.process
+        before = self.worker()
+        self.process.send_signal(signal.SIGUSR2)
+        until(lambda: self.worker() not in ("", before), "a new worker answers", 20)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """With its workers, old ones too."""
+        if self.process is not None:
+            task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}")
+            workers = [int(pid) for pid in (task / "children").read_text().split()]
+            self.process.kill()
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
 
 
 class BehindEnvoy(Envoy):
@@ -208,8 +271,14 @@ class Watch:
 class Shop(Playground):
     """Six instances behind load balancers, replaced with a surge of two."""
 
-    def __init__(self, *fronts: Front, env: t.Mapping[str, str] | None = None, **variables: t.Any) -> None:
-        super().__init__(hosts=3, inventory={"lb": _balancers(len(fronts))})
+    def __init__(
+        self,
+        *fronts: Front,
+        env: t.Mapping[str, str] | None = None,
+        inventory: t.Mapping[str, t.Any] | None = None,
+        **variables: t.Any,
+    ) -> None:
+        super().__init__(hosts=3, inventory={"lb": _balancers(len(fronts)), **(inventory or {})})
         self.fronts = fronts
         self.variables |= {
             "rollout_replicas": 6,
@@ -223,6 +292,9 @@ class Shop(Playground):
     def set_env(self, **env: str) -> None:
         platform = self.variables["rollout_platform"]
         self.variables["rollout_platform"] = {**platform, "env": {**platform.get("env", {}), **env}}
+
+    def __enter__(self) -> Shop:
+        return self
 
     def to(self, revision: str, **variables: t.Any) -> Outcome:
         """Roll a revision out; it shall end well."""
@@ -239,7 +311,7 @@ class Shop(Playground):
         assert self.revisions() == [revision] * 6
         places = {(record["address"], record["port"]) for record in self.living()}
         for front in self.fronts:
-            until(lambda front=front: front.serving() == places, f"{front.traffic} sends to {places}", 10)  # type: ignore[misc]
+            until(partial(lambda front: front.serving() == places, front), f"{front.traffic} sends to {places}", 10)
             assert front.known() == places
         assert len(self.records()) == 6
         assert self.lease() is None

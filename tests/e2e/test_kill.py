@@ -12,6 +12,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def steps_of(shop: Shop) -> int:
     """How far the rollout under way has come: the number of its events."""
     rollout = shop.journal()["rollout"]
     return len(shop.timeline(rollout["id"])) if rollout["phase"] != "finished" else 0
+
+
+def reached(shop: Shop, run: Run, moment: int) -> bool:
+    """Whether a rollout has come to this event, or to its end."""
+    return steps_of(shop) > moment or run.process.poll() is not None
 
 
 def descendants(pid: int) -> list[int]:
@@ -78,7 +84,7 @@ def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop) -> None:
             target += 1
             whole, moment, delay = dice.random() < 0.5, dice.randrange(events), dice.uniform(0, 0.2)
             run = shop.start(variables={"rollout_revision": str(target)})
-            until(lambda run=run, moment=moment: steps_of(shop) > moment or run.process.poll() is not None, f"event {moment}")
+            until(partial(reached, shop, run, moment), f"event {moment}")
             time.sleep(delay)
             if run.process.poll() is None:
                 kills += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import typing as t
@@ -18,17 +19,19 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Outcome
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, until
 from ansible_collections.progressive.rollout.tests.shop import (
     FRONTS,
     BehindHAProxy,
     Front,
     Load,
+    Reloadable,
     Shop,
     Watch,
     failures,
     walked,
 )
+from ansible_collections.progressive.rollout.tests.sshd import Sshd
 
 ENOUGH = 50_000  # requests through the walks of a rollout and of its rollback, at each load balancer
 PLAYBOOKS = "progressive.rollout."
@@ -205,3 +208,71 @@ def test_a_bad_revision_is_rolled_back_without_a_failed_request(front: Front, ki
         assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
         shop.variables["rollout_platform"]["env"] = good
         shop.settled("1")
+
+
+@pytest.fixture
+def prepared() -> Iterator[Reloadable]:
+    made = Reloadable(prepared=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reloadable() -> Iterator[Reloadable]:
+    made = Reloadable()
+    yield made
+    made.close()
+
+
+def test_haproxy_is_reloaded_during_a_rollout(prepared: Reloadable) -> None:
+    """With prepared servers and a state file nothing is lost."""
+    with Shop(prepared, rollout_min_ready="500ms") as shop:
+        shop.to("1")
+        with Watch(shop, prepared) as watch, Load(prepared.url, connections=3) as load:
+            run = shop.start(variables={"rollout_revision": "2"})
+            for new in (1, 3, 5):
+                until(lambda new=new: shop.revisions().count("2") >= new, f"{new} new instances are there")  # type: ignore[misc]
+                prepared.reload()
+            assert run.wait().rc == 0
+            shop.settled("2")
+            reports = load.stop()
+        assert failures(reports) == []
+        assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+@pytest.mark.parametrize("how", ["reload", "restart"])
+def test_haproxy_forgets_everything_during_a_rollout(reloadable: Reloadable, how: str) -> None:
+    """Servers that were added are gone after a reload or restart: they are added again, checked, and the rollout ends
+    well. Requests fail at that moment, but not one does after it."""
+    with Shop(reloadable) as shop:
+        shop.to("1")
+        with Watch(shop, reloadable) as watch:
+            run = shop.start(variables={"rollout_revision": "2"})
+            until(lambda: shop.revisions().count("2") >= 3, "half of the new instances are there")
+            getattr(reloadable, how)()
+            until(lambda: len(reloadable.serving()) >= 6, "all are in rotation again")
+            with Load(reloadable.url, connections=3) as load:
+                assert run.wait().rc == 0
+                shop.settled("2")
+                reports = load.stop()
+        assert failures(reports) == []
+        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], watch.wrong
+
+
+@pytest.mark.parametrize("front", ["envoy"], indirect=True)
+def test_hosts_over_ssh_with_the_store_on_one_of_them(front: Front) -> None:
+    with Sshd(3, first=70) as sshd:
+        # Of root, because anybody else may need a password.
+        become = {"ansible_become": True, "ansible_become_method": "sudo"} if os.geteuid() == 0 else {}
+        python = {"ansible_python_interpreter": sys.executable}
+        hosts = {f"far{n}": {**sshd.variables(at), **become, **python} for n, at in enumerate(sshd.addresses, 1)}
+        with Shop(front, inventory={"web": {"hosts": hosts}}) as shop:
+            shop.variables["rollout_store"] = {"driver": "file", "host": "far1", "path": str(shop.store)}
+            shop.to("1")
+            with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+                shop.to("2")
+                shop.settled("2")
+                reports = load.stop()
+            assert failures(reports) == []
+            assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+            assert {record["address"] for record in shop.living()} == set(sshd.addresses)
