@@ -234,7 +234,8 @@ class TestOnlyHAProxy:
             plane.close()
 
     def test_the_state_file_restores_the_slots_at_a_restart(self, backends: Backends) -> None:
-        slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 disabled\n" for n in range(3))
+        words = "slot.invalid:1 check inter 100ms fall 2 init-addr last,127.0.0.1 disabled"
+        slots = "".join(f"    server slot{n} {words}\n" for n in range(3))
         balancer = HAProxy(slots + "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n")
         try:
             a, b = backends.start("a"), backends.start("b")
@@ -251,6 +252,16 @@ class TestOnlyHAProxy:
             with pytest.raises(TrafficError, match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed"):
                 apply(driver, {a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
             remove(driver, {a: Target(IN)}, b)
+        finally:
+            balancer.close()
+
+    def test_a_slot_whose_address_the_state_file_would_not_restore_is_refused(self) -> None:
+        balancer = HAProxy("    server slot1 127.0.0.1:1 check fall 2 disabled\n")
+        try:
+            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot"}
+            Driver(options, context(Here())).check()
+            with pytest.raises(TrafficError, match=r"rollout_traffic.state_file: server slot1 .* has an address"):
+                Driver({**options, "state_file": f"{balancer.directory}/state"}, context(Here())).check()
         finally:
             balancer.close()
 

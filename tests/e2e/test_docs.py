@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import json
 import os
@@ -313,6 +314,51 @@ def test_operator_at_night(site: Site, balancer: Balancer) -> None:
     on, back = site.shell(site.text(page, "again")).split("PLAY [Go back")
     assert "shop 2.4.1 promoted" in on and "shop 2.4.0 promoted" in back
     assert site.served() == {"2.4.0"}
+
+
+def texts(node: ast.AST) -> str:
+    """A message in the code, with § for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(texts(part) for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return texts(node.left) + (texts(node.right) if isinstance(node.op, ast.Add) else "")
+    return re.sub(r"%[srdg]", "§", node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else "§"
+
+
+CODE = [
+    node
+    for folder in ("plugin_utils", "action")
+    for path in sorted((ROOT / "plugins" / folder).rglob("*.py"))
+    for node in ast.walk(ast.parse(path.read_text()))
+]
+
+
+def documented() -> list[list[str]]:
+    """The messages of the operator's guide, each as the parts that do not differ."""
+    section = (ROOT / "docs/operator.md").read_text().partition("## Messages")[2].partition("## Limits")[0]
+    first = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
+    messages = [text for column in first for text in re.findall(r"`(.+?)`(?=, `| $)", column)]
+    return [[part.strip() for part in re.split(r"\.\.\.\??|VARIABLE:", text) if part.strip(" :")] for text in messages]
+
+
+def test_documented_messages_are_those_of_the_code() -> None:
+    said = [texts(node) for node in CODE if isinstance(node, (ast.Constant, ast.JoinedStr))]
+    for parts in documented():
+        assert any(all(part in text for part in parts) for text in said), parts
+
+
+def test_every_message_of_the_code_is_documented_or_says_what_to_do() -> None:
+    missing = []
+    for node in CODE:
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            text = "".join(texts(argument) for argument in node.exc.args)
+            kind = getattr(node.exc.func, "id", "")
+            known = any(parts and all(part in text for part in parts) for parts in documented())
+            ours = kind in ("Refused", "Stale", "Failed") or kind.endswith(("Error", "Held", "Lost", "Failed", "Interrupted"))
+            helpful = kind == "InputError" and ";" in text
+            if ours and kind not in ("OSError", "TypeError", "ModuleNotFoundError") and re.search("[a-z]{4}", text):
+                missing += [] if known or helpful else [f"{kind}: {text}"]
+    assert not missing
 
 
 # docs/drivers.md

@@ -56,6 +56,7 @@ class Row:
     weight: int
     active: int
     fall: int
+    named: bool  # configured with a name, not an address: only of such a one a state file restores the address
 
     @property
     def maint(self) -> bool:
@@ -137,6 +138,11 @@ class Driver:
                         f"rollout_traffic.slots: server {row.name} at load balancer {name} is checked with `fall 1`: HAProxy then shows it"
                         " as passed before its first check; use 2 or more"
                     )
+                if self.state_file and not row.named:
+                    raise TrafficError(
+                        f"rollout_traffic.state_file: server {row.name} at load balancer {name} has an address, which HAProxy does not"
+                        " replace from the file; give it a name and an init-addr, as in `slot.invalid:1 init-addr last,127.0.0.1`"
+                    )
 
     def observe(self) -> Table:
         """Every server of the backend that is not a free slot."""
@@ -181,10 +187,10 @@ class Driver:
                 f"rollout_traffic.backend: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}"
             )
         fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
-        admin = {field[3]: int(field[6]) for field in fields}
+        state = {field[3]: field for field in fields}
         table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
         # A server added between the two answers is in one of them only: it is seen at the next look.
-        return [_row(line, admin[line["svname"]]) for line in table if line["svname"] in admin]
+        return [_row(line, state[line["svname"]]) for line in table if line["svname"] in state]
 
     def _table(self, views: Mapping[str, View]) -> Table:
         return {name: self._servers(views[name]) for name in self.balancers}
@@ -343,16 +349,18 @@ class Driver:
         return texts
 
 
-def _row(line: Mapping[str, str], admin: int) -> Row:
+def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
+    """Of a line of `show stat` and one of `show servers state`."""
     return Row(
         name=line["svname"],
         id=int(line["sid"]),
         endpoint=_endpoint(line["addr"]),
         status=line["status"],
-        admin=admin,
+        admin=int(state[6]),
         weight=int(line["uweight"] or line["weight"] or 0),
         active=int(line["scur"] or 0) + int(line["qcur"] or 0),
         fall=int(line["check_fall"] or 0),
+        named=state[17] != "-",
     )
 
 
