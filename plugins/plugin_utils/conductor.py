@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    InputError,
     PlatformError,
     RolloutFailed,
     StoreError,
@@ -58,6 +59,11 @@ class Conductor:
         self.platform = settings.platform.module.Driver(settings.platform.options, context)
         self.traffic = settings.traffic.module.Driver(settings.traffic.options, context)
         self.balanced = settings.traffic.name != "none"
+        if self.traffic.drain_timeout >= settings.rules.progress_deadline:
+            raise InputError(
+                f"rollout_traffic.drain_timeout: {self.traffic.drain_timeout:g} s is not shorter than rollout_progress_deadline "
+                f"({settings.rules.progress_deadline:g} s): a drain would fail the rollout; raise the deadline"
+            )
         self.rules = replace(
             settings.rules,
             drain_timeout=self.traffic.drain_timeout,

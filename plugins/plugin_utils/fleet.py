@@ -52,7 +52,10 @@ def _instance(report: Report, table: Table | None, vital: Vital | None, since: f
         rotation = Rotation.IN if state in (State.READY, State.NOT_READY) else Rotation.ABSENT
         proven, active = True, 0
     else:
-        rotation, proven, active = placement([servers.get(labels.endpoint) for servers in table.values()])
+        entries = [servers.get(labels.endpoint) for servers in table.values()]
+        if not state.counted:  # an entry that is not ours stays where it is, and sends nobody there
+            entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
+        rotation, proven, active = placement(entries)
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -105,7 +108,7 @@ def _target(report: Report, servers: Mapping[Endpoint, Server], admitted: set[st
     server = servers.get(report.labels.endpoint)
     stays = server is not None and server.rotation is Rotation.IN
     enters = server is not None and server.proven and name in admitted
-    serves = name not in going and (stays or enters)
+    serves = name not in going and report.process is not Process.STOPPING and (stays or enters)
     return Target(Rotation.IN if serves else Rotation.OUT, name=name)
 
 

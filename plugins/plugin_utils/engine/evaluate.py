@@ -145,7 +145,8 @@ def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float)
             census.going.append(instance)
             continue
         side = census.new if is_new else census.old
-        census.serving += instance.proven and instance.in_rotation
+        rotation = instance.rotation  # not `in_rotation`: this loop is the cost of an evaluate
+        census.serving += instance.proven and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
         if is_available(instance, rules, now):
             side.available.append(instance)
             continue

@@ -1,0 +1,106 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From reports to the fleet, and from decisions to what balancers shall show."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fleet import assemble, differs, summary, targets
+
+HERE = Endpoint("127.0.0.1", 8100)
+IN, OUT = Rotation.IN, Rotation.OUT
+
+
+def report(name: str = "shop-1", process: Process = Process.RUNNING, endpoint: Endpoint = HERE) -> Report:
+    return Report(Labels(name, "shop", "r1", 1, "h1", endpoint, 0), process, created=100.0)
+
+
+def server(rotation: Rotation = IN, proven: bool = True, active: int = 0, ours: bool = True) -> Server:
+    return Server(rotation, proven, active, ours=ours)
+
+
+def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server]] | None, known: bool = False) -> Instance:
+    vitals = {"shop-1": Vital(health, 120.0)}
+    return assemble([report(process=process)], table, vitals, {}, {"shop-1"} if known else ())[0]
+
+
+@pytest.mark.parametrize(
+    ("entries", "rotation", "proven", "active"),
+    [
+        ((None, None), Rotation.ABSENT, False, 0),
+        ((server(), server(active=2)), Rotation.IN, True, 2),
+        ((server(active=1), server(OUT)), Rotation.PARTIAL, True, 1),
+        ((server(), None), Rotation.PARTIAL, False, 0),
+        ((server(OUT), server(OUT, proven=False)), Rotation.OUT, False, 0),
+    ],
+)
+def test_placement_over_two_balancers(entries: tuple[Server | None, ...], rotation: Rotation, proven: bool, active: int) -> None:
+    table = {name: {} if entry is None else {HERE: entry} for name, entry in zip("ab", entries, strict=True)}
+    instance = one(Process.RUNNING, Health.PASSING, table)
+    assert (instance.rotation, instance.proven, instance.active) == (rotation, proven, active)
+
+
+def test_the_dead_do_not_take_the_entry_of_one_that_lives_where_they_were() -> None:
+    dead, living = report("shop-1", Process.FAILED), report("shop-2")
+    table = {"a": {HERE: server()}}
+    fleet = {i.id: i for i in assemble([dead, living], table, {"shop-2": Vital(Health.PASSING, 120.0)}, {})}
+    assert (fleet["shop-1"].rotation, fleet["shop-2"].rotation) == (Rotation.ABSENT, Rotation.IN)
+
+
+def test_a_dead_one_in_an_entry_of_the_configuration_is_nowhere_once_that_is_out() -> None:
+    assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT, proven=False, ours=False)}}).rotation is Rotation.ABSENT
+    assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(ours=False)}}).rotation is Rotation.IN
+    assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT)}}).rotation is Rotation.OUT
+
+
+def test_one_that_was_there_is_not_starting_because_its_first_check_failed() -> None:
+    assert one(Process.RUNNING, Health.PENDING, None).state is State.STARTING
+    was_there = one(Process.RUNNING, Health.PENDING, None, known=True)
+    assert (was_there.state, was_there.rotation) == (State.NOT_READY, Rotation.IN)
+
+
+def test_ready_since_is_never_before_it_was_started() -> None:
+    fleet = assemble([report()], None, {"shop-1": Vital(Health.PASSING, 50.0)}, {})
+    assert fleet[0].ready_since == 100.0
+
+
+def test_targets_by_balancer() -> None:
+    """Known from its start on; in rotation only where admitted and proven; gone before it is stopped."""
+    two = Endpoint("127.0.0.1", 8101)
+    fleet = [report("shop-1"), report("shop-2", endpoint=two)]
+    table = {"a": {HERE: server(), two: server(OUT)}, "b": {HERE: server(), two: server(OUT, proven=False)}}
+    shall = targets(fleet, table, admit=["shop-2"], draining=["shop-1"], leaving=[])
+    assert shall == {
+        "a": {HERE: Target(OUT, name="shop-1"), two: Target(IN, name="shop-2")},
+        "b": {HERE: Target(OUT, name="shop-1"), two: Target(OUT, name="shop-2")},
+    }
+    assert targets(fleet, table, [], [], leaving=["shop-1"])["a"] == {two: Target(OUT, name="shop-2")}
+
+
+@pytest.mark.parametrize("process", [Process.STOPPING, Process.FAILED, Process.STOPPED])
+def test_what_stops_or_is_dead_gets_no_requests(process: Process) -> None:
+    shall = targets([report(process=process)], {"a": {HERE: server()}}, ["shop-1"], [], [])["a"]
+    assert HERE not in shall or shall[HERE].rotation is OUT
+
+
+def test_entries_that_are_not_ours_are_no_difference() -> None:
+    strange = Endpoint("127.0.0.1", 9000)
+    wanted = {"a": {HERE: Target(IN)}}
+    assert not differs({"a": {HERE: server(), strange: server(ours=False)}}, wanted)
+    assert differs({"a": {HERE: server(), strange: server()}}, wanted)
+    assert differs({"a": {}}, wanted)
+    assert differs({"a": {HERE: server(OUT)}}, wanted)
+
+
+def test_summary_counts_every_state_and_shares_the_traffic() -> None:
+    table = {"a": {HERE: server(), Endpoint("127.0.0.1", 8101): server()}}
+    fleet = assemble(
+        [report(), report("shop-2", endpoint=Endpoint("127.0.0.1", 8101))], table, {"shop-1": Vital(Health.PASSING, 0)}, {}
+    )
+    counts = summary(fleet)["r1"]
+    assert (counts["ready"], counts["starting"], counts["traffic"]) == (1, 1, 100.0)
+    assert set(counts) == {state.value for state in State} | {"traffic"}
