@@ -80,7 +80,7 @@ def test_begin(playground: Playground) -> None:
 
 
 def test_scale(playground: Playground) -> None:
-    checked, done, _ = tasks = thrice(playground, "scale", {"replicas": 5}, *DEPLOY)
+    checked, done, _again = tasks = thrice(playground, "scale", {"replicas": 5}, *DEPLOY)
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 1: 5\n"}
     assert done.result["rollout"]["outcome"] == "promoted"
@@ -99,14 +99,14 @@ def test_traffic(balanced: Playground, balancer: HAProxy) -> None:
     assert balanced.steps(*DEPLOY).rc == 0
     assert set(balancer.servers().values()) == {"UP"}
     balancer.ask("set server shop/shop-2 state drain")
-    checked, _, _ = tasks = thrice(balanced, "traffic", {})
+    checked, _done, _again = tasks = thrice(balanced, "traffic", {})
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "shop-2: out\n", "after": "shop-2: in rotation\n"}
     assert set(balancer.servers().values()) == {"UP"}
 
 
 def test_drain(balanced: Playground, balancer: HAProxy) -> None:
-    checked, _, _ = tasks = thrice(balanced, "drain", {"instances": ["shop-1"]}, *DEPLOY)
+    checked, _done, _again = tasks = thrice(balanced, "drain", {"instances": ["shop-1"]}, *DEPLOY)
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 1: 2\n"}
     assert sorted(balancer.servers()) == ["shop-2", "shop-3"]
@@ -114,7 +114,7 @@ def test_drain(balanced: Playground, balancer: HAProxy) -> None:
 
 
 def test_replace(balanced: Playground, balancer: HAProxy) -> None:
-    checked, _, _ = tasks = thrice(balanced, "replace", TO_2, *DEPLOY, {"begin": TO_2})
+    checked, _done, _again = tasks = thrice(balanced, "replace", TO_2, *DEPLOY, {"begin": TO_2})
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 2: 3\n"}
     assert balanced.revisions() == ["2", "2", "2"]
@@ -122,7 +122,7 @@ def test_replace(balanced: Playground, balancer: HAProxy) -> None:
 
 
 def test_promote(playground: Playground) -> None:
-    checked, done, _ = tasks = thrice(playground, "promote", TO_2, *DEPLOY, {"begin": TO_2}, {"replace": TO_2})
+    checked, done, _again = tasks = thrice(playground, "promote", TO_2, *DEPLOY, {"begin": TO_2}, {"replace": TO_2})
     assert changes(tasks) == [True, True, False]
     assert (checked.result["rollout"]["stable"], done.result["rollout"]["stable"]) == ("1", "2")
 
@@ -136,7 +136,7 @@ def test_finish(playground: Playground) -> None:
 
 def test_rollback(playground: Playground) -> None:
     second = [{step: TO_2} for task in DEPLOY for step in task]
-    checked, _, again = tasks = thrice(playground, "rollback", {"revision": None}, *DEPLOY, *second)
+    checked, _done, again = tasks = thrice(playground, "rollback", {"revision": None}, *DEPLOY, *second)
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"]["before"] == "shop 2: 3\n"
     assert playground.revisions() == ["1", "1", "1"]
@@ -144,7 +144,7 @@ def test_rollback(playground: Playground) -> None:
 
 
 def test_info(balanced: Playground) -> None:
-    _, done, _ = tasks = thrice(balanced, "info", {"timeline": True}, *DEPLOY)
+    _checked, done, _again = tasks = thrice(balanced, "info", {"timeline": True}, *DEPLOY)
     assert changes(tasks) == [False, False, False]
     assert [(one["id"], one["state"], one["rotation"]) for one in done.result["instances"]] == [
         (f"shop-{number}", "ready", "in") for number in (1, 2, 3)
