@@ -62,7 +62,7 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
         """Give the lease back unless the rollout goes on in the next step; a failure tells how things stand."""
         try:
-            if isinstance(exc, RolloutError) and "conductor" in self.__dict__:
+            if isinstance(exc, RolloutError) and (self.session.epoch or "conductor" in self.__dict__):
                 exc.facts = {"rollout": self.describe(False)}
             if isinstance(exc, Interrupted) and self.session.epoch:
                 self.conductor.event("interrupted", reason=str(exc))
