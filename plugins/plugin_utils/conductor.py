@@ -35,6 +35,7 @@ LOOK = 1.0  # seconds between two looks at the whole platform, at least
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
 POLL = (0.03, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
+GONE = "gone"  # in the timeline, of an instance nothing is left of
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 
@@ -75,13 +76,16 @@ class Conductor:
         self.fleet: list[Instance] = []
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
+        self._target: int | None = None  # the generation that is walked to
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
         self._patience = POLL[0]
         self._next_look = 0.0
-        self._states: dict[str, State] = {}
-        self._said: set[str] = set()
+        self._states: dict[str, str] = {}  # as last written to the timeline
+        self._shares: dict[str, float] | None = None  # likewise
+        self._reasons: Sequence[str] = ()  # of the last turn
+        self._troubled = False
         self._events: list[dict[str, t.Any]] = []
 
     # -- observe ------------------------------------------------------------------------------------------------
@@ -102,11 +106,15 @@ class Conductor:
             self._next_look = time.monotonic() + max(LOOK, (time.monotonic() - began) / LOOKING)
 
     def _assemble(self) -> list[Instance]:
+        if self._known is None and self.session.epoch:
+            self._recall()
         self._watch()
         now = time.time()
         vitals = {report.labels.id: self.checker.health(report.labels.id) for report in self.reports}
         going = {name: self._out.get(name, now) for name in self.session.record.draining}
-        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, going, self._known or ())
+        # A new one that was begun by a run that died goes on starting; an old one serves until shown otherwise.
+        known = {r.labels.id for r in self.reports if r.labels.generation != self._target} & (self._known or set())
+        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, going, known)
         # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
         self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
@@ -133,6 +141,7 @@ class Conductor:
         tally = replace(rollout.tally or Tally(0.0), since=time.time())
         began, before = time.monotonic(), rollout.elapsed
         last = Decision()
+        self._target = waypoint.generation
         while True:
             self.guard.check()
             rollout.elapsed = before + time.monotonic() - began
@@ -146,7 +155,7 @@ class Conductor:
                     break
                 rollout.replaced += len(decision.drain)
                 self._act(decision, self._placed(decision.create, revision, waypoint.generation))
-                self._said.discard("trouble")
+                self._troubled = False
             except TROUBLE as exc:
                 self._trouble(exc, tally, lines)
                 decision = Decision()
@@ -232,7 +241,7 @@ class Conductor:
             return []
         taken = [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
         labels = []
-        for host, endpoint, slot in self.platform.place(count, taken):
+        for host, endpoint, slot in self.platform.place(count, taken, generation):
             record.serial += 1
             name = f"{record.service}-{record.serial}"
             labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
@@ -280,11 +289,20 @@ class Conductor:
         self.session.commit(self._events)
         self._events = []
 
+    def _recall(self) -> None:
+        """What the steps before have written of each instance and of the shares: only what changed since is an event."""
+        rollout = self.session.record.open
+        for event in self.session.store.timeline(rollout.id) if rollout else ():
+            if event["kind"] == "state":
+                self._states[event["instance"]] = event["state"]
+            elif event["kind"] == "traffic":
+                self._shares = event["shares"]
+
     def _note_states(self) -> None:
         """Every change of an instance's state, and every change of the revisions' shares, as events."""
         for instance in self.fleet:
-            if self._states.get(instance.id) is not instance.state:
-                self._states[instance.id] = instance.state
+            if self._states.get(instance.id) != instance.state.value:
+                self._states[instance.id] = instance.state.value
                 detail = {"detail": instance.detail} if instance.detail and instance.state is not State.READY else {}
                 self.event(
                     "state",
@@ -296,26 +314,27 @@ class Conductor:
                     **detail,
                 )
         there = {instance.id for instance in self.fleet}
-        for name in [name for name in self._states if name not in there]:
-            del self._states[name]
-            self.event("state", instance=name, state="gone")
+        for name in [name for name, state in self._states.items() if name not in there and state != GONE]:
+            self._states[name] = GONE
+            self.event("state", instance=name, state=GONE)
         shares = {revision: counts["traffic"] for revision, counts in fleets.summary(self.fleet).items()}
-        if self.balanced and f"{shares}" not in self._said:
-            self._said = {said for said in self._said if not said.startswith("{")} | {f"{shares}"}
+        if self.balanced and shares != self._shares:
+            self._shares = shares
             self.event("traffic", shares=shares)
 
     def _note(self, decision: Decision) -> None:
+        """Every decision once; one that stands turn after turn is the same."""
         for reason in decision.reasons:
-            if reason not in self._said:
-                self._said.add(reason)
+            if reason not in self._reasons:
                 self.event("decision", reason=reason)
+        self._reasons = decision.reasons
 
     def _trouble(self, exc: Exception, tally: Tally, lines: Lines) -> None:
         """Something did not answer or refused: skip the turn and look again, up to the progress deadline."""
         if time.time() - tally.since > self.rules.progress_deadline:
             raise RolloutFailed(f"no progress for {self.rules.progress_deadline:g} s: {exc}") from None
-        if "trouble" not in self._said:
-            self._said.add("trouble")
+        if not self._troubled:
+            self._troubled = True
             self.event("trouble", message=str(exc))
             lines.tell(f"waiting: {exc}")
         self._next_look = 0.0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -34,7 +35,7 @@ def front(request: pytest.FixtureRequest) -> Iterator[Front]:
 
 @pytest.fixture
 def shop(front: Front) -> Iterator[Shop]:
-    with Shop(front) as made:
+    with Shop(front, env={"START_DELAY": "lognormal:0.2:0.5:1"}) as made:
         made.to("1")
         yield made
 
@@ -104,6 +105,7 @@ def stood(shop: Shop) -> str:
     return ", ".join(f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}" for record in shop.records())
 
 
+@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
 def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
     shop.to("2")
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
@@ -176,8 +178,6 @@ def test_who_lost_the_lease_stops_before_its_next_action(front: Front, shop: Sho
 
 def take_lease(shop: Shop) -> None:
     """As somebody else who found it expired, under the store's lock."""
-    import fcntl
-
     path = shop.store / "journal" / "shop.lease.json"
     with open(path.with_name("shop.lock"), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,6 +17,7 @@ import time
 import typing as t
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from ansible_collections.progressive.rollout.tests.playbook import Outcome, until
@@ -86,7 +87,7 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
         shop.to("1")
         through, moves, outcome = 0, 0, None
         with Watch(shop, front) as watch, Load(front.url, connections=10) as load, Slow(front.url) as slow:
-            while through < ENOUGH or moves % 2:
+            while through < ENOUGH or moves < 2:
                 forward = moves % 2 == 0
                 outcome = shop.to("2") if forward else shop.run(f"{PLAYBOOKS}rollback")
                 assert outcome.rc == 0, outcome.output
@@ -109,21 +110,19 @@ def few(outcome: Outcome) -> bool:
     return 2 <= len(lines) <= 3 + outcome.rollout["elapsed"] and "[####################] 6/6 new ready, 0 old left" in lines[-1]
 
 
+OLD = ["ready", "draining", "stopped"]
+
+
 def complete(shop: Shop, outcome: Outcome) -> bool:
     """The timeline has each instance's way through its states, the shares on the way, and a reason for every change."""
     events = shop.timeline(outcome.rollout["id"])
     states: dict[str, list[str]] = {}
     for event in events:
-        if event["kind"] == "state" and states.setdefault(event["instance"], [""])[-1] != event["state"]:
-            states[event["instance"]].append(event["state"])
-    ways = [tuple(way[1:]) for way in states.values()]
-    new = [name for name, way in states.items() if way[-1] == "ready"]
-    old = [name for name, way in states.items() if way[1] == "ready" and "draining" in way]
-    assert len(new) == len(old) == 6 and len(states) == 12, ways
-    for name in new:
-        assert states[name][1:] in (["starting", "ready"], ["ready"]), states[name]
-    for name in old:
-        assert [state for state in states[name][1:] if state != "gone"] == ["ready", "draining", "stopped"], states[name]
+        if event["kind"] == "state":
+            states.setdefault(event["instance"], []).append(event["state"])
+    new = [name for name, way in states.items() if way == ["starting", "ready"]]
+    old = [name for name, way in states.items() if way in (OLD, [*OLD, "gone"])]
+    assert len(new) == len(old) == 6 and len(states) == 12, states
     reasons = [event["reason"] for event in events if event["kind"] == "decision"]
     for verb, names in (("admit", new), ("drain", old), ("retire", old)):
         said = " ".join(reason.partition(":")[0] for reason in reasons if reason.startswith(verb)).replace(",", "").split()
@@ -231,7 +230,7 @@ def test_haproxy_is_reloaded_during_a_rollout(prepared: Reloadable) -> None:
         with Watch(shop, prepared) as watch, Load(prepared.url, connections=3) as load:
             run = shop.start(variables={"rollout_revision": "2"})
             for new in (1, 3, 5):
-                until(lambda new=new: shop.revisions().count("2") >= new, f"{new} new instances are there")  # type: ignore[misc]
+                until(partial(lambda new: shop.revisions().count("2") >= new, new), f"{new} new instances are there")
                 prepared.reload()
             assert run.wait().rc == 0
             shop.settled("2")
