@@ -79,8 +79,8 @@ class Platform(t.Protocol):
     def capacity(self) -> int:
         """How many instances fit on all hosts together."""
 
-    def place(self, count: int, taken: Collection[Labels]) -> Sequence[tuple[str, Endpoint, int]]:
-        """Where the next `count` instances go: host, endpoint and slot, spread over the hosts."""
+    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
+        """Where the next `count` instances of a generation go: host, endpoint and slot, that generation spread over the hosts."""
 
     def check(self) -> None:
         """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""

@@ -130,7 +130,7 @@ def until(condition: Callable[[], t.Any]) -> None:
 def labels(driver: Driver, *ids: str, taken: tuple[Labels, ...] = ()) -> list[Labels]:
     return [
         Labels(id, "shop", "2.4.1", 7, host, endpoint, slot)
-        for id, (host, endpoint, slot) in zip(ids, driver.place(len(ids), taken), strict=True)
+        for id, (host, endpoint, slot) in zip(ids, driver.place(len(ids), taken, 1), strict=True)
     ]
 
 
@@ -278,7 +278,7 @@ def test_a_port_that_a_stranger_has(bench: Bench) -> None:
     assert states(reports.values()) == {"a": Process.RUNNING, "b": Process.FAILED, "c": Process.RUNNING}
     assert f"port {wanted[1].endpoint.port} " in reports["b"].detail
     assert "rollout_platform.ports" in reports["b"].detail
-    (place,) = driver.place(1, wanted)
+    (place,) = driver.place(1, wanted, 1)
     assert place[1].port not in [labels.endpoint.port for labels in wanted]
 
 

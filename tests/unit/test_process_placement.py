@@ -37,7 +37,7 @@ def driver(**options: t.Any) -> Driver:
 
 
 def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
-    places = place(HOSTS, ADDRESSES, range(8100, 8200), 100, [])
+    places = place(HOSTS, ADDRESSES, range(8100, 8200), 100, [], 1)
     assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 20)
     assert [slot for _host, _endpoint, slot in places] == list(range(100))
     assert len({endpoint for _host, endpoint, _slot in places}) == 100
@@ -46,12 +46,16 @@ def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
 
 def test_the_emptiest_host_is_next_and_ties_go_by_the_inventory() -> None:
     taken = [labels("web1", 8100, 0), labels("web2", 8100, 1), labels("web4", 8100, 2)]
-    assert [host for host, _endpoint, _slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken)] == ["web3", "web5", "web1"]
+    assert [host for host, _endpoint, _slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)] == [
+        "web3",
+        "web5",
+        "web1",
+    ]
 
 
 def test_the_lowest_free_slots_of_the_whole_service_are_used() -> None:
     taken = [labels("web1", 8100, 0), labels("web2", 8100, 2), labels("web3", 8100, 3)]
-    assert [slot for _host, _endpoint, slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken)] == [1, 4, 5]
+    assert [slot for _host, _endpoint, slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)] == [1, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -60,23 +64,23 @@ def test_the_lowest_free_slots_of_the_whole_service_are_used() -> None:
 )
 def test_a_port_just_freed_is_used_last(used: list[int], expected: list[int]) -> None:
     taken = [labels("web1", 8100 + port, slot) for slot, port in enumerate(used)]
-    places = place(["web1"], ADDRESSES, range(8100, 8104), len(expected), taken)
+    places = place(["web1"], ADDRESSES, range(8100, 8104), len(expected), taken, 1)
     assert [endpoint.port - 8100 for _host, endpoint, _slot in places] == expected
 
 
 def test_hosts_of_one_address_share_its_ports() -> None:
     addresses = dict.fromkeys(HOSTS, "127.0.0.1")
-    places = place(HOSTS, addresses, range(8100, 8110), 10, [])
+    places = place(HOSTS, addresses, range(8100, 8110), 10, [], 1)
     assert len({endpoint for _host, endpoint, _slot in places}) == 10
     assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 2)
     with pytest.raises(PlatformError, match="1 addresses"):
-        place(HOSTS, addresses, range(8100, 8110), 11, [])
+        place(HOSTS, addresses, range(8100, 8110), 11, [], 1)
 
 
 def test_a_full_host_is_passed_over() -> None:
     # web1 has no instance of its own, but both ports at its address are taken
     taken = [labels("web9", port, port, ADDRESSES["web1"]) for port in (8100, 8101)]
-    assert [host for host, _endpoint, _slot in place(["web1", "web2"], ADDRESSES, range(8100, 8102), 2, taken)] == [
+    assert [host for host, _endpoint, _slot in place(["web1", "web2"], ADDRESSES, range(8100, 8102), 2, taken, 1)] == [
         "web2",
         "web2",
     ]
@@ -84,12 +88,15 @@ def test_a_full_host_is_passed_over() -> None:
 
 def test_no_room_is_an_error_that_names_the_ports() -> None:
     with pytest.raises(PlatformError, match=r"rollout_platform.ports, 8100-8101"):
-        place(["web1"], ADDRESSES, range(8100, 8102), 3, [])
+        place(["web1"], ADDRESSES, range(8100, 8102), 3, [], 1)
 
 
 def test_ports_outside_the_range_do_not_matter() -> None:
     taken = [labels("web1", 9000, 0)]
-    assert [endpoint.port for _host, endpoint, _slot in place(["web1"], ADDRESSES, range(8100, 8102), 2, taken)] == [8100, 8101]
+    assert [endpoint.port for _host, endpoint, _slot in place(["web1"], ADDRESSES, range(8100, 8102), 2, taken, 1)] == [
+        8100,
+        8101,
+    ]
 
 
 def test_capacity_and_hosts() -> None:
@@ -137,3 +144,11 @@ def test_a_message_about_the_environment_does_not_show_its_value() -> None:
 def test_no_host_is_refused() -> None:
     with pytest.raises(InputError, match=r"rollout_platform.hosts: 'shpo' matches no host"):
         driver(hosts="shpo").check()
+
+
+def test_a_generation_is_spread_evenly_whatever_the_others_occupy() -> None:
+    """The old ones are to go: with them on web1 and web2 alone the new ones still use every host alike."""
+    old = [labels("web1", 8100 + n, n) for n in range(4)] + [labels("web2", 8100, 4)]
+    places = place(HOSTS, ADDRESSES, range(8100, 8200), 10, old, 2)
+    assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 2)
+    assert [host for host, _endpoint, _slot in places[:4]] == ["web3", "web4", "web5", "web2"]

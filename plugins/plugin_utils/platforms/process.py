@@ -68,8 +68,8 @@ class Driver:
         """Hosts that share an address (several names of one machine) share its ports."""
         return len(set(self._addresses.values())) * len(self._ports)
 
-    def place(self, count: int, taken: Collection[Labels]) -> Sequence[tuple[str, Endpoint, int]]:
-        return place(self._hosts, self._addresses, self._ports, count, taken)
+    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
+        return place(self._hosts, self._addresses, self._ports, count, taken, generation)
 
     def check(self) -> None:
         program = self._command[0]
@@ -187,13 +187,19 @@ class Driver:
 
 
 def place(
-    hosts: Sequence[str], addresses: Mapping[str, str], ports: range, count: int, taken: Collection[Labels]
+    hosts: Sequence[str],
+    addresses: Mapping[str, str],
+    ports: range,
+    count: int,
+    taken: Collection[Labels],
+    generation: int,
 ) -> list[tuple[str, Endpoint, int]]:
     """Where the next `count` instances go: the host with the fewest, the lowest free slots, the next free port.
 
-    Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
+    The fewest of the same generation, since all others are to go; of equal ones the least loaded. Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
     """
     load = Counter(labels.host for labels in taken)
+    alike = Counter(labels.host for labels in taken if labels.generation == generation)
     slots = {labels.slot for labels in taken}
     used: dict[str, set[int]] = {addresses[host]: set() for host in hosts}
     for labels in taken:
@@ -209,12 +215,13 @@ def place(
                 f"there is no room for {count} more instances beside {len(taken)}: {len(ports)} ports "
                 f"(rollout_platform.ports, {ports[0]}-{ports[-1]}) at {len(used)} addresses; give more ports or more hosts"
             )
-        host = min(room, key=lambda host: load[host])  # the first of several
+        host = min(room, key=lambda host: (alike[host], load[host]))  # the first of several
         address = addresses[host]
         port = next(port for port in chain(range(latest[address] + 1, ports.stop), ports) if port not in used[address])
         while slot in slots:
             slot += 1
         load[host] += 1
+        alike[host] += 1
         slots.add(slot)
         used[address].add(port)
         latest[address] = port
