@@ -23,6 +23,7 @@ import pytest
 from ansible_collections.progressive.rollout.tests.playbook import Outcome, until
 from ansible_collections.progressive.rollout.tests.shop import (
     FRONTS,
+    BehindEnvoy,
     BehindHAProxy,
     Front,
     Load,
@@ -251,6 +252,25 @@ def test_haproxy_forgets_everything_during_a_rollout(reloadable: Reloadable, how
             getattr(reloadable, how)()
             until(lambda: len(reloadable.serving()) >= 6, "all are in rotation again")
             with Load(reloadable.url, connections=3) as load:
+                assert run.wait().rc == 0
+                shop.settled("2")
+                reports = load.stop()
+        assert failures(reports) == []
+        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], watch.wrong
+
+
+@pytest.mark.parametrize("front", ["envoy"], indirect=True)
+def test_envoy_is_restarted_during_a_rollout(front: BehindEnvoy) -> None:
+    """It comes back with what stands in its files; requests fail while it is away, but not one does after it."""
+    with Shop(front) as shop:
+        shop.to("1")
+        with Watch(shop, front) as watch:
+            run = shop.start(variables={"rollout_revision": "2"})
+            until(lambda: shop.revisions().count("2") >= 3, "half of the new instances are there")
+            front.stop()
+            front.start()
+            until(lambda: len(front.serving()) >= 6, "all are in rotation again")
+            with Load(front.url, connections=3) as load:
                 assert run.wait().rc == 0
                 shop.settled("2")
                 reports = load.stop()
