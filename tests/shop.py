@@ -289,6 +289,10 @@ class Shop(Playground):
         }
         self.set_env(**{"LATENCY": "0.01", "START_DELAY": "lognormal:0.4:0.5:1", **(env or {})})
 
+    def _environment(self) -> dict[str, str]:
+        """What a killed ansible-playbook leaves in its temporary directory goes with ours."""
+        return super()._environment() | {"TMPDIR": str(self.home)}
+
     def set_env(self, **env: str) -> None:
         platform = self.variables["rollout_platform"]
         self.variables["rollout_platform"] = {**platform, "env": {**platform.get("env", {}), **env}}
