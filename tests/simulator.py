@@ -137,7 +137,7 @@ class Simulator:
         self.world, self.budget, self.rules = world, budget, replace(rules, balanced=world.balancers > 0)
         self.clock = 0
         self.nodes: dict[str, Node] = {}
-        self.balancers = [Balancer(self) for _ in range(world.balancers)]
+        self.balancers = [Balancer(self) for _dummy in range(world.balancers)]
         self.vitals: dict[str, Vital] = {}
         # The journal: what is in memory, and what was committed of it.
         self.marks: dict[str, float] = {}

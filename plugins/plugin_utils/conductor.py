@@ -34,7 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.settings impor
 LOOK = 1.0  # seconds between two looks at the whole platform, at least
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
-POLL = (0.03, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
+POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
 GONE = "gone"  # in the timeline, of an instance nothing is left of
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 

@@ -75,9 +75,9 @@ class Plane:
         self.envoys = dict(zip(self.names, envoys, strict=True))
         self.fronts = [("127.0.0.1", envoy.listen) for envoy in envoys]
 
-    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] = HEALTH, **options: t.Any) -> Driver:
+    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any) -> Driver:
         settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, **options}
-        return Driver(settings, Context(service, Hosts(self.envoys), health))
+        return Driver(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health))
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         closed = f"127.0.0.1:{lab.free_port()}"

@@ -196,7 +196,8 @@ def place(
 ) -> list[tuple[str, Endpoint, int]]:
     """Where the next `count` instances go: the host with the fewest, the lowest free slots, the next free port.
 
-    The fewest of the same generation, since all others are to go; of equal ones the least loaded. Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
+    The fewest of the same generation, since all others are to go; of equal ones the least loaded.
+    Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
     """
     load = Counter(labels.host for labels in taken)
     alike = Counter(labels.host for labels in taken if labels.generation == generation)
