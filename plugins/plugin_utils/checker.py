@@ -44,7 +44,9 @@ OPTIONS: dict[str, t.Any] = {
     "validate_certs": {"type": "bool", "default": True},
 }
 
-EAGER = 0.05  # seconds between two questions to an instance that has not passed yet
+EAGER = 0.02  # seconds between two questions to an instance that has not passed yet, at least
+RATE = 500  # such questions a second, at most: with many of them each waits longer, up to `LAZY`
+LAZY = 0.1
 SOCKETS = 256  # open at the same time; processes are commonly allowed 1024
 LIMIT = 65536  # bytes read of a reply
 REACH = 10.0  # seconds a host may take to be reached, beyond the probes' own timeout
@@ -270,6 +272,7 @@ class _Worker:
         self._reads = settings.check.judge(b"") is None  # or whether being connected is enough
         self._tasks: dict[_Watched | str, asyncio.Task[None]] = {}
         self._members: dict[str, set[_Watched]] = {}
+        self._starting: set[_Watched] = set()  # new ones that have not passed yet
         self._sockets = asyncio.Semaphore(SOCKETS)
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(forks, "rollout-probe")
@@ -298,7 +301,10 @@ class _Worker:
 
     def _replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
         for watched in begun:
-            watched.due = self._loop.time() + self._phase(watched) * self._eager
+            # All at once would be a burst; a step that begins waits for the first outcomes.
+            watched.due = self._loop.time() + self._phase(watched) * min(self._settings.interval, len(begun) / (8 * RATE))
+            if not watched.target.known:
+                self._starting.add(watched)
             if not self._settings.from_host:
                 self._tasks[watched] = self._loop.create_task(self._follow(watched))
                 continue
@@ -307,6 +313,7 @@ class _Worker:
             if host not in self._tasks:
                 self._tasks[host] = self._loop.create_task(self._follow_host(host))
         for watched in gone:
+            self._starting.discard(watched)
             key: _Watched | str = watched
             if self._settings.from_host:
                 key = watched.target.host
@@ -317,7 +324,7 @@ class _Worker:
 
     @property
     def _eager(self) -> float:
-        return min(self._settings.interval, EAGER)
+        return min(self._settings.interval, max(EAGER, min(LAZY, len(self._starting) / RATE)))
 
     def _phase(self, watched: _Watched) -> float:
         """From 0 to 1, always the same for an instance: spreads the questions over time. Those of a host go together."""
@@ -328,7 +335,9 @@ class _Worker:
         self._note(watched, probe)
         if watched.vital.health is Health.PENDING and not watched.target.known:
             watched.due = asked + self._eager
-        elif watched.spread:
+            return
+        self._starting.discard(watched)
+        if watched.spread:
             watched.due = asked + self._settings.interval
         else:
             watched.spread = True
@@ -395,9 +404,9 @@ class _Worker:
             asked = self._loop.time()
             first = min(watched.due for watched in members)
             if first > asked:
-                await asyncio.sleep(min(first - asked, EAGER))  # not longer: others may have joined
+                await asyncio.sleep(min(first - asked, LAZY / 2))  # not longer: others may have joined
                 continue
-            due = [watched for watched in members if watched.due < asked + EAGER / 2]
+            due = [watched for watched in members if watched.due < asked + LAZY / 4]
             probes = await self._ask_host(host, due)
             for watched in due:
                 self._heard(watched, probes[watched.id], asked)

@@ -23,6 +23,7 @@ import time
 import typing as t
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -37,8 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import HERE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError, TransportError
 
-R = t.TypeVar("R")
-
+HERE_AT_ONCE = 16  # agents in threads of this process; more would only wait for each other
 CONTROLLER = ""  # the host name that means "here, in this process"
 
 _KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")
@@ -208,8 +208,9 @@ class Transport:
                 here[host] = functools.partial(_here, module, plain)
             else:
                 commands[host] = Command([*link.python, "-I", "-S", "-"], _program(module, plain, timeout, mark))
-        late = Answer(error=f"no answer in {timeout:g} s", unreachable=True)
-        answers |= {host: answer or late for host, answer in self._at_once(here, timeout).items()}
+        if here:
+            with ThreadPoolExecutor(min(len(here), HERE_AT_ONCE)) as pool:
+                answers |= dict(zip(here, pool.map(lambda call: call(), here.values()), strict=True))
         for host, result in self._run(commands, timeout, _GRACE).items():
             answers[host] = _answer(result, host, mark, shlex.join(commands[host].argv[:-3]), timeout)
         return {host: answers[host] for host in requests}
@@ -229,19 +230,17 @@ class Transport:
                 jobs[host] = functools.partial(self._link(host).run, command)
             except RolloutError as exc:
                 results[host] = Result(-1, unreachable=str(exc))
-        for host, result in self._at_once(jobs, timeout + grace, _kill_children).items():
+        for host, result in self._at_once(jobs, timeout + grace).items():
             if result is None:
                 self._links.pop(host, None)  # the thread may keep it for ever: the next command gets a new one
             results[host] = result or Result(-1, unreachable=f"no answer in {timeout:g} s")
         return {host: results[host] for host in commands}
 
-    def _at_once(
-        self, jobs: Mapping[str, Callable[[], R]], timeout: float, abandon: Callable[[threading.Thread], None] | None = None
-    ) -> dict[str, R | None]:
+    def _at_once(self, jobs: Mapping[str, Callable[[], Result]], timeout: float) -> dict[str, Result | None]:
         """Do the jobs of many hosts at the same time, as many as `forks`; None for one that took too long."""
-        results: dict[str, R | None] = {}
+        results: dict[str, Result | None] = {}
         waiting = deque(jobs.items())
-        done: queue.SimpleQueue[tuple[str, R]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
         running: dict[str, tuple[threading.Thread, float]] = {}  # in the order of their deadlines
         while waiting or running:
             while waiting and len(running) < self._forks:
@@ -254,8 +253,7 @@ class Transport:
             try:
                 host, result = done.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                if abandon:
-                    abandon(thread)
+                _kill_children(thread)
                 results[oldest] = None
                 del running[oldest]
                 continue
