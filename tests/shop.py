@@ -37,11 +37,9 @@ class Front(t.Protocol):
 
     def serving(self) -> set[Place]:
         """The instances it would send the next request to."""
-        ...
 
     def known(self) -> set[Place]:
         """Every instance it has an entry for."""
-        ...
 
     def close(self) -> None: ...
 

@@ -61,7 +61,7 @@ class Slow:
         self.answers: list[tuple[float, float, str]] = []  # asked when, answered when, by which instance
         self.failed: list[str] = []
         self._url, self._end = f"{url}slow?s=3", threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+        self._threads = [threading.Thread(target=self._run) for _dummy in range(clients)]
 
     def _run(self) -> None:
         while not self._end.is_set():
