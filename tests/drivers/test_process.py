@@ -508,7 +508,8 @@ def test_in_a_process_with_threads_nothing_is_inherited(bench: Bench) -> None:
         assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
         assert b"CONTROLLER_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        assert int(status["SigIgn"], 16) == int(status["SigBlk"], 16) == 0
+        libc = 0b11 << 31  # signals 32 and 33 are the C library's own; it blocks them for a moment when it likes
+        assert int(status["SigIgn"], 16) & ~libc == int(status["SigBlk"], 16) & ~libc == 0
     for host, item in wanted.items():
         answer = agent.main({**requests[host], "start": [], "stop": [item.id]})
         assert answer["instances"][0]["process"] == "stopped"
