@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import StoreError
 
 KEPT = 20  # how many ended rollouts the history keeps
 
@@ -95,29 +96,50 @@ class Record:
 
     @classmethod
     def load(cls, service: str, data: Mapping[str, t.Any]) -> Record:
-        """From plain data; an empty mapping is a service nothing is recorded of."""
-        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
-        rollout = known.get("rollout")
-        return cls(
-            **{
-                **known,
-                "service": service,
-                "stable": _composition(known.get("stable")),
-                "before": _composition(known.get("before")),
-                "rollout": _rollout(rollout) if rollout else None,
-            }
-        )
+        """From plain data; an empty mapping is a service nothing is recorded of.
+
+        What another version of ours wrote is passed over, and what it did not write has its default; anything else
+        that is not what we write raises StoreError.
+        """
+        record = cls(service)
+        for key, read in _READERS.items():
+            if data.get(key) is not None:
+                try:
+                    setattr(record, key, read(data[key]))
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    raise StoreError(
+                        f"the journal of {service}: {key} is not what a rollout writes there; "
+                        "restore it, or move it away: then the next rollout begins from what it observes"
+                    ) from None
+        return record
 
 
-def _composition(data: Mapping[str, t.Any] | None) -> Composition | None:
-    return Composition(**data) if data else None
+def _fields(cls: type[t.Any], data: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Those of the data that the class knows."""
+    return {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+
+
+def _composition(data: Mapping[str, t.Any]) -> Composition:
+    return Composition(**_fields(Composition, data))
 
 
 def _rollout(data: Mapping[str, t.Any]) -> Rollout:
-    tally = data.get("tally")
-    return Rollout(**{**data, "previous": _composition(data.get("previous")), "tally": _tally(tally) if tally else None})
+    previous, tally = data.get("previous"), data.get("tally")
+    parts = {"previous": _composition(previous) if previous else None, "tally": _tally(tally) if tally else None}
+    return Rollout(**{**_fields(Rollout, data), **parts})
 
 
 def _tally(data: Mapping[str, t.Any]) -> Tally:
-    failures = tuple(Failure(**failure) for failure in data["failures"])
-    return Tally(data["since"], data["new"], data["old"], failures, frozenset(data["judged"]))
+    failures = tuple(Failure(**_fields(Failure, failure)) for failure in data.get("failures", ()))
+    return Tally(**{**_fields(Tally, data), "failures": failures, "judged": frozenset(data.get("judged", ()))})
+
+
+_READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
+    "stable": _composition,
+    "before": _composition,
+    "rollout": _rollout,
+    "generation": int,
+    "serial": int,
+    "draining": lambda data: {str(name): float(since) for name, since in data.items()},
+    "history": list,
+}
