@@ -30,9 +30,8 @@ class ActionModule(StepAction):
             kind, generation = "scale", record.stable.generation
             if run.conductor.preview(rollouts.forward(generation, replicas)).reached:
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
-                run.conductor.say(done)
                 return run.report(False, msg=done)
         if run.check_mode:
-            return run.would(rollouts.forward(generation, replicas))
+            return run.would(rollouts.forward(generation, replicas), revision)
         rollouts.open_(run, kind, revision, generation, replicas)
         return run.report(True)

@@ -109,7 +109,9 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     rollout.replicas = replicas
     run.conductor.event("resume", phase=rollout.phase, by=run.session.identity.holder)
     run.conductor.commit()
-    return run.report(changed, msg=f"goes on with the rollout of {revision} begun at {when(rollout.started)}")
+    return run.report(
+        changed, msg=f"{run.record.service}: goes on with the rollout of {revision} begun at {when(rollout.started)}"
+    )
 
 
 def forward(generation: int, replicas: int, strategy: str = "rolling") -> Waypoint:
@@ -177,9 +179,15 @@ def close(run: Run, outcome: str, reason: str) -> None:
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())
     run.conductor.commit()
-    verb, why = outcome.replace("_", " "), f": {reason}" if reason else ""
+    run.conductor.say(ended(record.service, rollout))
+
+
+def ended(service: str, rollout: Rollout) -> str:
+    """How it ended, in a line."""
+    back = f" to {rollout.previous.revision}" if rollout.outcome == "rolled_back" and rollout.previous else ""
     took = f"{rollout.replaced} instance(s) replaced" if rollout.replaced else f"{rollout.replicas} instance(s)"
-    run.conductor.say(f"{record.service} {rollout.revision} {verb}: {took} in {rollout.elapsed:.1f} s{why}")
+    why = f" ({rollout.reason})" if rollout.kind == "rollback" else f". Why: {rollout.reason}" if rollout.reason else ""
+    return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}: {took} in {rollout.elapsed:.1f} s{why}"
 
 
 def open_rollback(run: Run) -> Rollout | None:

@@ -63,7 +63,8 @@ class Run:
         """Give the lease back unless the rollout goes on in the next step; a failure tells how things stand."""
         try:
             if isinstance(exc, RolloutError) and (self.session.epoch or "conductor" in self.__dict__):
-                exc.facts = {"rollout": self.describe(False)}
+                known = self.describe(False)
+                exc.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
             if isinstance(exc, Interrupted) and self.session.epoch:
                 self.conductor.event("interrupted", reason=str(exc))
                 self.conductor.commit()
@@ -90,7 +91,9 @@ class Run:
             self.session.acquire(self.guard.check)
 
     def report(self, changed: bool, **more: t.Any) -> Result:
-        """The result every step returns."""
+        """The result every step returns; a `msg` among `more` is said as well, since results show only with -v."""
+        if "msg" in more:
+            self._say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
     def would(self, waypoint: Waypoint) -> Result:

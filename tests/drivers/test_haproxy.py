@@ -92,7 +92,10 @@ class HAProxyPlane:
                 {"hosts": "lb1", "socket": path + ".operator"},
                 f"rollout_traffic.socket: '{path}.operator' at load balancer lb1 needs `level admin`",
             ),
-            ({"hosts": "lb1", "socket": path + ".none"}, f"load balancer lb1 (rollout_traffic.socket {path}.none): [Errno 2]"),
+            (
+                {"hosts": "lb1", "socket": path + ".none"},
+                f"load balancer lb1 (rollout_traffic.socket {path}.none): No such file or directory; does HAProxy run,",
+            ),
             ({"hosts": "web", "socket": path}, "rollout_traffic.hosts: 'web' matches no host"),
             ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
             ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),

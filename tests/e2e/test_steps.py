@@ -302,7 +302,7 @@ def held(playground: Playground) -> Playground:
     assert playground.run().rc == 0
     outcome = playground.run(variables={"rollout_revision": "fail"})
     ended_red(outcome, "shop fail:", "shop-4", "not ready within 1 s", "held as it is", "run it again to go on, or roll it back")
-    assert outcome.failed.task == "End red" and playground.journal()["rollout"]["phase"] == "held"
+    assert outcome.failed.task == "Fail, and say why" and playground.journal()["rollout"]["phase"] == "held"
     assert playground.revisions().count("1") == 3
     return playground
 

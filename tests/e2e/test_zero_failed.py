@@ -202,8 +202,8 @@ def test_a_bad_revision_is_rolled_back_without_a_failed_request(front: Front, ki
             reports = load.stop()
         assert failures(reports) == [] and all(report["by_revision"].keys() == {"1"} for report in reports)
         assert outcome.rc != 0
-        assert re.search(rf"shop-\d+: .*(?:{why})", outcome.failed.msg), outcome.failed.msg
-        assert re.search(r"on web\d", outcome.failed.msg) and outcome.failed.msg.endswith("now rolled back to 1")
+        assert re.search(rf"shop-\d+ on web\d: .*(?:{why})", outcome.failed.msg), outcome.failed.msg
+        assert outcome.failed.msg.startswith("shop 2: now rolled back to 1. Why: ")
         assert outcome.rollout["outcome"] == "rolled_back"
         assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
         shop.variables["rollout_platform"]["env"] = good

@@ -23,7 +23,9 @@ def main(request: dict) -> dict:
                 _save(work["save"]["path"], _ask(address, work["save"]["line"], request["timeout"]))
             answers[address] = {"texts": texts}
         except OSError as exc:
-            answers[address] = {"error": str(exc) or type(exc).__name__}
+            why = exc.strerror or str(exc) or type(exc).__name__
+            hint = "does HAProxy run, and may the user that Ansible logs in as use this socket?"
+            answers[address] = {"error": f"{exc.filename}: {why}" if exc.filename else f"{why}; {hint}"}
     return answers
 
 

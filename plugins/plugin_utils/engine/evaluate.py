@@ -137,7 +137,7 @@ def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float)
         if state is State.FAILED or state is State.STOPPED:
             census.dead.append(instance)
             if is_new and state is State.FAILED and instance.draining_since is None:
-                census.failed.append(Failure(instance.id, f"{instance.detail or 'it ended'}{_at(instance)}"))
+                census.failed.append(Failure(instance.id, _placed(instance, instance.detail or "it ended")))
             continue
         census.total += 1
         census.old_total += not is_new
@@ -154,7 +154,7 @@ def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float)
         if is_new and _overdue(instance, rules, now):
             census.overdue.append(instance)
             late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
-            census.failed.append(Failure(instance.id, f"{late}{_at(instance)}"))
+            census.failed.append(Failure(instance.id, _placed(instance, late)))
     return census
 
 
@@ -236,11 +236,16 @@ def _verdict(census: _Census, waypoint: Waypoint, rules: Rules, tally: Tally, no
         last = tally.failures[-1]
         return (
             f"{len(tally.failures)} instance(s) failed without progress in between (the limit is {rules.failure_limit}); "
-            f"the last one was {last.id}: {last.why}"
+            f"the last one was {last.id} {last.why}"
         )
     if now - tally.since > rules.progress_deadline and not _reached(census, waypoint):
         return f"no progress for {rules.progress_deadline:g} s: {_waiting_for(census, waypoint)}"
     return ""
+
+
+def _placed(instance: Instance, what: str) -> str:
+    """The host before what happened there: that may end in the instance's own words."""
+    return f"on {instance.host}: {what}" if instance.host else f"({what})"
 
 
 def _at(instance: Instance) -> str:
@@ -258,7 +263,7 @@ def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
         parts.append(f"{instance.id}{_at(instance)} is {what}{': ' + instance.detail if instance.detail else ''}")
     if len(stuck) > 3:
         parts.append(f"and {len(stuck) - 3} more")
-    parts.extend(f"{failure.id} failed: {failure.why}" for failure in census.failed[-1:])
+    parts.extend(f"{failure.id} failed {failure.why}" for failure in census.failed[-1:])
     return "; ".join(parts)
 
 

@@ -28,7 +28,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Failure:
-    """One new instance that failed, and why (with its host)."""
+    """One new instance that failed, and why, behind its host (`on web1: exit code 3`)."""
 
     id: str
     why: str
