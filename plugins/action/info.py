@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import status, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -21,11 +21,14 @@ class ActionModule(StepAction):
         store, rollout = run.session.store, record.rollout
         lease = store.lease()
         run.conductor.look()
+        known = instances(run)
+        held = {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         return run.report(
             False,
-            instances=instances(run),
+            instances=known,
             history=record.history,
-            lease={"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None,
+            lease=held,
+            lines=status.lines(record, held, known),
             timeline=list(store.timeline(rollout.id)) if timeline and rollout else [],
         )
 

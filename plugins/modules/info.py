@@ -41,7 +41,11 @@ EXAMPLES = r"""
     timeline: true
   register: shop
 
-- name: Show what runs, and the events of the last rollout
+- name: Show how it stands
+  ansible.builtin.debug:
+    msg: "{{ shop.lines }}"
+
+- name: Show how many instances of which revision run, and the events of the last rollout
   ansible.builtin.debug:
     msg: "{{ shop.rollout.fleet }}, {{ shop.timeline | length }} events"
 """
@@ -97,6 +101,11 @@ lease:
     holder: {description: "User, machine, process and AWX job.", type: str}
     since: {description: "Since when, in seconds since the epoch.", type: float}
     until: {description: "Until when, in seconds since the epoch.", type: float}
+lines:
+  description: The rollout, the lease and the instances once more, as lines for people.
+  returned: success
+  type: list
+  elements: str
 timeline:
   description: The events of the rollout, oldest first, if O(timeline) asks for them.
   returned: success

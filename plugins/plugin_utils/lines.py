@@ -31,8 +31,8 @@ class Lines:
         if text == self._last and not force and now < self._next + 15:
             return
         elapsed = now - self._started
-        ahead = f" of about {_clock(elapsed / done)}" if 0.3 <= done < 1 and elapsed > 1 else ""
-        self._say(f"{self._title} {progress_bar(done)} {text}, {_clock(elapsed)}{ahead}")
+        ahead = f" of about {clock(elapsed / done)}" if 0.3 <= done < 1 and elapsed > 1 else ""
+        self._say(f"{self._title} {progress_bar(done)} {text}, {clock(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)
 
@@ -73,6 +73,13 @@ def progress_bar(done: float) -> str:
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A span of time as people read it, in two units at most."""
     whole = round(seconds)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return (
+        f"{whole // 3600} h {whole % 3600 // 60:02d} min" if whole < 172800 else f"{whole // 86400} d {whole % 86400 // 3600} h"
+    )

@@ -1,0 +1,68 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a service stands, in lines for people: the rollout, the lease, and a table of the instances. No I/O."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, ROLLING_BACK, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.rollouts import ended
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import when
+
+COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
+
+
+def lines(record: Record, lease: Mapping[str, t.Any] | None, instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    """All of it; `lease` and `instances` as the step `info` returns them."""
+    return [_rollout(record), _lease(record, lease), *_table(instances)]
+
+
+def _rollout(record: Record) -> str:
+    rollout, service = record.rollout, record.service
+    if rollout is None:
+        return f"{service}: no rollout is known"
+    if record.open is None:
+        return f"{when(rollout.updated)}: {ended(service, rollout)}"
+    before = f", before it {rollout.previous.revision}" if rollout.previous else ", the first one"
+    why = f". Why: {rollout.reason}" if rollout.reason else ""
+    return f"{service} {rollout.revision}: {rollout.phase.replace('_', ' ')}, begun at {when(rollout.started)}{before}{why}"
+
+
+def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
+    if lease is not None:
+        return f"lease: {lease['holder']} since {when(lease['since'])} until {when(lease['until'])}"
+    if record.open is None:
+        return "lease: nobody has it"
+    if record.open.phase == HELD:
+        return "lease: nobody has it; it waits for you: run the rollout again to go on, or roll it back"
+    way = (
+        "run it again to go on with the way back"
+        if record.open.phase == ROLLING_BACK
+        else "run it again to go on, or roll it back"
+    )
+    return f"lease: nobody has it, so nobody is at work on the rollout; {way}"
+
+
+def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    rows = [COLUMNS, *(_row(instance) for instance in instances)]
+    if len(rows) == 1:
+        return ["no instance is known"]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(instance: Mapping[str, t.Any]) -> tuple[str, ...]:
+    return (
+        instance["id"],
+        instance["revision"],
+        instance["host"],
+        instance["state"].replace("_", " "),
+        instance["rotation"] or "-",
+        str(instance["active"]) if instance["rotation"] else "-",
+        clock(instance["age"]),
+        " | ".join(instance["detail"].splitlines()),
+    )

@@ -1,0 +1,80 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What `status` prints: how it stands, who is at work, what to do, and a table whose columns stand below each other."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.status import lines
+
+LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
+
+
+def instance(name: str, **more: t.Any) -> dict[str, t.Any]:
+    return {
+        "id": name,
+        "revision": "2",
+        "host": "web1",
+        "state": "ready",
+        "rotation": "in",
+        "active": 3,
+        "age": 12.4,
+        "detail": "",
+        **more,
+    }
+
+
+def record(phase: str, reason: str = "") -> Record:
+    rollout = Rollout(
+        id="shop-1",
+        revision="2",
+        generation=2,
+        replicas=2,
+        strategy="rolling",
+        previous=Composition("1", 1, 2),
+        started=0.0,
+        kind="rollout",
+        updated=0.0,
+    )
+    rollout.phase, rollout.reason = phase, reason
+    return Record("shop", rollout=rollout)
+
+
+def test_nothing_known() -> None:
+    assert lines(Record("shop"), None, []) == ["shop: no rollout is known", "lease: nobody has it", "no instance is known"]
+
+
+def test_under_way() -> None:
+    first, lease = lines(record("progressing"), LEASE, [])[:2]
+    assert first == "shop 2: progressing, begun at 1970-01-01T00:00:00Z, before it 1"
+    assert lease == "lease: me@here pid 7 since 1970-01-01T00:00:00Z until 1970-01-01T00:01:00Z"
+
+
+def test_what_waits_for_a_person_says_what_to_do() -> None:
+    held = lines(record("held", "no progress"), None, [])
+    assert held[0].endswith("before it 1. Why: no progress") and "run the rollout again to go on, or roll it back" in held[1]
+    assert "nobody is at work on the rollout; run it again" in lines(record("progressing"), None, [])[1]
+    assert "the way back" in lines(record("rolling_back"), None, [])[1]
+
+
+def test_an_ended_one() -> None:
+    ended = record("progressing")
+    ended.close("rolled_back", "it crashes", 60.0)
+    assert lines(ended, None, [])[0] == "1970-01-01T00:01:00Z: shop 2 rolled back to 1: 2 instance(s) in 0.0 s. Why: it crashes"
+
+
+def test_columns_stand_below_each_other() -> None:
+    odd = instance("shop-100", state="not_ready", rotation=None, detail="boom\ncrash")
+    heading, first, second = lines(Record("shop"), None, [instance("shop-1"), odd])[2:]
+    assert heading == "instance  revision  host  state      rotation  requests  age   detail"
+    assert first == "shop-1    2         web1  ready      in        3         12 s"
+    assert second == "shop-100  2         web1  not ready  -         -         12 s  boom | crash"
+
+
+def test_spans_of_time() -> None:
+    spans = [clock(seconds) for seconds in (0.4, 119, 125, 7200, 90061, 200000)]
+    assert spans == ["0 s", "119 s", "2 min 05 s", "2 h 00 min", "25 h 01 min", "2 d 7 h"]
