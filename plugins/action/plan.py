@@ -45,7 +45,7 @@ class ActionModule(StepAction):
         unknown = [] if times else [f"how long an instance takes to start: no rollout has shown it yet, {GUESS:g} s is a guess"]
         unknown += [] if run.conductor.balanced else ["who sends requests: no load balancer is given, so nothing can be drained"]
         result = plan(run, fleet, generation, replicas, times or (GUESS, 1.0))
-        return run.report(False, **result, unknown=unknown, diff=run.difference(rollouts.forward(generation, replicas)))
+        return run.report(False, **result, unknown=unknown, diff=run.difference(rollouts.forward(generation, replicas), revision))
 
 
 def plan(run: Run, fleet: Sequence[Instance], generation: int, replicas: int, times: tuple[float, float]) -> dict[str, t.Any]:

@@ -23,9 +23,10 @@ class ActionModule(StepAction):
             rollouts.walk_back(run, rollout)
             return run.report(True)
         if rollout is None:
-            rollout = rollouts.open_rollback(run)
-        if rollout is None:
-            return run.report(False, msg=rollouts.nothing_to_undo(run.record))
+            back = rollouts.way_back(run)
+            if back is None:
+                return run.report(False, msg=rollouts.nothing_to_undo(run.record))
+            rollout = rollouts.open_rollback(run, back)
         rollout.tally = None
         rollouts.walk(run, rollout)
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)

@@ -26,7 +26,7 @@ class ActionModule(StepAction):
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others)
         rollouts.fits(run, replicas + others)
         if run.check_mode:
-            return run.would(waypoint)
+            return run.would(waypoint, revision)
         if run.conductor.preview(waypoint).reached:
             return run.report(False)
         under_way = run.record.open

@@ -13,7 +13,8 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Walks a rollout under way back to the stable revision, within O(budget). Where the budget has surge, old is back and in rotation before new goes.
-  - With no rollout under way, rolls the service out to the revision before the stable one. Once only, since after that there is no revision before.
+  - With no rollout under way, rolls the service out to the revision before the stable one, or to the stable one if the last rollout was left where it
+    failed. Once only, also where the last rollout was rolled back by itself. A rollback is never undone.
   - A first deployment has nothing to go back to. All of it goes, and it ends as failed.
 extends_documentation_fragment:
   - progressive.rollout.rollout

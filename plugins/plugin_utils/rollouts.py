@@ -99,7 +99,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
             f"({rollout.phase}{': ' + rollout.reason if rollout.reason else ''}); run that one again to go on, or roll it back (rollback.yml)"
         )
     if run.check_mode:
-        return run.would(forward(rollout.generation, replicas))
+        return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.phase == HELD:
         rollout.phase, rollout.reason, rollout.tally = PROGRESSING, "", None
@@ -190,24 +190,38 @@ def ended(service: str, rollout: Rollout) -> str:
     return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}: {took} in {rollout.elapsed:.1f} s{why}"
 
 
-def open_rollback(run: Run) -> Rollout | None:
-    """A rollout to the revision before the stable one, if there is one to go back to."""
+def way_back(run: Run) -> Composition | None:
+    """Where a rollback goes while no rollout is under way: from one that was left where it failed to the stable revision,
+    otherwise to the one before it. None where there is nothing to undo; a rollback is never undone."""
     record = run.record
-    if record.before is None or record.stable is None:
+    if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
         return None
-    left = record.stable.revision
-    rollout = open_(
-        run, "rollback", record.before.revision, record.generation + 1, run.settings.replicas or record.stable.replicas
-    )
-    rollout.step, rollout.reason = "rollback", f"rolled back from {left}"
+    if record.rollout.outcome == "failed":
+        return record.stable
+    if record.before is None:
+        return None
+    return Composition(record.before.revision, record.generation + 1, run.settings.replicas or record.stable.replicas)
+
+
+def open_rollback(run: Run, back: Composition) -> Rollout:
+    """A rollout to where a rollback goes."""
+    failed, stable = run.record.rollout, run.record.stable
+    left = failed if back == stable else stable
+    rollout = open_(run, "rollback", back.revision, back.generation, back.replicas)
+    rollout.step, rollout.reason = "rollback", f"rolled back from {left.revision if left else 'nothing'}"
     return rollout
+
+
+def _rolled_back(rollout: Rollout) -> bool:
+    return rollout.outcome == "rolled_back" or (rollout.kind == "rollback" and rollout.over)
 
 
 def nothing_to_undo(record: Record) -> str:
     """Why there is nothing to roll back, in a sentence."""
-    last = record.rollout
-    if last is not None and last.kind == "rollback" and last.over:
-        return f"{record.service} was already rolled back to {last.revision}; to go anywhere else, roll that revision out"
+    if record.stable and record.rollout and _rolled_back(record.rollout):
+        return (
+            f"{record.service} was already rolled back to {record.stable.revision}; to go anywhere else, roll that revision out"
+        )
     return f"nothing to roll back: no revision of {record.service} before this one is known"
 
 
@@ -216,12 +230,20 @@ def would_walk(run: Run) -> Result:
     record = run.session.read()
     rollout = record.open
     if rollout is not None:
-        return run.would(forward(rollout.generation, rollout.replicas))
+        return would_go_on(run, rollout, rollout.replicas)
     revision, replicas = asked(run, False)
     run.conductor.look()
     adopt(run)
     same = record.stable is not None and record.stable.revision == revision
-    return run.would(forward(record.stable.generation if same and record.stable else record.generation + 1, replicas))
+    generation = record.stable.generation if same and record.stable else record.generation + 1
+    return run.would(forward(generation, replicas), revision)
+
+
+def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
+    """Check mode of going on with a rollout under way."""
+    if rollout.phase == ROLLING_BACK:
+        return would_roll_back(run)
+    return run.would(forward(rollout.generation, replicas), rollout.revision)
 
 
 def which(run: Run) -> tuple[int, str]:
@@ -240,11 +262,13 @@ def would_roll_back(run: Run) -> Result:
     """Check mode of a rollback."""
     record = run.record
     if record.open is not None:
-        back = record.open.previous or Composition(record.open.revision, 0, 0)
-        return run.would(forward(back.generation, back.replicas))
-    if record.before is None:
+        rollout = record.open
+        back = rollout if rollout.kind == "rollback" else rollout.previous or Composition(rollout.revision, 0, 0)
+        return run.would(forward(back.generation, back.replicas), back.revision)
+    to = way_back(run)
+    if to is None:
         return run.report(False, msg=nothing_to_undo(record))
-    return run.would(forward(record.generation + 1, record.stable.replicas if record.stable else record.before.replicas))
+    return run.would(forward(to.generation, to.replicas), to.revision)
 
 
 def measured(run: Run) -> tuple[float, float] | None:

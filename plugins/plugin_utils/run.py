@@ -96,17 +96,16 @@ class Run:
             self._say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
-    def would(self, waypoint: Waypoint) -> Result:
+    def would(self, waypoint: Waypoint, revision: str) -> Result:
         """The result in check mode: what the step would do, with nothing touched."""
         decision = self.conductor.preview(waypoint)
-        return self.report(not decision.reached, next=following(decision), diff=self.difference(waypoint))
+        return self.report(not decision.reached, next=following(decision), diff=self.difference(waypoint, revision))
 
-    def difference(self, waypoint: Waypoint) -> dict[str, str]:
+    def difference(self, waypoint: Waypoint, revision: str) -> dict[str, str]:
         """The fleet's composition before and after, for `--diff`."""
         fleet = self.conductor.fleet
         now = Counter(i.revision for i in fleet if i.state.counted)
-        new = next((i.revision for i in fleet if i.generation == waypoint.generation), self.settings.revision)
-        after = {str(new): waypoint.new}
+        after = {revision: waypoint.new}
         return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
 
     def composition(self, without: Container[str] = ()) -> str:

@@ -1,0 +1,63 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operators do to a service when something is wrong already: steps by hand, twice, or in an order nobody planned."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
+
+ROLLBACK = "progressive.rollout.rollback"
+RESTART = "progressive.rollout.restart"
+
+
+def broken(playground: Playground) -> dict[str, t.Any]:
+    """The variables of a revision whose instances end at once."""
+    return {
+        "rollout_revision": "broken",
+        "rollout_failure_limit": 1,
+        "rollout_platform": {**playground.variables["rollout_platform"], "command": ["/bin/false"]},
+    }
+
+
+def to(playground: Playground, revision: str) -> Outcome:
+    outcome = playground.run(variables={"rollout_revision": revision})
+    assert outcome.rc == 0, outcome.output
+    return outcome
+
+
+def test_a_rollback_after_one_that_was_automatic_changes_nothing(playground: Playground) -> None:
+    to(playground, "1")
+    to(playground, "2")
+    failed = playground.run(variables=broken(playground))
+    assert failed.rc != 0 and "now rolled back to 2" in failed.failed.msg
+    for options in (("--check",), ()):
+        again = playground.run(ROLLBACK, None, *options)
+        assert again.rc == 0 and not again.one("rollback").changed, again.output
+        assert "was already rolled back to 2" in again.one("rollback").msg
+    assert playground.revisions() == ["2"] * 3
+
+
+def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(playground: Playground) -> None:
+    to(playground, "1")
+    to(playground, "2")
+    left = {**broken(playground), "rollout_on_failure": "continue", "rollout_progress_deadline": "1s"}
+    left["rollout_platform"] = {**left["rollout_platform"], "command": ["/bin/sleep", "600"]}
+    assert playground.run(variables={**left, "rollout_health": {"tcp": True}}).rc != 0
+    assert playground.revisions() == ["2", "2", "2", "broken"]
+    checked = playground.run(ROLLBACK, None, "--check", "--diff").one("rollback")
+    assert checked.result["diff"]["after"] == "shop 2: 3\n"
+    assert playground.run(ROLLBACK).rc == 0
+    assert playground.revisions() == ["2"] * 3
+    assert not playground.run(ROLLBACK).one("rollback").changed
+
+
+def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: Playground) -> None:
+    to(playground, "1")
+    failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
+    assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
+    checked = playground.run("progressive.rollout.rollout", broken(playground), "--check", "--diff")
+    for step in ("begin", "replace"):
+        assert checked.one(step).result["diff"]["after"] == "shop 1: 3\n", checked.output
