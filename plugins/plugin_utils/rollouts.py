@@ -172,7 +172,7 @@ def close(run: Run, outcome: str, reason: str) -> None:
     if rollout is None:
         return
     rollout.step = "finish"
-    if outcome == "promoted" and rollout.previous and rollout.previous.generation != rollout.generation:
+    if outcome == "promoted" and rollout.previous and rollout.previous.revision != rollout.revision:
         # Never a rollback of a rollback: after one there is nothing to go back to.
         record.before = None if rollout.kind == "rollback" else rollout.previous
     run.conductor.forget()

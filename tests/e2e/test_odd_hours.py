@@ -40,6 +40,14 @@ def test_a_rollback_after_one_that_was_automatic_changes_nothing(playground: Pla
     assert playground.revisions() == ["2"] * 3
 
 
+def test_a_rollback_after_a_restart_goes_to_the_revision_before(playground: Playground) -> None:
+    to(playground, "1")
+    to(playground, "2")
+    assert playground.run(RESTART, {"rollout_revision": None}).rc == 0
+    assert playground.run(ROLLBACK).rc == 0
+    assert playground.revisions() == ["1"] * 3
+
+
 def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(playground: Playground) -> None:
     to(playground, "1")
     to(playground, "2")
