@@ -32,8 +32,10 @@ class ActionModule(StepAction):
         under_way = run.record.open
         rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        rollouts.walk_to(run, waypoint, rollout)
+        rollouts.walk_to(run, waypoint, rollout, revision)
         if under_way is None:
-            run.record.stable = Composition(revision, generation, replicas)
+            stable = run.record.stable
+            if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one
+                run.record.stable = Composition(revision, generation, replicas)
             rollouts.close(run, "promoted", f"scaled to {replicas}")
         return run.report(True)

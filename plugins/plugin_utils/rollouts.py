@@ -122,13 +122,14 @@ def forward(generation: int, replicas: int, strategy: str = "rolling") -> Waypoi
 def walk(run: Run, rollout: Rollout) -> None:
     """To the strategy's waypoints, one after the other."""
     for waypoint in STRATEGIES[rollout.strategy](rollout.generation, rollout.replicas):
-        walk_to(run, waypoint, rollout)
+        walk_to(run, waypoint, rollout, rollout.revision)
 
 
-def walk_to(run: Run, waypoint: Waypoint, rollout: Rollout) -> None:
-    """To one waypoint; a failure leaves its decision in the journal before anybody acts on it."""
+def walk_to(run: Run, waypoint: Waypoint, rollout: Rollout, revision: str) -> None:
+    """To one waypoint, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
+    acts on it."""
     try:
-        run.conductor.walk(waypoint, rollout.revision, rollout)
+        run.conductor.walk(waypoint, revision, rollout)
     except RolloutFailed as exc:
         if rollout.kind == "rollback" or run.settings.on_failure == "hold":
             hold(run, rollout, str(exc))
@@ -172,9 +173,10 @@ def close(run: Run, outcome: str, reason: str) -> None:
     if rollout is None:
         return
     rollout.step = "finish"
-    if outcome == "promoted" and rollout.previous and rollout.previous.revision != rollout.revision:
+    left = rollout.previous
+    if outcome == "promoted" and record.stable and left and left.revision not in (rollout.revision, record.stable.revision):
         # Never a rollback of a rollback: after one there is nothing to go back to.
-        record.before = None if rollout.kind == "rollback" else rollout.previous
+        record.before = None if rollout.kind == "rollback" else left
     run.conductor.forget()
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())
@@ -191,12 +193,12 @@ def ended(service: str, rollout: Rollout) -> str:
 
 
 def way_back(run: Run) -> Composition | None:
-    """Where a rollback goes while no rollout is under way: from one that was left where it failed to the stable revision,
-    otherwise to the one before it. None where there is nothing to undo; a rollback is never undone."""
+    """Where a rollback goes while no rollout is under way: from what was left where it failed, or only scaled, to the
+    stable revision; otherwise to the one before it. None where there is nothing to undo; a rollback is never undone."""
     record = run.record
     if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
         return None
-    if record.rollout.outcome == "failed":
+    if record.rollout.outcome == "failed" or record.rollout.revision != record.stable.revision:
         return record.stable
     if record.before is None:
         return None

@@ -62,6 +62,22 @@ def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(pl
     assert not playground.run(ROLLBACK).one("rollback").changed
 
 
+def test_scaling_another_revision_leaves_the_stable_one_as_it_is(playground: Playground) -> None:
+    to(playground, "1")
+    outcome = playground.steps({"scale": {"revision": "2", "replicas": 1}})
+    assert outcome.rc == 0 and outcome.rollout["stable"] == "1", outcome.output
+    assert playground.revisions() == ["1", "1", "1", "2"]
+    assert playground.run(ROLLBACK).rc == 0
+    assert playground.revisions() == ["1", "1", "1"]
+
+
+def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one(playground: Playground) -> None:
+    to(playground, "1")
+    outcome = playground.steps({"begin": {"revision": "2"}}, {"scale": {"revision": "1", "replicas": 4}})
+    assert outcome.rc == 0, outcome.output
+    assert playground.revisions() == ["1"] * 4
+
+
 def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: Playground) -> None:
     to(playground, "1")
     failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
