@@ -38,6 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import HERE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError, TransportError
 
+_LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
 HERE_AT_ONCE = 16  # agents in threads of this process; more would only wait for each other
 CONTROLLER = ""  # the host name that means "here, in this process"
 
@@ -82,10 +83,13 @@ class Answer:
 class _Link:
     """One host's connection, used by one thread at a time."""
 
-    connection: t.Any
+    kind: str  # of connection
+    variables: _Variables
     name: str  # ansible_host, or the host's own name
     python: Sequence[str]
     local: bool
+    becomes: bool  # somebody else
+    connection: t.Any = None  # made when the first command needs it
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, command: Command) -> Result:
@@ -170,7 +174,7 @@ class Transport:
     def address(self, host: str) -> str:
         """The IP address the host is known by: its `ansible_host`, or 127.0.0.1 with a local connection."""
         if host not in self._addresses:
-            link = self._link(host)
+            link = self._link(host, connect=False)
             self._addresses[host] = _address(host, link.name, link.local)
         return self._addresses[host]
 
@@ -200,12 +204,13 @@ class Transport:
                 answers[host] = _here(module, plain)
                 continue
             try:
+                link = self._link(host, connect=False)
+                if link.local and not link.becomes and "." not in agent:
+                    here[host] = functools.partial(_here, module, plain)
+                    continue
                 link = self._link(host)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True)
-                continue
-            if link.local and not link.connection.become and "." not in agent:
-                here[host] = functools.partial(_here, module, plain)
             else:
                 commands[host] = Command([*link.python, "-I", "-S", "-"], _program(module, plain, timeout, mark))
         if here:
@@ -218,7 +223,7 @@ class Transport:
     def close(self) -> None:
         """Close the connections (those ssh keeps open for itself end by its own ControlPersist)."""
         for link in self._links.values():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # also where there is none
                 link.connection.close()
         self._links.clear()
 
@@ -261,46 +266,56 @@ class Transport:
                 results[host] = result
         return results
 
-    def _link(self, host: str) -> _Link:
-        """The connection of a host, made on first use; raises TransportError."""
+    def _link(self, host: str, connect: bool = True) -> _Link:
+        """What leads to a host; its connection is made on first use, in this thread. Raises TransportError."""
         with self._opening:
-            if host not in self._links:
-                try:
-                    self._links[host] = self._open(host)
-                except AnsibleError as exc:
-                    raise TransportError(f"{host}: {_line(exc)}") from None
-            return self._links[host]
+            try:
+                if host not in self._links:
+                    self._links[host] = self._read(host)
+                link = self._links[host]
+                if connect and link.connection is None:
+                    link.connection = self._connection(host, link)
+            except AnsibleError as exc:
+                raise TransportError(f"{host}: {_line(exc)}") from None
+            return link
 
-    def _open(self, host: str) -> _Link:
+    def _read(self, host: str) -> _Link:
+        """What the host's variables say."""
         variables = _Variables(self._raw(host), self._loader)
-        kind = (
+        kind = _plain(
             variables.get("ansible_connection")
             or context.CLIARGS.get("connection")
             or C.config.get_config_value("DEFAULT_TRANSPORT")
         )
+        local = kind in _LOCAL
+        python = variables.get("ansible_python_interpreter")
+        if not python or str(python).startswith("auto"):
+            python = sys.executable if local else "python3"
+        name = variables.get("ansible_host") or variables.get("ansible_ssh_host") or host
+        become = variables.get("ansible_become")
+        becomes = bool(self._keywords.get("become") if become is None else boolean(become))
+        return _Link(kind, variables, _plain(name), shlex.split(_plain(python)), local, becomes)
+
+    def _connection(self, host: str, link: _Link) -> t.Any:
+        variables = link.variables
         play_context = self._context.copy()
         play_context.remote_addr, play_context.port, play_context.remote_user = host, None, self._keywords.get("remote_user")
         for attribute, names in C.MAGIC_VARIABLE_MAPPING.items():
             value = next((variables.get(name) for name in names if name in variables.raw), None)
             if value is not None:
                 setattr(play_context, attribute, value)
-        play_context.connection = kind
-        connection = connection_loader.get(kind, play_context, new_stdin=None)
+        play_context.connection = link.kind
+        connection = connection_loader.get(link.kind, play_context, new_stdin=None)
         if connection is None:
-            raise TransportError(f"{host}: there is no connection plugin {kind!r}; check ansible_connection")
+            raise TransportError(f"{host}: there is no connection plugin {link.kind!r}; check ansible_connection")
         options = connection._resolve_option_variables(variables.raw, variables.templar)
         connection.set_options(task_keys=self._keywords, var_options=options)
         for option, setting in (("pipelining", True), ("use_tty", False)):  # our standard input is the agent, not a terminal
             if connection.has_option(option):
                 connection.set_option(option, setting)
         self._configure(connection._shell, "shell", variables)
-        connection.set_become_plugin(self._become(host, variables))
-        local = connection.transport == "local"
-        python = variables.get("ansible_python_interpreter")
-        if not python or str(python).startswith("auto"):
-            python = sys.executable if local else "python3"
-        name = variables.get("ansible_host") or variables.get("ansible_ssh_host") or host
-        return _Link(connection, _plain(name), shlex.split(_plain(python)), local)
+        connection.set_become_plugin(self._become(host, variables) if link.becomes else None)
+        return connection
 
     def _raw(self, host: str) -> dict[str, t.Any]:
         """The host's variables, not templated: that would take 10 s for 1,000 hosts."""
@@ -311,9 +326,6 @@ class Transport:
         return {**self._vars["hostvars"].raw_get(host), "hostvars": self._vars["hostvars"]}
 
     def _become(self, host: str, variables: _Variables) -> t.Any:
-        wanted = variables.get("ansible_become")
-        if not (self._keywords.get("become") if wanted is None else boolean(wanted)):
-            return None
         method = (
             variables.get("ansible_become_method")
             or self._keywords.get("become_method")
