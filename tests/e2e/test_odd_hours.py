@@ -78,6 +78,14 @@ def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one
     assert playground.revisions() == ["1"] * 4
 
 
+def test_steps_that_refuse_their_input_touch_nothing(playground: Playground) -> None:
+    platform = {**playground.variables["rollout_platform"], "hosts": "nobody"}
+    for step in ("replace", "rollback", "scale", "promote", "finish", "traffic"):
+        outcome = playground.steps({step: {"platform": platform}})
+        assert outcome.rc != 0 and "rollout_platform.hosts: 'nobody'" in outcome.failed.msg
+    assert playground.files() == set()
+
+
 def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: Playground) -> None:
     to(playground, "1")
     failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
