@@ -39,7 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError, TransportError
 
 _LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
-HERE_AT_ONCE = 16  # agents in threads of this process; more would only wait for each other
+HERE_AT_ONCE = 4  # agents in threads of this process; more would only wait for each other
 CONTROLLER = ""  # the host name that means "here, in this process"
 
 _KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")
