@@ -170,8 +170,9 @@ class Conductor:
         return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=time.time()), time.time())
 
     def drain(self, ids: Sequence[str]) -> None:
-        """Take these instances out at every load balancer, wait for their requests, stop them."""
-        now = time.time()
+        """Take these instances out at every load balancer, wait for their requests, stop them; raises RolloutFailed
+        where that does not come to an end."""
+        now, waited = time.time(), time.monotonic() + self.rules.progress_deadline
         self.session.record.draining.update({name: now for name in ids if name not in self.session.record.draining})
         last = Decision()
         while True:
@@ -181,6 +182,9 @@ class Conductor:
             self._act(decision)
             if not going:
                 return
+            if time.monotonic() > waited:
+                left = ", ".join(f"{instance.id} is {instance.state.value}" for instance in going)
+                raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}")
             self._rest(decision, last)
             last = decision
 

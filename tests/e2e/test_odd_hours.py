@@ -86,6 +86,15 @@ def test_steps_that_refuse_their_input_touch_nothing(playground: Playground) -> 
     assert playground.files() == set()
 
 
+def test_a_drain_that_does_not_come_to_an_end_says_of_whom(playground: Playground) -> None:
+    platform = playground.variables["rollout_platform"]
+    platform["env"] = {"STOP_DELAY": "600"}
+    platform["stop_timeout"] = "1h"
+    to(playground, "1")
+    outcome = playground.steps({"drain": {"instances": ["shop-1"], "progress_deadline": "1s"}})
+    assert outcome.rc != 0 and "not within 1 s: shop-1 is draining" in outcome.failed.msg
+
+
 def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: Playground) -> None:
     to(playground, "1")
     failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
