@@ -1,7 +1,7 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint unit format bench clean
-export STRATEGY FAIL
+export STRATEGY FAIL # of the demo
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -9,7 +9,7 @@ help: ## this list
 setup: ## the virtual environment .venv with all that rollouts and the demo need
 	@scripts/setup run
 
-demo: setup ## a service under load is replaced without a failed request (STRATEGY=rolling|canary|blue_green, FAIL=1)
+demo: setup ## a service under load is replaced without a failed request (FAIL=1: the new revision is broken)
 	@scripts/run scripts/demo
 
 test: ## everything: style, types, the Ansible gates, all tests
