@@ -24,11 +24,11 @@ class Lines:
         self._last = ""
 
     def show(self, fleet: Iterable[Instance], waypoint: Waypoint, now: float, force: bool = False) -> None:
-        """One line on the fleet, if one is due; `force` for the last one of a walk that had any."""
+        """One line on the fleet, if one is due; `force` for the last one of a walk that had any, unless it was said."""
         if not self._last if force else now < self._next:
             return
         text, done = standing(fleet, waypoint)
-        if text == self._last and not force and now < self._next + 15:
+        if text == self._last and (force or now < self._next + 15):
             return
         elapsed = now - self._started
         ahead = f" of about {clock(elapsed / done)}" if 0.3 <= done < 1 and elapsed > 1 else ""

@@ -187,9 +187,10 @@ def close(run: Run, outcome: str, reason: str) -> None:
 def ended(service: str, rollout: Rollout) -> str:
     """How it ended, in a line."""
     back = f" to {rollout.previous.revision}" if rollout.outcome == "rolled_back" and rollout.previous else ""
-    took = f"{rollout.replaced} instance(s) replaced" if rollout.replaced else f"{rollout.replicas} instance(s)"
+    what = f": {rollout.replaced or rollout.replicas} instance(s){' replaced' if rollout.replaced else ''} in"
+    took = f"{what if rollout.outcome == 'promoted' else ' after'} {rollout.elapsed:.1f} s"
     why = f" ({rollout.reason})" if rollout.kind == "rollback" else f". Why: {rollout.reason}" if rollout.reason else ""
-    return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}: {took} in {rollout.elapsed:.1f} s{why}"
+    return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}{took}{why}"
 
 
 def way_back(run: Run) -> Composition | None:

@@ -64,7 +64,7 @@ def test_what_waits_for_a_person_says_what_to_do() -> None:
 def test_an_ended_one() -> None:
     ended = record("progressing")
     ended.close("rolled_back", "it crashes", 60.0)
-    assert lines(ended, None, [])[0] == "1970-01-01T00:01:00Z: shop 2 rolled back to 1: 2 instance(s) in 0.0 s. Why: it crashes"
+    assert lines(ended, None, [])[0] == "1970-01-01T00:01:00Z: shop 2 rolled back to 1 after 0.0 s. Why: it crashes"
 
 
 def test_columns_stand_below_each_other() -> None:
