@@ -85,7 +85,7 @@ class Run:
 
     def begin(self) -> None:
         """Take or renew the lease, from where on this run may act; in check mode only read."""
-        _ = self.conductor  # refuses what is wrong with the drivers' settings, before the lease is taken
+        _made = self.conductor  # refuses what is wrong with the drivers' settings, before the lease is taken
         if self.check_mode:
             self.session.read()
         else:
