@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import time
-
-from ansible_collections.progressive.rollout.plugins.plugin_utils import status, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, status, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -44,7 +42,7 @@ def instances(run: Run) -> list[dict[str, object]]:
             "rotation": i.rotation.value if run.conductor.balanced else None,
             "active": i.active,
             "host": i.host,
-            "age": round(time.time() - i.created, 1),
+            "age": round(clock.now() - i.created, 1),
             "detail": i.detail,
         }
         for i in sorted(run.conductor.fleet, key=lambda i: (len(i.id), i.id))

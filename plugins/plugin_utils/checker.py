@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.probe import reason
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Probe
@@ -199,12 +199,12 @@ class Checker:
     def _begin(self, name: str, target: Target) -> _Watched:
         if self._settings is None:
             return _Watched(name, target, Vital(Health.NONE, target.created))
-        return _Watched(name, target, Vital(Health.PENDING, time.time(), "not asked yet"))
+        return _Watched(name, target, Vital(Health.PENDING, clock.now(), "not asked yet"))
 
     def health(self, name: str) -> Vital:
         """What is known of an instance now; one that is not watched is pending."""
         watched = self._watched.get(name)
-        return watched.vital if watched else Vital(Health.PENDING, time.time(), "not watched")
+        return watched.vital if watched else Vital(Health.PENDING, clock.now(), "not watched")
 
     def settle(self, timeout: float) -> bool:
         """Block until every watched instance has been asked once; False if the timeout or `wake` came first."""
@@ -249,7 +249,7 @@ class Checker:
         since = watched.vital.since
         if changed:
             proven = watched.target.known and not watched.asked  # it passed all along; nobody asked
-            since = min(watched.target.created, time.time()) if proven else time.time()
+            since = min(watched.target.created, clock.now()) if proven else clock.now()
         watched.vital = Vital(streak.health, since, probe.detail)
         watched.streak, watched.asked = streak, True
         with self._lock:

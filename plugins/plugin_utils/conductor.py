@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 import typing as t
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
@@ -31,10 +33,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import L
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 
-LOOK = 1.0  # seconds between two looks at the whole platform, at least
+LOOK = (1.0, 30.0)  # seconds between two looks at the whole platform, at least and at most
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
 POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
+PAUSE = 0.5  # seconds before something that failed is tried again
 GONE = "gone"  # in the timeline, of an instance nothing is left of
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
@@ -103,13 +106,13 @@ class Conductor:
         began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
         if not (start or stop or forget):
-            self._next_look = time.monotonic() + max(LOOK, (time.monotonic() - began) / LOOKING)
+            self._next_look = time.monotonic() + pause_after(time.monotonic() - began)
 
     def _assemble(self) -> list[Instance]:
         if self._known is None and self.session.epoch:
             self._recall()
         self._watch()
-        now = time.time()
+        now = clock.now()
         vitals = {report.labels.id: self.checker.health(report.labels.id) for report in self.reports}
         going = {name: self._out.get(name, now) for name in self.session.record.draining}
         # A new one that was begun by a run that died goes on starting; an old one serves until shown otherwise.
@@ -136,9 +139,9 @@ class Conductor:
     def walk(self, waypoint: Waypoint, revision: str, rollout: Rollout) -> None:
         """Move the fleet to the waypoint, whose new instances are of `revision`; raises RolloutFailed with the reason
         where it cannot be reached."""
-        lines = Lines(self.say, f"{self.settings.service} {revision}", time.time() - rollout.elapsed)
+        lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         # Time in which nobody walked is no lack of progress.
-        tally = replace(rollout.tally or Tally(0.0), since=time.time())
+        tally = replace(rollout.tally or Tally(0.0), since=clock.now())
         began, before = time.monotonic(), rollout.elapsed
         last = Decision()
         self._target = waypoint.generation
@@ -146,11 +149,11 @@ class Conductor:
             self.guard.check()
             rollout.elapsed = before + time.monotonic() - began
             try:
-                decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, tally, time.time())
+                decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, tally, clock.now())
                 tally = rollout.tally = decision.tally
                 self._note(decision)
                 if decision.failed or (decision.reached and self._tidy()):
-                    lines.show(self.fleet, waypoint, time.time(), force=True)
+                    lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
                     break
                 rollout.replaced += len(decision.drain)
@@ -159,7 +162,7 @@ class Conductor:
             except TROUBLE as exc:
                 self._trouble(exc, tally, lines)
                 decision = Decision()
-            lines.show(self.fleet, waypoint, time.time())
+            lines.show(self.fleet, waypoint, clock.now())
             self._rest(decision, last)
             last = decision
         if decision.failed:
@@ -167,18 +170,18 @@ class Conductor:
 
     def preview(self, waypoint: Waypoint) -> Decision:
         """What the next turn of a walk would do. Touches nothing."""
-        return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=time.time()), time.time())
+        return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now())
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out at every load balancer, wait for their requests, stop them; raises RolloutFailed
         where that does not come to an end."""
-        now, waited = time.time(), time.monotonic() + self.rules.progress_deadline
+        now, waited = clock.now(), time.monotonic() + self.rules.progress_deadline
         self.session.record.draining.update({name: now for name in ids if name not in self.session.record.draining})
         last = Decision()
         while True:
             self.guard.check()
             going = [i for i in self.look() if i.id in ids and i.state.counted]
-            decision = Decision(retire=tuple(i.id for i in going if retirable(i, self.rules, time.time())))
+            decision = Decision(retire=tuple(i.id for i in going if retirable(i, self.rules, clock.now())))
             self._act(decision)
             if not going:
                 return
@@ -221,7 +224,7 @@ class Conductor:
     def _act(self, decision: Decision, starts: Sequence[Labels] = ()) -> None:
         """Record, then do: the balancers first, so that nothing is stopped that they still send requests to."""
         record = self.session.record
-        now = time.time()
+        now = clock.now()
         record.draining.update(dict.fromkeys(decision.drain, now))
         wanted = self._wanted(decision.admit, decision.retire)
         forget = self._remains()
@@ -335,14 +338,17 @@ class Conductor:
 
     def _trouble(self, exc: Exception, tally: Tally, lines: Lines) -> None:
         """Something did not answer or refused: skip the turn and look again, up to the progress deadline."""
-        if time.time() - tally.since > self.rules.progress_deadline:
+        if clock.now() - tally.since > self.rules.progress_deadline:
             raise RolloutFailed(f"no progress for {self.rules.progress_deadline:g} s: {exc}") from None
         if not self._troubled:
             self._troubled = True
             self.event("trouble", message=str(exc))
             lines.tell(f"waiting: {exc}")
         self._next_look = 0.0
-        self.checker.wait(0.5)
+        if self.session.due and not isinstance(exc, StoreError):
+            with suppress(StoreError):  # the next turn says so, if it stays
+                self.commit()  # who waits still holds the lease
+        self.checker.wait(PAUSE)
 
     def _rest(self, decision: Decision, last: Decision) -> None:
         """Wait for a reason to look again: a check that changed, or time."""
@@ -358,3 +364,9 @@ class Conductor:
             self._patience = min(longest, self._patience * 1.2)
         else:
             self.checker.wait(max(shortest, min(0.25, self._next_look - time.monotonic())))
+
+
+def pause_after(took: float) -> float:
+    """Seconds from a look at the platform that took so long to the next one."""
+    least, most = LOOK
+    return min(most, max(least, took / LOOKING))

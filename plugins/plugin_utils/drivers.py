@@ -66,7 +66,7 @@ class Report:
 
     labels: Labels
     process: Process
-    created: float = 0.0  # seconds since the epoch, by the host's clock
+    created: float = 0.0  # seconds since the epoch by `clock.now()`; get it from the age, since hosts' clocks differ
     detail: str = ""  # of a failed one: how it ended and its last log lines
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 import typing as t
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
@@ -111,7 +110,7 @@ class Driver:
         asked = self._concerned(wanted, [*stop, *forget])
         requests = {host: {**common, "host": host, "start": [self._order(labels) for labels in wanted[host]]} for host in asked}
         answers = self.context.transport.ask("process", requests, TIMEOUT) if requests else {}
-        now = time.time()
+        now = clock.now()
         self._refuse(answers)
         for host in asked:
             self._seen[host] = self._reports(host, answers[host], now, wanted[host])

@@ -1,0 +1,299 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The conductor over drivers that fail at every call there is, one after the other; the journal is the real one.
+
+The drivers are of a kind of their own, as a third party's would be: instances and a load balancer in memory.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    LeaseLost,
+    PlatformError,
+    StoreError,
+    TrafficError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import DriverChoice, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
+
+ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
+
+
+@dataclass
+class World:
+    """What is outside, and what goes wrong there."""
+
+    instances: dict[str, Report] = field(default_factory=dict)
+    servers: dict[Endpoint, Server] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    fails: Callable[[str], Exception | None] = lambda call: None
+    wrong: list[str] = field(default_factory=list)
+
+    def called(self, what: str) -> None:
+        self.calls.append(what)
+        if exc := self.fails(what):
+            raise exc
+
+    def alive(self) -> list[Report]:
+        return [report for report in self.instances.values() if report.process is Process.RUNNING]
+
+    def serving(self) -> int:
+        alive = {report.labels.endpoint for report in self.alive()}
+        return sum(1 for endpoint, server in self.servers.items() if server.rotation is Rotation.IN and endpoint in alive)
+
+    def check(self) -> None:
+        """The promises: never fewer in rotation than asked for, never more than the surge allows."""
+        if len(self.alive()) > 4:
+            self.wrong.append(f"{len(self.alive())} instances")
+        if self.serving() < 3:
+            self.wrong.append(f"{self.serving()} in rotation")
+
+    def platform(self, _options: object, _context: object) -> _Platform:
+        return _Platform(self)
+
+    def traffic(self, _options: object, _context: object) -> _Traffic:
+        return _Traffic(self)
+
+
+class _Platform:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def place(self, count: int, taken: Sequence[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
+        used = {labels.endpoint.port for labels in taken}
+        free = [port for port in range(1, 100) if port not in used][:count]
+        return [("web", Endpoint("127.0.0.1", port), port) for port in free]
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> list[Report]:
+        world = self.world
+        world.called("sync before")
+        for labels in start:
+            world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now())
+        for name in stop:
+            report = world.instances[name]
+            entry = world.servers.get(report.labels.endpoint)
+            if entry and entry.rotation is Rotation.IN:
+                world.wrong.append(f"{name} was stopped in rotation")
+            world.instances[name] = replace(report, process=Process.STOPPED)
+        for name in forget:
+            del world.instances[name]
+        world.check()
+        world.called("sync after")
+        return list(world.instances.values())
+
+
+class _Traffic:
+    drain_timeout = 0.05
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called("observe")
+        return {"lb": dict(self.world.servers)}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+        world = self.world
+        world.called("apply before")
+        wanted = targets["lb"]
+        # Those that enter first; an error may come between any two entries.
+        for endpoint in sorted(wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN):
+            world.servers[endpoint] = Server(wanted[endpoint].rotation, True, 0)
+            world.check()
+            world.called("apply between")
+        for endpoint in set(world.servers) - set(wanted):
+            del world.servers[endpoint]
+        world.called("apply after")
+        return {"lb": dict(world.servers)}
+
+
+@dataclass
+class Walk:
+    """A rollout from three instances of revision 1 to three of revision 2."""
+
+    conductor: Conductor
+    session: Session
+    rollout: Rollout
+    world: World
+
+    def run(self) -> None:
+        self.conductor.walk(rolling(2, 3)[0], "2", self.rollout)
+
+
+@pytest.fixture
+def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
+    checkers = []
+
+    def make(world: World, **args: t.Any) -> Walk:
+        for number in (1, 2, 3) if not world.instances else ():
+            labels = Labels(f"shop-{number}", "shop", "1", 1, "web", Endpoint("127.0.0.1", number), number)
+            world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now() - 60)
+            world.servers[labels.endpoint] = Server(Rotation.IN, True, 0)
+        context = Context("shop", t.cast(Transport, _Here()))
+        settings = replace(
+            parse({**ARGS, **args}, drivers=False),
+            platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
+            traffic=DriverChoice("memory", SimpleNamespace(Driver=world.traffic), {}),
+        )
+        guard = Guard()
+        store = _Store({"path": str(tmp_path)}, context)
+        session = Session(store, "shop", holder.identity(guard.parent), settings.lease)
+        session.acquire(guard.check)
+        checker = Checker(None, context.transport)
+        checkers.append(checker)
+        record = session.record
+        if record.rollout is None:
+            record.stable, record.generation, record.serial = Composition("1", 1, 3), 2, 3
+            record.rollout = Rollout("shop-x", "2", 2, 3, "rolling", record.stable, time.time())
+            session.commit()
+        store.world = world
+        return Walk(Conductor(settings, context, session, guard, checker, lambda line: None), session, record.rollout, world)
+
+    yield make
+    for checker in checkers:
+        checker.close()
+
+
+class _Here:
+    """The transport of a journal on the controller."""
+
+    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, t.Any]:
+        return Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None).ask(agent, requests, timeout)
+
+
+class _Store(file.Driver):
+    """The journal in files, which may fail like everything else."""
+
+    world = World()
+
+    def commit(self, *args: t.Any, **kwargs: t.Any) -> None:
+        self.world.called("commit")
+        super().commit(*args, **kwargs)
+
+
+def done(world: World) -> None:
+    assert world.wrong == []
+    assert sorted(report.labels.revision for report in world.alive()) == ["2"] * 3
+    assert {report.labels.endpoint for report in world.alive()} == set(world.servers)
+    assert all(server.rotation is Rotation.IN for server in world.servers.values())
+
+
+ERRORS = {"sync": PlatformError, "observe": TrafficError, "apply": TrafficError, "commit": StoreError}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductors, "PAUSE", 0.0)
+    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
+
+
+def calls(walking: Callable[..., Walk], tmp_path: Path) -> list[str]:
+    """Every call of a walk without trouble."""
+    world = World()
+    walking(world).run()
+    done(world)
+    (tmp_path / "journal" / "shop.json").unlink()
+    return world.calls
+
+
+def nth(world: World, number: int, exc: Exception) -> None:
+    """Let one call fail."""
+    world.fails = lambda _call: exc if len(world.calls) == number else None
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..., Walk], tmp_path: Path) -> None:
+    # As many as it takes to replace two of the three; the third is no news.
+    every = calls(walking, tmp_path)
+    for number, call in enumerate(every[: len(every) * 2 // 3], 1):
+        world = World()
+        walk = walking(world)
+        nth(world, number, ERRORS[call.partition(" ")[0]]("no"))
+        walk.run()
+        done(world)
+        assert walk.rollout.replaced == 3, call
+        (tmp_path / "journal" / "shop.json").unlink()
+
+
+@pytest.mark.usefixtures("quick")
+def test_nothing_is_done_once_the_lease_is_lost(walking: Callable[..., Walk], tmp_path: Path) -> None:
+    for number in range(1, calls(walking, tmp_path).count("commit") - 2):
+        world = World()
+        walk = walking(world)
+
+        def fails(call: str, world: World = world, number: int = number) -> Exception | None:
+            return LeaseLost("gone") if call == "commit" and world.calls.count("commit") == number else None
+
+        world.fails = fails
+        with pytest.raises(LeaseLost):
+            walk.run()
+        assert world.calls[-1] == "commit"
+        (tmp_path / "journal" / "shop.json").unlink()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[..., Walk]) -> None:
+    """For longer than it lives: who waits for a load balancer still holds it."""
+    world = World()
+    walk = walking(world, lease="5s", progress_deadline="40s")
+    walk.session.ttl = 0.6
+    down = time.monotonic() + 1.5
+    lost: list[float] = []
+
+    def fails(call: str) -> Exception | None:
+        if call != "observe" or time.monotonic() > down:
+            return None
+        if walk.session.store.lease() is None:
+            lost.append(time.monotonic())
+        time.sleep(0.05)
+        return TrafficError("down")
+
+    world.fails = fails
+    walk.session.commit()
+    walk.run()
+    done(world)
+    assert lost == []
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    world = World()
+    walk = walking(world, min_ready="200ms", progress_deadline="5s")
+    real = time.time
+
+    def fails(_call: str) -> Exception | None:
+        if len(world.calls) == 12:
+            monkeypatch.setattr(time, "time", lambda: real() + jump)
+        return None
+
+    world.fails = fails
+    walk.run()
+    monkeypatch.undo()
+    done(world)
+
+
+def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:
+    assert conductors.pause_after(0.01) == 1.0
+    assert conductors.pause_after(0.1) == pytest.approx(2.0)
+    assert conductors.pause_after(60.0) == 30.0  # one host that hung must not blind us for 20 minutes
