@@ -17,7 +17,7 @@ class ActionModule(StepAction):
         names = run.own.get("instances")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise InputError(f"rollout_instances: {names!r} is not a list of instances; name them as info shows them")
-        strangers = [name for name in names if not name.startswith(f"{run.settings.service}-")]
+        strangers = [name for name in names if name.rpartition("-")[0] != run.settings.service]
         if strangers:
             raise InputError(f"rollout_instances: {strangers[0]!r} is not an instance of {run.settings.service}; info lists them")
         run.begin()

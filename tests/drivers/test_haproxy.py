@@ -129,6 +129,15 @@ class TestContract(TrafficContract):
         yield plane
         plane.close()
 
+    def test_servers_of_a_service_that_begins_alike_are_not_ours(self, plane: HAProxyPlane) -> None:
+        for balancer in plane.balancers:
+            balancer.ask("add server shop/shop-api-1 127.0.0.1:9 id 1000050; set server shop/shop-api-1 state drain")
+        driver = plane.driver()
+        (theirs,) = driver.observe()[plane.names[0]].values()
+        assert (theirs.name, theirs.ours) == ("shop-api-1", False)
+        driver.apply({name: {} for name in plane.names})
+        assert [server.name for server in driver.observe()[plane.names[0]].values()] == ["shop-api-1"]
+
 
 class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""

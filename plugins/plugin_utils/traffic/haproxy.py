@@ -204,7 +204,8 @@ class Driver:
         return servers
 
     def _added(self, row: Row) -> bool:
-        return row.id >= _OUR_IDS and row.name.startswith(f"{self.context.service}-")
+        # Of `shop`, not of `shop-api`.
+        return row.id >= _OUR_IDS and row.name.rpartition("-")[0] == self.context.service
 
     def _slot(self, row: Row) -> bool:
         return bool(self.slots) and row.name.startswith(self.slots)
