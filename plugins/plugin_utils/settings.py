@@ -164,7 +164,9 @@ def _mapping(args: Mapping[str, t.Any], key: str) -> dict[str, t.Any]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise InputError(f"{PREFIX}{key}: {value!r} is not a mapping; write it as key: value pairs")
+        # What may hold secrets (env, headers) is not shown.
+        what = f"a value of the type {type(value).__name__}" if key in ("platform", "health") else repr(value)
+        raise InputError(f"{PREFIX}{key}: {what} is not a mapping; write it as key: value pairs")
     return dict(value)
 
 
