@@ -14,9 +14,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         run.begin()
-        run.conductor.look()
-        rollouts.adopt(run)
         rollout = run.record.open
+        if rollout is None or run.check_mode:
+            run.conductor.look()
+        else:
+            run.conductor.await_look()  # a balancer that restarts just now must not keep a bad revision in service
+        rollouts.adopt(run)
         if run.check_mode:
             return rollouts.would_roll_back(run)
         if rollout is not None and rollout.kind != "rollback":

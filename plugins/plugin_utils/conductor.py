@@ -168,6 +168,17 @@ class Conductor:
         if decision.failed:
             raise RolloutFailed(decision.failed)
 
+    def await_look(self) -> None:
+        """The first look of a step that has to be done: who does not answer is waited for, up to the progress deadline."""
+        lines, tally = Lines(self.say, self.settings.service, clock.now()), Tally(since=clock.now())
+        while True:
+            self.guard.check()
+            try:
+                self.look()
+                return
+            except TROUBLE as exc:
+                self._trouble(exc, tally, lines)
+
     def preview(self, waypoint: Waypoint) -> Decision:
         """What the next turn of a walk would do. Touches nothing."""
         return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now())

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, until
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"
@@ -102,3 +103,21 @@ def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: 
     checked = playground.run("progressive.rollout.rollout", broken(playground), "--check", "--diff")
     for step in ("begin", "replace"):
         assert checked.one(step).result["diff"]["after"] == "shop 1: 3\n", checked.output
+
+
+def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playground) -> None:
+    balancer = HAProxy()
+    try:
+        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop"}
+        to(playground, "1")
+        failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
+        assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
+        balancer.stop()
+        run = playground.start(ROLLBACK)
+        until(lambda: "waiting:" in run.output or run.process.poll() is not None, "it waits, or gives up")
+        balancer.start()
+        outcome = run.wait()
+        assert outcome.rc == 0, outcome.output
+        assert playground.journal()["rollout"]["outcome"] == "rolled_back"
+    finally:
+        balancer.close()
