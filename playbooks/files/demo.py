@@ -240,9 +240,7 @@ def summary(state: Path, rollout: dict[str, t.Any], surge: int, pause: float) ->
         )
         print(f"time             {took:.1f} s; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)")
     else:
-        print(
-            f"revision {rollout['revision']} {rollout['outcome'].replace('_', ' ')} to {rollout['stable']}: {rollout['reason']}"
-        )
+        print(f"revision {rollout['revision']} {rollout['outcome'].replace('_', ' ')} to {rollout['stable']}")
         print(f"time             {took:.1f} s")
     print(f"requests served  {', '.join(f'{number} by revision {name}' for name, number in sorted(served.items()))}")
     print(f"requests failed  {told(failed)}")
