@@ -57,14 +57,16 @@ def fits(run: Run, replicas: int) -> None:
 
 
 def adopt(run: Run) -> None:
-    """A lost journal is no lost fleet: what runs carries its revision and generation with it."""
+    """A lost journal, or a first deployment that failed and was left, is no lost fleet: what runs carries its revision and
+    generation with it, and is what can be gone back to."""
     record = run.record
     there = [report.labels for report in run.conductor.reports if report.process is not Process.STOPPED]
     record.generation = max([record.generation, *(labels.generation for labels in there)])
     numbers = [labels.id.rpartition("-")[2] for labels in there]
     record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
-    if record.stable is None and record.rollout is None and there:
-        (revision, generation), count = Counter((labels.revision, labels.generation) for labels in there).most_common(1)[0]
+    alive = Counter((i.revision, i.generation) for i in run.conductor.fleet if i.state.counted)
+    if record.stable is None and record.open is None and alive:
+        (revision, generation), count = alive.most_common(1)[0]
         record.stable = Composition(revision, generation, count)
 
 

@@ -63,6 +63,17 @@ def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(pl
     assert not playground.run(ROLLBACK).one("rollback").changed
 
 
+def test_a_first_deployment_that_failed_and_was_left_is_gone_back_to(playground: Playground) -> None:
+    """What of it serves must not go because the next revision fails, too."""
+    platform = playground.variables["rollout_platform"]
+    halting = ["/bin/sh", "-c", '[ "$SLOT" = 0 ] && exec sleep 600; exec "$@"', "sh", *platform["command"]]
+    first = {"rollout_platform": {**platform, "command": halting}, "rollout_health": {"tcp": True}}
+    left = playground.run(variables={**first, "rollout_on_failure": "continue", "rollout_progress_deadline": "2s"})
+    assert left.rc != 0 and playground.journal()["stable"] is None, left.output
+    failed = playground.run(variables={**broken(playground), "rollout_health": {"tcp": True}, "rollout_progress_deadline": "2s"})
+    assert failed.rc != 0 and playground.revisions() == ["1"] * 3, failed.output
+
+
 def test_scaling_another_revision_leaves_the_stable_one_as_it_is(playground: Playground) -> None:
     to(playground, "1")
     outcome = playground.steps({"scale": {"revision": "2", "replicas": 1}})
