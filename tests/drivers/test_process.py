@@ -479,9 +479,9 @@ def test_check_finds_a_directory_it_may_not_write(bench: Bench) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*use of fork")  # between fork and exec the agent only makes system calls
 def masks(pid: int) -> dict[str, int]:
-    """The signals a process ignores and blocks."""
+    """The signals a process ignores and blocks, but for 32 and 33: those are the C library's own, whoever asks."""
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return {name: int(status[name], 16) for name in ("SigIgn", "SigBlk")}
+    return {name: int(status[name], 16) & ~(0b11 << 31) for name in ("SigIgn", "SigBlk")}
 
 
 def test_in_a_process_with_threads_nothing_is_inherited(bench: Bench) -> None:
