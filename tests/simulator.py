@@ -134,7 +134,7 @@ class Simulator:
     """A service, its journal, and the world around it."""
 
     def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
-        self.world, self.budget, self.rules = world, budget, replace(rules, balanced=world.balancers > 0)
+        self.world, self.budget, self.rules = world, budget, rules
         self.clock = 0
         self.nodes: dict[str, Node] = {}
         self.balancers = [Balancer(self) for _dummy in range(world.balancers)]

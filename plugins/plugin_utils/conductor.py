@@ -72,7 +72,6 @@ class Conductor:
             settings.rules,
             drain_timeout=self.traffic.drain_timeout,
             settle=getattr(self.traffic, "settle", 0.0),
-            balanced=self.balanced,
         )
         self.reports: Sequence[Report] = ()
         self.table: Table | None = None

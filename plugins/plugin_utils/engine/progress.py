@@ -23,7 +23,6 @@ class Rules:
     failure_limit: int | None = 3  # that many failures without progress end the walk; None: failures alone never do
     drain_timeout: float = 30.0  # how long requests in flight are waited for
     settle: float = 0.0  # the least time between leaving rotation and being stopped
-    balanced: bool = True  # whether there is a load balancer
 
 
 @dataclass(frozen=True)
