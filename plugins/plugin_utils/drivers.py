@@ -115,6 +115,7 @@ class Server:
     weight: int = 100
     ours: bool = True  # made by us: we may remove it
     name: str = ""
+    requests: int = 0  # that it was sent since the balancer began to count: a counter that may begin again
 
 
 Table = Mapping[str, Mapping[Endpoint, Server]]  # by load balancer
@@ -160,8 +161,29 @@ class Check(t.Protocol):
         the stream with everything, when None means failed."""
 
 
+PASS, WAIT, FAIL = "pass", "wait", "fail"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a gate says when it is asked."""
+
+    verdict: str  # PASS, WAIT (not yet) or FAIL
+    message: str = ""  # why, in a few words; shown to people and kept in the journal
+
+
+class GateDriver(t.Protocol):
+    """Something that has to let a rollout pass. It is asked again until it passes or fails; who asks bounds the wait."""
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        """The answer for the rollout (the mapping every step returns) that has been waiting at this gate for `waited` seconds.
+
+        Raises GateError where it cannot be asked. May be called in a thread, once at a time, and returns within its timeout.
+        """
+
+
 class Store(t.Protocol):
-    """The journal and the lease of one service. Every write checks the token."""
+    """The journal and the lease of one service. Every write checks the token, but for the operator's word."""
 
     def load(self) -> dict[str, t.Any]:
         """The record, or an empty one."""
@@ -182,6 +204,12 @@ class Store(t.Protocol):
 
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         """The events of one rollout, oldest first."""
+
+    def post(self, word: Mapping[str, t.Any]) -> int:
+        """Add an operator's word, which needs no lease, and return its number: one more than the last."""
+
+    def words(self, after: int) -> Sequence[dict[str, t.Any]]:
+        """The words with numbers higher than `after`, oldest first, each with its `number`."""
 
 
 @dataclass(frozen=True)

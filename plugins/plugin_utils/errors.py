@@ -33,6 +33,10 @@ class TrafficError(RolloutError):
     """A load balancer could not be reached, refused a change, or did not show it when read back."""
 
 
+class GateError(RolloutError):
+    """A gate could not be asked."""
+
+
 class StoreError(RolloutError):
     """The journal cannot be read or written."""
 
