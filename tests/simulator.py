@@ -431,4 +431,4 @@ def some(count: int, generation: int = 1, state: State = State.READY, created: f
 
 def all_new(generation: int, desired: int) -> Waypoint:
     """Where a rolling rollout goes, or one of scaling."""
-    return rolling(generation, desired)[-1]
+    return rolling(generation, desired)

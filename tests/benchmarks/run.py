@@ -202,14 +202,14 @@ def engine() -> list[tuple[str, str, str]]:
     fleet = [_instance(number, 1) for number in range(100_000)]
     budget = Budget(Percent(Decimal(10)), 0)
     began = time.perf_counter()
-    walked = forecast(fleet, rolling(2, len(fleet))[0], budget, Rules(), MEDIAN, STOP)
+    walked = forecast(fleet, rolling(2, len(fleet)), budget, Rules(), MEDIAN, STOP)
     rows.append(("a simulated rollout of 100,000, surge 10 %", f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}", ""))
     return rows
 
 
 def _evaluate(size: int) -> float:
     fleet = [_instance(number, 1 + number % 2) for number in range(size)]
-    waypoint, budget = rolling(2, size)[0], Budget(size // 10, 0)
+    waypoint, budget = rolling(2, size), Budget(size // 10, 0)
     return min(_timed(lambda: evaluate(fleet, waypoint, budget, Rules(), Tally(0.0), 10.0)) for _turn in range(5))
 
 

@@ -137,7 +137,7 @@ class Walk:
     world: World
 
     def run(self) -> None:
-        self.conductor.walk(rolling(2, 3)[0], "2", self.rollout)
+        self.conductor.walk(rolling(2, 3), "2", self.rollout)
 
 
 @pytest.fixture
