@@ -74,6 +74,7 @@ class Record:
     serial: int = 0  # of the last instance made
     draining: dict[str, float] = field(default_factory=dict)  # instances that are to go, since when
     history: list[dict[str, t.Any]] = field(default_factory=list)
+    obeyed: int = 0  # the number of the last operator's word taken in
 
     @property
     def open(self) -> Rollout | None:
@@ -142,4 +143,5 @@ _READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
     "serial": int,
     "draining": lambda data: {str(name): float(since) for name, since in data.items()},
     "history": list,
+    "obeyed": int,
 }
