@@ -89,6 +89,7 @@ def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
     assert store.load() == {}
     assert store.lease() is None
     assert list(store.timeline("r1")) == []
+    assert list(store.words(0)) == []
     store.release("a")
     with pytest.raises(LeaseLost, match="nobody holds it"):
         store.commit("a", 60, {"id": "r1"})
@@ -178,7 +179,7 @@ def test_a_torn_last_line_is_no_event_and_is_mended(store: Driver, tmp_path: Pat
 def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
-    for name in ("shop.json.tmp", "shop.lease.json.tmp"):
+    for name in ("shop.json.tmp", "shop.lease.json.tmp", "shop.words.jsonl.tmp"):
         (tmp_path / "journal" / name).write_text('{"ha')
     store.acquire("a", "ann", 60, {})
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]
@@ -346,6 +347,65 @@ def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
     assert last is not None
     store.take_over(last, "end", "end", 60, {})
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop", "shop.json", "shop.lease.json", "shop.lock"]
+
+
+def test_an_operators_word_needs_no_lease_and_is_read_by_its_number(store: Driver, tmp_path: Path) -> None:
+    assert store.post({"word": "pause", "why": "ü"}) == 1  # the first that is ever written
+    store.acquire("a", "ann", 60, {})
+    assert store.post({"word": "resume"}) == 2
+    assert list(store.words(0)) == [{"word": "pause", "why": "ü", "number": 1}, {"word": "resume", "number": 2}]
+    assert list(store.words(1)) == [{"word": "resume", "number": 2}]
+    assert list(store.words(2)) == []
+    held = store.lease()
+    assert held is not None and held.token == "a"
+    assert list(driver(tmp_path / "rollout", service="shop-api").words(0)) == []
+    assert stat.S_IMODE((tmp_path / "rollout" / "journal" / "shop.words.jsonl").stat().st_mode) == 0o600
+
+
+def test_the_last_50_words_are_kept_and_their_numbers_go_on(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    assert [store.post({"word": "pause"}) for dummy in range(53)] == list(range(1, 54))
+    assert [word["number"] for word in store.words(0)] == list(range(4, 54))
+    assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lock", "shop.words.jsonl"]
+
+
+def test_numbers_of_words_that_were_obeyed_are_not_used_again(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    store.commit("a", 60, {"id": "r1", "obeyed": store.post({"word": "pause"})})
+    (tmp_path / "journal" / "shop.words.jsonl").unlink()
+    assert store.post({"word": "resume"}) == 2
+
+
+def test_a_torn_last_word_is_none_and_a_damaged_one_is_named(store: Driver, tmp_path: Path) -> None:
+    store.post({"word": "pause"})
+    path = tmp_path / "rollout" / "journal" / "shop.words.jsonl"
+    path.write_text(path.read_text() + '{"word": "abo')
+    assert [word["word"] for word in store.words(0)] == ["pause"]
+    assert store.post({"word": "resume"}) == 2
+    assert [word["word"] for word in store.words(0)] == ["pause", "resume"]
+    path.write_text("rubbish\n" + path.read_text())
+    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1 is not JSON; delete that line"):
+        store.words(0)
+    path.write_text('{"word": "pause"}\n')
+    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1: number is missing or wrong; delete that line"):
+        store.post({"word": "pause"})
+
+
+def test_of_many_that_speak_at_once_each_is_heard(tmp_path: Path) -> None:
+    def speak(name: str) -> None:
+        for number in range(10):
+            driver(tmp_path).post({"word": "pause", "by": f"{name}{number}"})
+
+    children = [fork.Process(target=speak, args=(name,)) for name in ("ann", "bob", "eve")]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(20)
+    assert [child.exitcode for child in children] == [0, 0, 0]
+    heard = driver(tmp_path).words(0)
+    assert [word["number"] for word in heard] == list(range(1, 31))
+    assert {word["by"] for word in heard} == {f"{name}{number}" for name in ("ann", "bob", "eve") for number in range(10)}
 
 
 def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

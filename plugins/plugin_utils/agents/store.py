@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 SCHEMA = 1  # of the record and the lease; files of a newer one are refused
-KEEP = 50  # timelines of a service
+KEEP = 50  # timelines, and operators' words, of a service
 LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is stuck
 
-_WRITES = ("acquire", "commit", "release")
+_WRITES = ("acquire", "commit", "release", "post")
+_FIRST = ("acquire", "post")  # what may be the first to be written of a service
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
 
 
@@ -46,6 +47,7 @@ class Files:
         self.record = stem + ".json"
         self.lease = stem + ".lease.json"
         self.lock = stem + ".lock"
+        self.words = stem + ".words.jsonl"
         self.timelines = stem
 
     def timeline(self, rollout: object) -> str:
@@ -95,7 +97,7 @@ def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 
 def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease, previous (whose it was)."""
-    for path in (files.record, files.lease):
+    for path in (files.record, files.lease, files.words):
         _remove(path + ".tmp")  # left by a killed operation
     held, epoch = _held(files)
     ours = held is not None and held["token"] == request["token"]
@@ -132,8 +134,8 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
         size = _append(files, path, events)
     try:
         if record is not None:
-            _stage(files.record, dict(record, schema=SCHEMA))
-        _stage(files.lease, held)
+            _stage(files.record, json.dumps(dict(record, schema=SCHEMA)))
+        _stage(files.lease, json.dumps(held))
     except OSError:
         if events:
             os.truncate(path, size)
@@ -155,27 +157,41 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
 def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """rollout -> events, oldest first; what a crash left of a last line is not one."""
-    path = files.timeline(request["rollout"])
-    try:
-        with open(path, "rb") as stream:
-            lines = stream.read().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return {"events": []}
-    events = []
-    for number, line in enumerate(lines, 1):
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            raise Refused("store", f"{path}: line {number} is not JSON; delete that line or move the file away") from None
-    return {"events": events}
+    return {"events": _lines(files.timeline(request["rollout"]))}
 
 
-_OPERATIONS = {"load": load, "lease": lease, "acquire": acquire, "commit": commit, "release": release, "timeline": timeline}
+def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are kept, each with its number."""
+    kept = _words(files)
+    # A file that was lost does not begin with numbers that were obeyed already.
+    last = max(kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0))
+    kept.append(dict(request["word"], number=last + 1))
+    _stage(files.words, "".join(json.dumps(word) + "\n" for word in kept[-KEEP:]))
+    os.replace(files.words + ".tmp", files.words)
+    _sync(files.journal)
+    return {"number": last + 1}
+
+
+def words(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """after -> words: those with a higher number, oldest first."""
+    return {"words": [word for word in _words(files) if word["number"] > request["after"]]}
+
+
+_OPERATIONS = {
+    "load": load,
+    "lease": lease,
+    "acquire": acquire,
+    "commit": commit,
+    "release": release,
+    "timeline": timeline,
+    "post": post,
+    "words": words,
+}
 
 
 def _lock(files: Files, op: str) -> int | None:
-    """The locked file; None where nothing was ever written (only `acquire` makes the directory)."""
-    if op == "acquire" and not os.path.isdir(files.journal):
+    """The locked file; None where nothing was ever written (only `_FIRST` make the directory)."""
+    if op in _FIRST and not os.path.isdir(files.journal):
         os.makedirs(files.journal, 0o700, exist_ok=True)
         _sync(files.path)
     writes = op in _WRITES
@@ -249,18 +265,45 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     return found
 
 
+def _lines(path: str) -> list[dict[str, Any]]:
+    """The JSON objects in a file, one a line; what a crash left of a last line is not one, and no file is none."""
+    try:
+        with open(path, "rb") as stream:
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise Refused("store", f"{path}: line {number} is not JSON; delete that line or move the file away") from None
+    return found
+
+
+def _words(files: Files) -> list[dict[str, Any]]:
+    """The operators' words that are kept, oldest first."""
+    found = _lines(files.words)
+    for number, word in enumerate(found, 1):
+        if not isinstance(word, dict) or not isinstance(word.get("number"), int):
+            raise Refused(
+                "store", f"{files.words}: line {number}: number is missing or wrong; delete that line or move the file away"
+            )
+    return found
+
+
 def _write(files: Files, lease: dict[str, Any]) -> None:
     """Replace the lease."""
-    _stage(files.lease, lease)
+    _stage(files.lease, json.dumps(lease))
     os.replace(files.lease + ".tmp", files.lease)
     _sync(files.journal)
 
 
-def _stage(path: str, document: dict[str, Any]) -> None:
+def _stage(path: str, text: str) -> None:
     """Write the file that is then renamed to `path`: what needs room on the disk comes before what changes anything."""
     target = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        _put(target, json.dumps(document).encode())
+        _put(target, text.encode())
     finally:
         os.close(target)
 

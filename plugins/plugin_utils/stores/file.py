@@ -64,6 +64,12 @@ class Driver:
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         return t.cast("list[dict[str, t.Any]]", self._ask("timeline", rollout=rollout)["events"])
 
+    def post(self, word: Mapping[str, t.Any]) -> int:
+        return t.cast(int, self._ask("post", word=dict(word))["number"])
+
+    def words(self, after: int) -> Sequence[dict[str, t.Any]]:
+        return t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
+
     def remaining(self, lease: Lease) -> float:
         """Seconds a lease still lives by the store's clock, as of its last answer; never more than it really does."""
         return max(0.0, lease.until - self._clock - time.monotonic())

@@ -1,0 +1,64 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every word in every phase: it makes sense, or its refusal names what would."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.words import SENSE, WORDS, ahead, refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+PHASES = [
+    *("pending", "progressing", "paused", "awaiting_promotion", "promoting"),
+    *("holding", "held", "rolling_back", "finished"),
+]
+BY_DESIGN = {
+    "pending": {"pause", "promote_full", "skip", "abort", "hold"},
+    "progressing": {"pause", "promote_full", "skip", "abort", "hold"},
+    "paused": {"resume", "promote", "promote_full", "skip", "abort", "hold"},
+    "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold"},
+    "promoting": {"abort", "hold"},
+    "holding": {"abort", "skip", "promote_full", "hold"},
+    "held": {"retry", "resume", "abort"},
+    "rolling_back": {"hold"},
+    "finished": set(),
+}
+
+
+def test_the_phases_are_all_there() -> None:
+    assert list(SENSE) == PHASES
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_words_that_make_sense(phase: str) -> None:
+    assert {word for word in WORDS if not refusal(phase, word)} == BY_DESIGN[phase]
+
+
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+def test_a_refusal_names_what_would_make_sense(phase: str, word: str) -> None:
+    text = refusal(phase, word)
+    if not text:
+        return
+    why, _semicolon, instead = text.partition("; ")
+    assert why and instead and "\n" not in text and not text.endswith(".")
+    playbooks = re.findall(r"\b\w+\.yml\b", instead)
+    assert all((ROOT / "playbooks" / name).is_file() for name in playbooks)
+    named = {name for name in WORDS if re.search(rf"\b{name}\b", instead)}
+    assert playbooks or named & BY_DESIGN[phase]
+    assert named <= BY_DESIGN[phase], "it advises what would be refused"
+
+
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: str, word: str) -> None:
+    assert ahead(phase, word) in PHASES
+
+
+def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
+    assert refusal("progressing", "resume") and not refusal(ahead("progressing", "pause"), "resume")
+    assert refusal("progressing", "retry") and not refusal(ahead("progressing", "hold"), "retry")
+    assert ahead("paused", "promote") == "paused"
