@@ -26,6 +26,9 @@ GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout h
 class ActionModule(StepAction):
     own = ("fleet", "variables")
 
+    def drives(self, own: Mapping[str, t.Any]) -> bool:
+        return "fleet" not in own
+
     def step(self, run: Run) -> Result:
         revision, replicas = rollouts.asked(run, False)
         if "fleet" in run.own:

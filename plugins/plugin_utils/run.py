@@ -138,7 +138,7 @@ class Run:
             "service": self.record.service,
             "previous": rollout.previous.revision if rollout and rollout.previous else None,
             "stable": stable.revision if stable else None,
-            "fleet": fleets.summary(self.conductor.fleet),
+            "fleet": fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ()),
             "changed": changed,
         }
 

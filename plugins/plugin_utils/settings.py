@@ -36,7 +36,7 @@ COMMON = (
     "store",
     "lease",
 )
-OF_STEPS = ("restart", "fleet", "instances", "timeline")  # variables that one step or playbook takes
+OF_STEPS = ("restart", "fleet", "instances", "timeline", "command", "why", "force")  # variables that one step or playbook takes
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Settings:
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     """The settings of the arguments every step takes (see `COMMON`); raises InputError naming the variable.
 
-    Without `drivers` a platform need not be given: for what only thinks.
+    Without `drivers` a platform need not be given: for what does not work with the fleet.
     """
     values.refuse_unknown(args, COMMON, PREFIX)
     revision = args.get("revision")

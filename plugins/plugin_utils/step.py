@@ -27,6 +27,10 @@ class StepAction(ActionBase):
 
     own: t.ClassVar[Sequence[str]] = ()  # options of this step alone, beside those every step takes
 
+    def drives(self, own: Mapping[str, t.Any]) -> bool:
+        """Whether the step, with these options of its own, works with the fleet; otherwise no platform need be given."""
+        return True
+
     def step(self, run: Run) -> Result:
         """What the step does."""
         raise NotImplementedError
@@ -50,7 +54,7 @@ class StepAction(ActionBase):
         own = {name: args.pop(name) for name in self.own if name in args}
         self._spelling(own.pop("variables", None))
         own = {name: value for name, value in own.items() if value is not None}
-        parsed = settings.parse(args, drivers="fleet" not in own)
+        parsed = settings.parse(args, drivers=self.drives(own))
         with Run(self, parsed, own, task_vars, display.display) as run:
             return self.step(run)
 

@@ -1,0 +1,80 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say an operator's word to the rollout under way. Writes it into the journal, without the lease; whoever has that obeys."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, values, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import FINISHED, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    own = ("command", "why", "force")
+
+    def drives(self, own: Mapping[str, t.Any]) -> bool:
+        return False  # it has to be quick, and to work where balancers and hosts do not
+
+    def step(self, run: Run) -> Result:
+        said = asked(run.own)
+        word, record, store = said["word"], run.session.read(), run.session.store
+        pending = [one for one in store.words(record.obeyed) if record.open and one["rollout"] == record.open.id]
+        last = pending[-1] if pending else None
+        lease = store.lease()
+        # A lease may outlive its run for a while.
+        running = lease is not None and holder.gone(lease.details) is not True
+        told = (
+            f"the run of {lease.holder} obeys it in a moment"
+            if lease and running
+            else "nobody runs it now: it obeys when it is next run"
+        )
+        if last and same(last, said):
+            return answer(
+                run, False, last["number"], running, f"{word} was said by {last['by']} before and is not obeyed yet; {told}"
+            )
+        rollout = sensible(record, word, last["word"] if last else "")
+        if run.check_mode:
+            return answer(run, True, None, running, f"{word} would be said; {told}")
+        said |= {"rollout": rollout.id, "by": run.session.identity.holder, "at": round(clock.now(), 3)}
+        return answer(run, True, store.post(said), running, f"{word} is said; {told}")
+
+
+def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The word, why, and whether it is forced; raises InputError."""
+    word = own.get("command")
+    if word not in words.WORDS:
+        raise InputError(f"rollout_command: {word!r} is none of {', '.join(words.WORDS)}; say one of them")
+    force = values.boolean(own.get("force", False), "rollout_force")
+    if force and word != "promote":
+        raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
+    return {"word": word, "why": str(own.get("why", ""))} | ({"force": True} if force else {})
+
+
+def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
+    """Whether two words ask for the same."""
+    return all(one.get(key) == other.get(key) for key in ("word", "force"))
+
+
+def sensible(record: Record, word: str, before: str) -> Rollout:
+    """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
+    rollout = record.open
+    phase = words.ahead(rollout.phase, before) if rollout else FINISHED
+    reason = words.refusal(phase, word)
+    if rollout is None or reason:
+        last = record.rollout
+        standing = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service
+        raise RolloutFailed(f"{standing}: {word} makes no sense now: {reason}")
+    return rollout
+
+
+def answer(run: Run, changed: bool, number: int | None, running: bool, told: str) -> Result:
+    """The result; `told` is about the rollout under way."""
+    rollout = run.record.open
+    title = f"{run.record.service} {rollout.revision}" if rollout else run.record.service
+    return run.report(changed, number=number, running=running, msg=f"{title}: {told}")

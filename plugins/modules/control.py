@@ -1,0 +1,101 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/control.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: control
+short_description: Say an operator's word to a rollout under way
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Writes a word into the journal, for the rollout under way. Whoever runs that obeys within two seconds; if nobody does,
+    it is obeyed when the rollout is next run.
+  - Needs O(service) and O(store) only, and no lease. It does not look at the fleet, so the C(fleet) of its result is empty, and
+    it works while load balancers or hosts do not answer.
+  - A word that makes no sense as the rollout stands is refused, with what would. The same word again, before it was obeyed,
+    changes nothing.
+options:
+  command:
+    description:
+      - The word.
+    type: str
+    required: true
+    choices:
+      pause: Stop before the next action, without a deadline, until told to go on.
+      resume: Go on after a pause, or where it is held.
+      promote: Let it pass where it waits for a person.
+      promote_full: Go straight to the end, without any more pauses and gates.
+      skip: Go on to the next stage without waiting for what keeps this one.
+      abort: Go back to the revision before.
+      retry: Go on where it stopped after a failure.
+      hold: Stop it as it is, as after a failure.
+  why:
+    description:
+      - Why, for those who read the journal later. No secrets.
+    type: str
+  force:
+    description:
+      - With O(command=promote). Switch with however many new instances are ready. It is recorded.
+    type: raw
+    default: false
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: none
+    details: It does not look at the fleet.
+seealso:
+  - module: progressive.rollout.info
+  - module: progressive.rollout.rollback
+"""
+
+EXAMPLES = r"""
+- name: Let the rollout of shop go on where it waits for a person
+  progressive.rollout.control:
+    service: shop
+    store: "{{ shop_store }}"
+    command: promote
+    why: looks good
+"""
+
+RETURN = r"""
+rollout:
+  description:
+    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  returned: success
+  type: dict
+  contains:
+    id: {description: "The rollout's id, which names its timeline.", type: str}
+    service: {description: "Name of the service.", type: str}
+    revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    previous: {description: "The revision before it.", type: str}
+    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
+    strategy: {description: "The strategy.", type: str}
+    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
+    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    step: {description: "The last step that worked on it.", type: str}
+    started: {description: "When it began, in seconds since the epoch.", type: float}
+    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
+    elapsed: {description: "Seconds spent walking.", type: float}
+    replaced: {description: "Instances taken out in favour of others.", type: int}
+    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
+    changed: {description: "Whether this step changed anything.", type: bool}
+number:
+  description: The word's number in the journal. Null in check mode.
+  returned: success
+  type: int
+running:
+  description: Whether somebody holds the lease, so is at work on the rollout and will obey.
+  returned: success
+  type: bool
+msg:
+  description: What was said, and who obeys when.
+  returned: success
+  type: str
+"""
