@@ -6,10 +6,17 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Room, up
 
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")  # the steps that walk a stage, in their order
+
+
+class Unfit(ValueError):
+    """The steps of a canary do not go with the number of replicas and the budget. The text says which, and what would."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Gate:
 
     key: str  # tells it apart in the journal, among all gates of the rollout
     driver: str
-    options: Mapping[str, t.Any] = field(default_factory=dict)
+    options: Mapping[str, t.Any] = field(default_factory=dict, repr=False)  # may hold secrets
     interval: float = 5.0  # between two questions
     timeout: float | None = None  # how long it may keep a rollout waiting; None: as long as it takes
     on_timeout: str | None = None  # rollback | hold | promote; None: what `on_failure` says
@@ -69,11 +76,232 @@ class Stage:
     failure_limit: int | None = None  # of this stage alone; None: as for the whole rollout
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step of a canary: at most one of `weight`, `replicas` and `instances`; none of them stays where the last one was."""
+
+    name: str
+    weight: int | None = None  # the new ones' share of the requests, in percent
+    replicas: Amount | None = None  # how many new ones
+    instances: int | None = None  # how many new ones, in percent, one more than they replace (Cloud Foundry's instance_weight)
+    gates: tuple[Gate, ...] = ()
+    on_failure: str | None = None
+    reversible: bool = True
+    failure_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The steps of a canary by their number (Singularity's): `cycles` groups of `size`, then all the others."""
+
+    size: int
+    cycles: int
+    gates: tuple[Gate, ...] = ()  # asked after each group
+    failure_limit: int | None = None
+
+    def steps(self, desired: int) -> tuple[Step, ...]:
+        """The steps for so many replicas."""
+        targets = [*range(self.size, desired, self.size)[: self.cycles], desired]
+        return tuple(self._step(f"group {number}", target) for number, target in enumerate(targets, 1))
+
+    def _step(self, name: str, target: int) -> Step:
+        gates = tuple(replace(gate, key=f"{name} {gate.key}") for gate in self.gates)
+        return Step(name, replicas=target, gates=gates, failure_limit=self.failure_limit)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an operator asks for, whatever the number of replicas."""
+
+    strategy: str = "rolling"
+    steps: tuple[Step, ...] | Groups = ()  # of canary
+    opening: tuple[Gate, ...] = ()  # of canary: what its list has before the first step
+    promotion: tuple[Gate, ...] = ()  # of blue_green: the delay, or a person
+    hold: tuple[Gate, ...] = ()  # of blue_green: how long the old set stays warm
+    confirm_rollout: tuple[Gate, ...] = ()  # before anything
+    confirm_traffic_increase: tuple[Gate, ...] = ()  # before each rise of the new ones' share
+    confirm_promotion: tuple[Gate, ...] = ()
+    post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
+    rollback: tuple[Gate, ...] = ()  # asked all along: one that passes is a reason to go back. No stage waits for them
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Where a rollout goes, and from where."""
+
+    generation: int
+    desired: int
+    room: Room
+    before: int = 0  # instances of the stable revision when it began; 0: there is nothing to be careful with
+    stable: int = 0  # their generation
+
+    def waypoint(self, new: int, old: int, share: int | None = None) -> Waypoint:
+        """One of its waypoints."""
+        return Waypoint(self.generation, new, old, self.desired, share, stable=self.stable)
+
+    @property
+    def old(self) -> int:
+        """The old ones that stay as long as no new one takes a request."""
+        return max(self.before, self.desired)
+
+
 def rolling(generation: int, desired: int) -> Waypoint:
     """All new, none old, with a sliding window."""
     return Waypoint(generation, new=desired, old=0, desired=desired)
 
 
+def stages(plan: Plan, goal: Goal) -> tuple[Stage, ...]:
+    """The list of stages of a plan; raises Unfit. Every first deployment is a rolling one."""
+    return tuple((LISTS[plan.strategy] if goal.before else _rolling)(plan, goal))
+
+
+def peak(listed: Iterable[Stage], room: Room) -> int:
+    """The most instances that any of these stages lets be there at once."""
+    points = [stage.waypoint for stage in listed]
+    return max(max(point.desired + room.surge, point.new + point.old) for point in points)
+
+
+def _rolling(plan: Plan, goal: Goal) -> Iterator[Stage]:
+    end = goal.waypoint(goal.desired, 0)
+    yield from _confirm(goal.waypoint(0, goal.old), plan.confirm_rollout + plan.confirm_traffic_increase)
+    yield Stage("replace", end)
+    yield Stage("promote", end, plan.confirm_promotion + plan.post_rollout, PROMOTE)
+
+
+def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
+    new, old = goal.desired, goal.old
+    switched = goal.waypoint(new, old, 100)
+    gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
+    yield from _confirm(goal.waypoint(0, old, 0), plan.confirm_rollout)
+    yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
+    yield Stage("switch", switched, plan.post_rollout, PROMOTE)
+    yield Stage("hold", switched, plan.hold, FINISH, waiting="holding")
+    yield Stage("retire", goal.waypoint(new, 0), part=FINISH)
+
+
+def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
+    if gates:
+        yield Stage("confirm", waypoint, gates)
+
+
+def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
+    steps = plan.steps.steps(goal.desired) if isinstance(plan.steps, Groups) else plan.steps
+    weighted = any(step.weight is not None for step in steps)
+    reached, asked, reversible = goal.waypoint(0, goal.old, 0 if weighted else None), None, True
+    found = [Stage("begin", reached, plan.confirm_rollout + plan.opening)]
+    for step in steps:
+        asked = asked if step.replicas is None else up(step.replicas, goal.desired)
+        reached = _reach(step, reached, asked, goal)
+        reversible = reversible and step.reversible
+        found.append(
+            Stage(
+                step.name,
+                reached,
+                step.gates,
+                on_failure=step.on_failure,
+                reversible=reversible,
+                failure_limit=step.failure_limit,
+            )
+        )
+    end = goal.waypoint(goal.desired, 0, 100 if weighted else None)
+    found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible))
+    for stage, following in pairwise(found):
+        gates = stage.gates + _before(plan, stage, following)
+        if gates or stage.name != "begin":
+            yield replace(stage, gates=gates)
+    yield found[-1]
+
+
+def _before(plan: Plan, stage: Stage, following: Stage) -> tuple[Gate, ...]:
+    """What has to be confirmed before going from one stage to the next."""
+    here, there = stage.waypoint, following.waypoint
+    rises = there.new > here.new if here.share is None or there.share is None else there.share > here.share
+    raising = plan.confirm_traffic_increase if rises else ()
+    named = tuple(replace(gate, key=f"{gate.key} before {following.name}") for gate in raising)
+    return named + (plan.confirm_promotion if following.part == PROMOTE else ())
+
+
+def _reach(step: Step, last: Waypoint, asked: int | None, goal: Goal) -> Waypoint:
+    """Where a step leads to; `asked` is the number of new ones that it or one before it gave."""
+    share = last.share if step.weight is None else step.weight
+    if step.weight is None and step.replicas is None and step.instances is None:
+        return last
+    if step.instances is not None:
+        new, old = _instances(step, step.instances, goal)
+    elif asked is not None and asked > goal.desired:
+        raise Unfit(f"{step.name}: {asked} are more than the {goal.desired} replicas; set no more than that")
+    elif share == 100:
+        new, old = goal.desired, 0
+    elif share:
+        new, old = _divide(step, share, asked, goal)
+    else:
+        new = asked or 0
+        old = goal.desired - new if share is None else _beside(step, new, goal)
+    if new < last.new:
+        raise Unfit(f"{step.name}: {new} new are fewer than the {last.new} before; a canary only grows")
+    return goal.waypoint(new, old, share)
+
+
+def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int, int]:
+    """New and old for a share of the requests (1 to 99): both have to carry theirs (E-4h)."""
+    desired, surge = goal.desired, goal.room.surge
+    needed = desired - goal.room.unavailable
+    least, rest = max(1, _up(needed, share)), max(1, _up(needed, 100 - share))
+    most = desired + surge - rest
+    if most < least:
+        raise Unfit(f"{step.name}: {desired} replica(s) without surge cannot be both new and old; raise max_surge to 1")
+    # Without surge what one side gains the other loses: the nearest is fairest.
+    exact = _up(desired, share) if surge else _nearest(desired, share)
+    new = min(max(least, exact), most) if asked is None else asked
+    if new < least:
+        raise Unfit(
+            f"{step.name}: capacity comes before traffic, and {new} new cannot carry {share}% of the requests of {desired} replicas; "
+            f"set_replicas at least {least} before it"
+        )
+    if new > most:
+        raise Unfit(
+            f"{step.name}: beside {new} new there is room for {max(0, desired + surge - new)} old, which cannot carry the other {100 - share}% "
+            f"of the requests of {desired} replicas; raise max_surge to {new + rest - desired} or set_replicas at most {most}"
+        )
+    return new, min(max(desired - new, _up(desired, 100 - share)), desired + surge - new)
+
+
+def _beside(step: Step, new: int, goal: Goal) -> int:
+    """The old ones beside new ones without requests: all of them."""
+    if new > goal.room.surge:
+        raise Unfit(
+            f"{step.name}: before the first set_weight the old ones carry all requests, so {new} new are beside all "
+            f"{goal.desired} old; raise max_surge to {new}, or set_weight first"
+        )
+    return goal.desired
+
+
+def _instances(step: Step, weight: int, goal: Goal) -> tuple[int, int]:
+    """New and old of Cloud Foundry's plan: one more than replicas, so that none is missing before the first is there."""
+    desired, surge = goal.desired, goal.room.surge
+    if weight == 100:
+        return desired, 0
+    # One old one stays until the last step (E-67).
+    new = min(max(1, _nearest(desired, weight)), desired if surge else desired - 1)
+    if not new:
+        raise Unfit(f"{step.name}: one replica cannot be both new and old; raise max_surge to 1")
+    return new, min(desired - new + 1, desired + surge - new)
+
+
+def _up(count: int, percent: int) -> int:
+    return -(-count * percent // 100)
+
+
+def _nearest(count: int, percent: int) -> int:
+    """Half away from zero (E-68)."""
+    return (2 * count * percent + 100) // 200
+
+
+LISTS: Mapping[str, Callable[[Plan, Goal], Iterator[Stage]]] = {
+    "rolling": _rolling,
+    "canary": _canary,
+    "blue_green": _blue_green,
+}
 STRATEGIES: Mapping[str, Callable[[int, int], tuple[Waypoint, ...]]] = {
     "rolling": lambda generation, desired: (rolling(generation, desired),)
 }
