@@ -62,3 +62,12 @@ def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
     assert refusal("progressing", "resume") and not refusal(ahead("progressing", "pause"), "resume")
     assert refusal("progressing", "retry") and not refusal(ahead("progressing", "hold"), "retry")
     assert ahead("paused", "promote") == "paused"
+
+
+def test_the_operators_guide_has_the_same_table() -> None:
+    section = (ROOT / "docs/operator.md").read_text().partition("## Speaking to a rollout")[2].partition("\n## ")[0]
+    head, _line, *rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in section.splitlines() if row.startswith("|")]
+    assert [phase.replace(" ", "_") for phase in head[2:]] == PHASES
+    written = {row[0].strip("`"): [phase for phase, cell in zip(PHASES, row[2:], strict=True) if cell == "x"] for row in rows}
+    assert written == {word: [phase for phase in PHASES if not refusal(phase, word)] for word in WORDS}
+    assert all(row[1] for row in rows)
