@@ -69,11 +69,24 @@ def context(transport: Here) -> Context:
     return Context(SERVICE, t.cast(Transport, transport), HEALTH)
 
 
+PREVIEW = """\
+frontend look
+    bind 127.0.0.1:{port}
+    default_backend preview
+backend preview
+    balance roundrobin
+    option httpchk GET /healthz
+{servers}
+"""
+
+
 class HAProxyPlane:
     """A pair of balancers (Plane)."""
 
-    def __init__(self, servers: str = "") -> None:
-        self.balancers = [HAProxy(servers) for _n in range(2)]
+    def __init__(self, servers: str = "", preview: str = "") -> None:
+        """`servers` and `preview`: more lines of the two backends."""
+        self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
+        self.balancers = [HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}") for _host, port in self.previews]
         self.transport = Here()
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
@@ -81,6 +94,16 @@ class HAProxyPlane:
     def driver(self, **options: t.Any) -> Traffic:
         given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop"} | options
         return Driver(given, context(self.transport))
+
+    def halting(self) -> Traffic:
+        """By what the second's socket lets us do."""
+        return self.driver(hosts="lb1", socket=[self.balancers[0].socket, self.balancers[1].socket + ".operator"])
+
+    def previewing(self) -> tuple[Traffic, Traffic]:
+        driver = self.driver(preview="preview")
+        preview = t.cast(Driver, driver).previewing()
+        assert preview
+        return driver, preview
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         path = self.balancers[0].socket
@@ -143,7 +166,8 @@ class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""
 
     def __init__(self) -> None:
-        super().__init__("".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6)))
+        slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6))
+        super().__init__(slots, slots)
 
     def driver(self, **options: t.Any) -> Traffic:
         return super().driver(**{"slots": "slot"} | options)
@@ -255,11 +279,11 @@ class TestOnlyHAProxy:
             options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot", "state_file": path}
             driver = Driver(options, context(Here()))
             driver.check()
-            bring_in(driver, {a: Target(IN), b: Target(OUT)})
+            bring_in(driver, {a: Target(IN, 30), b: Target(OUT, 7)})
             balancer.stop()
             balancer.start()
             table = driver.observe()["lb1"]
-            assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {a: (IN, True, 100), b: (OUT, True, 100)}
+            assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {a: (IN, True, 30), b: (OUT, True, 7)}
             assert get(balancer.front) == (200, "a")
             with pytest.raises(TrafficError, match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed"):
                 apply(driver, {a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
@@ -311,6 +335,43 @@ class TestOnlyHAProxy:
             driver = Driver({"socket": name, "backend": "shop"}, context(Here()))
             with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
                 driver.observe()
+
+    def test_a_preview_is_another_backend_that_is_there(self) -> None:
+        plane = HAProxyPlane()
+        try:
+            assert t.cast(Driver, plane.driver()).previewing() is None
+            for name in ("shop", "no name"):
+                with pytest.raises(InputError, match=f"rollout_traffic.preview: '{name}'"):
+                    plane.driver(preview=name)
+            missing = t.cast(Driver, plane.driver(preview="missing")).previewing()
+            assert missing
+            for action in (missing.check, missing.observe):
+                with pytest.raises(TrafficError, match=r"rollout_traffic.preview: 'missing' at load balancer"):
+                    action()
+        finally:
+            plane.close()
+
+    def test_a_balancer_that_goes_between_the_look_and_the_change_is_named(self, backends: Backends) -> None:
+        plane, a, b = HAProxyPlane(), backends.start("a"), backends.start("b")
+        old = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
+
+        class Ends(Here):
+            def ask(self, *args: t.Any, **kwargs: t.Any) -> dict[str, Answer]:
+                if len(self.asked) == 2:  # both were looked at
+                    plane.stop(1)
+                return super().ask(*args, **kwargs)
+
+        try:
+            bring_in(plane.driver(), old)
+            prove(plane.driver(), b)
+            driver = Driver({"socket": plane.names, "backend": "shop"}, context(Ends()))
+            with pytest.raises(TrafficError, match=f"^load balancer {plane.names[1]} [^;]*; does HAProxy run"):
+                driver.apply(dict.fromkeys(plane.names, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")}))
+            assert get(plane.fronts[0]) == (200, "b")
+            driver.apply({plane.names[0]: old})
+            assert get(plane.fronts[0]) == (200, "a")
+        finally:
+            plane.close()
 
     def test_values_that_haproxy_cannot_take_are_refused(self) -> None:
         driver = Driver({"socket": "127.0.0.1:1", "backend": "shop"}, context(Here()))

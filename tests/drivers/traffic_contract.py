@@ -41,8 +41,18 @@ class Plane(t.Protocol):
     def fronts(self) -> Sequence[Address]:
         """Where clients connect, one a balancer."""
 
+    @property
+    def previews(self) -> Sequence[Address]:
+        """Where the preview of each listens."""
+
     def driver(self, **options: t.Any) -> Traffic:
         """A new driver for both of them; `options` override its settings."""
+
+    def halting(self) -> Traffic:
+        """A driver for both of them: the second can be looked at, and refuses every change."""
+
+    def previewing(self) -> tuple[Traffic, Traffic]:
+        """A new driver for both of them that has a preview, and the driver of the preview."""
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         """Options that `check()` has to refuse, and a text its message has to contain."""
@@ -200,6 +210,24 @@ def answers(plane: Plane, count: int = 20) -> Counter[str]:
     """Who answers `count` requests at each balancer; a failed one counts by its status."""
     replies = (get(front) for front in plane.fronts for _n in range(count))
     return Counter(text if status == 200 else str(status) for status, text in replies)
+
+
+def kept(front: Address, count: int) -> Counter[str]:
+    """Who answers `count` requests over one connection; a failed one counts by its status."""
+    found: Counter[str] = Counter()
+    connection = http.client.HTTPConnection(*front, timeout=20)
+    for _n in range(count):
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        text = response.read().decode()
+        found[text if response.status == 200 else str(response.status)] += 1
+    connection.close()
+    return found
+
+
+def sent(table: Table, endpoint: Endpoint) -> list[int]:
+    """The requests that each balancer says it sent there."""
+    return [server.requests for server in entries(table, endpoint)]
 
 
 class TrafficContract:
@@ -393,3 +421,94 @@ class TrafficContract:
                 backends.kill(old)
             until(lambda: load.good.total() > 2000 and {f"new{n}" for n in range(3)} <= load.good.keys(), "enough requests", 60)
         assert not load.bad, f"{load.bad} beside {load.good}"
+
+    def test_requests_go_by_weight_and_are_counted(self, plane: Plane, backends: Backends) -> None:
+        driver = plane.driver()
+        a, b, new = (backends.start(name) for name in ("a", "b", "new"))
+
+        def fleet(old: int, young: int) -> dict[Endpoint, Target]:
+            return {a: Target(IN, old, "shop-a"), b: Target(IN, old, "shop-b"), new: Target(IN, young, "shop-new")}
+
+        bring_in(driver, fleet(45, 10))
+        for old, young in ((45, 10), (10, 80), (100, 200), (256, 1)):
+            table = apply(driver, fleet(old, young))  # weights alone differ: one call
+            assert driver.observe() == table
+            assert all(everywhere(table, e, lambda s, w=w: s.weight == w) for e, w in ((a, old), (b, old), (new, young)))  # type: ignore[misc]
+            for name, front in zip(plane.names, plane.fronts, strict=True):
+                before, got, after = driver.observe()[name], kept(front, 200), driver.observe()[name]
+                assert got == {
+                    who: after[e].requests - before[e].requests
+                    for e, who in ((a, "a"), (b, "b"), (new, "new"))
+                    if after[e].requests > before[e].requests
+                }
+                assert abs(got["new"] - 200 * young / (2 * old + young)) <= 3 and abs(got["a"] - got["b"]) <= 3, got
+
+    def test_the_weight_of_an_entry_that_is_out_is_kept(self, plane: Plane, backends: Backends) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        bring_in(driver, {a: Target(IN, 90, "shop-a"), b: Target(OUT, 10, "shop-b")})
+        prove(driver, b)
+        assert everywhere(driver.observe(), b, lambda s: s.weight == 10)
+        table = apply(driver, {a: Target(IN, 90, "shop-a"), b: Target(OUT, 30, "shop-b")})
+        assert everywhere(table, b, lambda s: s.weight == 30 and s.rotation is OUT)
+        assert set(answers(plane)) == {"a"}
+        apply(driver, {a: Target(IN, 90, "shop-a"), b: Target(IN, 30, "shop-b")})
+        assert all(abs(kept(front, 200)["b"] - 50) <= 3 for front in plane.fronts)
+
+    def test_a_dark_set_gets_no_request_and_one_apply_switches_there_and_back(self, plane: Plane, backends: Backends) -> None:
+        driver = plane.driver()
+        old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
+
+        def fleet(up: list[Endpoint]) -> dict[Endpoint, Target]:
+            return {e: Target(IN if e in up else OUT, name=f"shop-{n}") for n, e in enumerate([*old, *new])}
+
+        bring_in(driver, fleet(old))
+        prove(driver, *new)
+        with Load(plane.fronts) as load:
+
+            def more(count: int = 300) -> None:
+                end = load.good.total() + count
+                until(lambda: load.good.total() >= end, "more requests")
+
+            more()
+            assert all(sent(driver.observe(), e) == [0, 0] and backends.ask(e, "/hits") == "0" for e in new)
+            for up, out in ((new, old), (old, new)):
+                table = apply(driver, fleet(up))
+                more()
+                seen = driver.observe()
+                assert all(sent(seen, e) == sent(table, e) for e in out), "a request after the switch"
+                assert all(everywhere(seen, e, lambda s: s.rotation is OUT and s.proven) for e in out)
+                assert all(min(sent(seen, e)) > 0 for e in up)
+        assert not load.bad, f"{load.bad} beside {load.good}"
+        table = driver.observe()
+        assert all(int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new))
+
+    def test_what_one_balancer_did_before_another_refused_is_put_back_there_alone(self, plane: Plane, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        old = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
+        bring_in(plane.driver(), old)
+        prove(plane.driver(), b)
+        driver = plane.halting()
+        first, second = driver.observe()
+        with pytest.raises(TrafficError) as refused:
+            apply(driver, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
+        assert second in str(refused.value) and first not in str(refused.value)
+        assert [{get(front)[1] for _n in range(10)} for front in plane.fronts] == [{"b"}, {"a"}]
+        plane.stop(1)
+        table = driver.apply({first: old})
+        assert list(table) == [first] and everywhere(table, a, lambda s: s.rotation is IN)
+        assert kept(plane.fronts[0], 10) == {"a": 10}
+
+    def test_a_dark_set_can_be_looked_at(self, plane: Plane, backends: Backends) -> None:
+        (driver, preview), a, b = plane.previewing(), backends.start("a"), backends.start("b")
+        driver.check()
+        preview.check()
+        bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        assert preview.observe() == {name: {} for name in plane.names}
+        bring_in(preview, {b: Target(IN, name="shop-b")})
+        assert set(answers(plane)) == {"a"}
+        assert all(kept(address, 20) == {"b": 20} for address in plane.previews)
+        assert sent(driver.observe(), b) == [0, 0] and sent(preview.observe(), b) == [20, 20]
+        remove(preview, {}, b)
+        assert all(kept(address, 1) == {"503": 1} for address in plane.previews)
+        assert preview.observe() == {name: {} for name in plane.names}
+        assert all(everywhere(driver.observe(), e, lambda s: s.proven) for e in (a, b)) and set(answers(plane)) == {"a"}

@@ -4,7 +4,7 @@
 """On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took them.
 
 Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`) or {"error": "..."};
-an entry is {address, port, in, weight, name} and, as Envoy shows it, also proven and active.
+an entry is {address, port, in, weight, name} and, as Envoy shows it, also proven, active and requests.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def entry(status):
         "name": status.get("hostname", ""),
         "proven": not any(value and flag.startswith(DOUBTS) for flag, value in health.items()),
         "active": stats.get("rq_active", 0) + stats.get("rq_pending_active", 0),
+        "requests": stats.get("rq_total", 0),
     }
 
 

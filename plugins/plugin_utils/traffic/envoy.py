@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
@@ -38,6 +39,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "str", "required": True},  # the watched directory on these hosts
     "admin": {"type": "str", "default": "127.0.0.1:9901"},  # as seen from these hosts
     "listen": {"type": "str", "required": True},  # where the service's clients connect
+    "preview": {"type": "str"},  # where to connect for a look at instances that these clients do not reach yet
     "drain_timeout": {"type": "str", "default": "30s"},
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
@@ -50,7 +52,7 @@ class Driver:
     """The Envoys of one service, kept in the same state."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self.transport = context.transport
+        self.options, self.context, self.transport = options, context, context.transport
         pattern = options.get("hosts") or ""
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
         if not self.hosts:
@@ -63,6 +65,14 @@ class Driver:
         self.admin = str(options.get("admin") or OPTIONS["admin"]["default"])
         listen = socket_address(options.get("listen"), "rollout_traffic.listen")
         values.address(listen[0], "rollout_traffic.listen")
+        self.preview = str(options.get("preview") or "")
+        if self.preview:
+            preview = socket_address(self.preview, "rollout_traffic.preview")
+            values.address(preview[0], "rollout_traffic.preview")
+            if preview == listen:
+                raise InputError(
+                    f"rollout_traffic.preview: {self.preview!r} is where the service listens; give it an address or a port of its own"
+                )
         drain_timeout = options.get("drain_timeout")
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
         self.common = {
@@ -74,6 +84,14 @@ class Driver:
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
 
+    def previewing(self) -> Driver | None:
+        """The driver of a listener and a cluster of their own at the same Envoys; None without the option `preview`.
+        Their name, as in `shop~preview`, is none that a service could have."""
+        if not self.preview:
+            return None
+        context = replace(self.context, service=f"{self.context.service}~preview")
+        return Driver({**self.options, "listen": self.preview, "preview": ""}, context)
+
     def check(self) -> None:
         """Raise unless every Envoy is live and watches the directory, which we may write to. Touches nothing."""
         self._ask({host: {"op": "check"} for host in self.hosts})
@@ -83,14 +101,14 @@ class Driver:
         return table(self._ask({host: {"op": "observe"} for host in self.hosts}))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """Bring every Envoy to its targets: one call each, and one before where there are several, so that none is
-        changed while another cannot be. An Envoy without targets is only looked at."""
-        asked: dict[str, dict[str, t.Any]] = {host: {"op": "observe"} for host in self.hosts}
+        """Bring every Envoy that has targets to them: one call each, and one before where there are several, so that none
+        is changed while another cannot be. The others are left alone: one can be put back while another does not answer."""
+        asked: dict[str, dict[str, t.Any]] = {}
         for host in self.hosts:
             if label(host) in targets:
                 mine = targets[label(host)]
                 asked[host] = {"op": "apply", "entries": [entry(endpoint, mine[endpoint]) for endpoint in sorted(mine)]}
-        if len(self.hosts) > 1:
+        if len(asked) > 1:
             self._ask({host: {**request, "dry": True} for host, request in asked.items()})
         return table(self._ask(asked))
 
@@ -99,7 +117,7 @@ class Driver:
         answers = self.transport.ask("envoy", {host: {**self.common, **request} for host, request in requests.items()}, TIMEOUT)
         told: dict[str, dict[str, t.Any]] = {}
         errors = []
-        for host in self.hosts:
+        for host in requests:
             answer = answers[host]
             value = answer.value or {"error": answer.error or "the agent answered nothing"}
             if "error" in value:
@@ -122,7 +140,12 @@ def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
     return {
         host: {
             Endpoint(e["address"], e["port"]): Server(
-                Rotation.IN if e["in"] else Rotation.OUT, e["proven"], e["active"], e["weight"], name=e["name"]
+                Rotation.IN if e["in"] else Rotation.OUT,
+                e["proven"],
+                e["active"],
+                e["weight"],
+                name=e["name"],
+                requests=e["requests"],
             )
             for e in answer["entries"]
         }

@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "hosts": {"type": "str"},
     "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
     "backend": {"type": "str", "required": True},
+    "preview": {"type": "str"},  # another backend, for a look at instances that the service's requests do not reach yet
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
     "state_file": {"type": "str"},
@@ -55,6 +56,7 @@ class Row:
     admin: int
     weight: int
     active: int
+    requests: int
     fall: int
     named: bool  # configured with a name, not an address: only of such a one a state file restores the address
 
@@ -71,7 +73,8 @@ class Row:
     def server(self) -> Server:
         """`DRAIN 1/2` and `UP 1/2` (a check is missing or failed) are not proven; both may stand beside an old L7OK."""
         rotation = Rotation.IN if self.ready and self.weight and self.status.startswith(("UP", "no check")) else Rotation.OUT
-        return Server(rotation, self.status in ("UP", "DRAIN", "no check"), self.active, self.weight, False, self.name)
+        proven = self.status in ("UP", "DRAIN", "no check")
+        return Server(rotation, proven, self.active, self.weight, False, self.name, self.requests)
 
 
 View = Sequence[Row]
@@ -81,9 +84,15 @@ class Driver:
     """The servers of one backend at a set of HAProxy processes (drivers.Traffic)."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self.context = context
+        self.context, self.options = context, options
         self.drain_timeout = values.duration(options.get("drain_timeout") or "30s", "rollout_traffic.drain_timeout")
-        self.backend = _name(options.get("backend"), "rollout_traffic.backend")
+        self.variable = "rollout_traffic.backend"  # which gave us the backend, for messages
+        self.backend = _name(options.get("backend"), self.variable)
+        self.preview = _name(options["preview"], "rollout_traffic.preview") if options.get("preview") else ""
+        if self.preview == self.backend:
+            raise InputError(
+                f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
+            )
         self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
         self.state_file = options.get("state_file") or ""
         self.balancers = self._balancers(options.get("hosts") or "", options.get("socket") or OPTIONS["socket"]["default"])
@@ -111,6 +120,15 @@ class Driver:
             raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
         return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in hosts for one in sockets}
 
+    def previewing(self) -> Driver | None:
+        """The driver of the backend `preview`, at the same balancers; None without one. Of its servers there is no state
+        file: it would be written over the service's, and who previews brings them back."""
+        if not self.preview:
+            return None
+        driver = Driver({**self.options, "backend": self.preview, "preview": "", "state_file": ""}, self.context)
+        driver.variable = "rollout_traffic.preview"
+        return driver
+
     # -- the interface
 
     def check(self) -> None:
@@ -121,12 +139,12 @@ class Driver:
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in _WRONG_BACKEND):
-                raise TrafficError(f"rollout_traffic.backend: {self.backend!r} at load balancer {name}: {refusal.strip()}")
+                raise TrafficError(f"{self.variable}: {self.backend!r} at load balancer {name}: {refusal.strip()}")
             if "Permission denied" in refusal:
                 raise TrafficError(
                     f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {refusal.strip()}"
                 )
-        for name, view in self._look().items():
+        for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self._slot(row)]
             if self.slots and not slots:
                 raise TrafficError(
@@ -146,17 +164,18 @@ class Driver:
 
     def observe(self) -> Table:
         """Every server of the backend that is not a free slot."""
-        return self._table(self._look())
+        return self._table(self._look(self.balancers))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """See drivers.Traffic. Every balancer is looked at, and every refusal of our own raised, before the first change."""
+        """See drivers.Traffic. Every balancer that has targets is looked at, and every refusal of our own raised, before
+        the first change. The others are left alone: one can be put back while another does not answer."""
         for endpoint, target in (item for its in targets.values() for item in its.items()):
             values.address(endpoint.address, "the address of an instance")
             if target.rotation not in (Rotation.IN, Rotation.OUT) or not 1 <= target.weight <= 256:
                 raise TrafficError(
                     f"{endpoint}: HAProxy cannot make it {target.rotation.value} with weight {target.weight}; weights are 1 to 256"
                 )
-        before = self._look()
+        before = self._look(targets)
         self._adopted.update(*targets.values())
         plans = {name: list(self._plan(name, before[name], its)) for name, its in targets.items()}
         lines = {name: [*_lines(plan), self._look_line] for name, plan in plans.items() if plan}
@@ -174,18 +193,14 @@ class Driver:
     def _look_line(self) -> str:
         return f"show servers state {self.backend};show stat {self.backend} 4 -1"
 
-    def _look(self) -> dict[str, View]:
-        return {
-            name: self._parse(name, text)
-            for name, (text,) in self._ask({name: [self._look_line] for name in self.balancers}).items()
-        }
+    def _look(self, names: Iterable[str]) -> dict[str, View]:
+        texts = self._ask({name: [self._look_line] for name in names})
+        return {name: self._parse(name, text) for name, (text,) in texts.items()}
 
     def _parse(self, name: str, text: str) -> View:
         states, found, stats = text.partition("# pxname,")
         if not found:
-            raise TrafficError(
-                f"rollout_traffic.backend: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}"
-            )
+            raise TrafficError(f"{self.variable}: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}")
         fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
         state = {field[3]: field for field in fields}
         table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
@@ -193,7 +208,7 @@ class Driver:
         return [_row(line, state[line["svname"]]) for line in table if line["svname"] in state]
 
     def _table(self, views: Mapping[str, View]) -> Table:
-        return {name: self._servers(views[name]) for name in self.balancers}
+        return {name: self._servers(view) for name, view in views.items()}
 
     def _servers(self, view: View) -> dict[Endpoint, Server]:
         servers: dict[Endpoint, Server] = {}
@@ -232,17 +247,22 @@ class Driver:
                         f"load balancer {name}: server {row.name} ({row.endpoint}) cannot be put in rotation: HAProxy's own check"
                         f" has not passed (status {row.status})"
                     )
-                if row.weight != target.weight:
-                    yield self._set(row, f"weight {target.weight}")
+                yield from self._weigh(row, target)
                 if not row.ready:
                     yield self._set(row, "state ready")
         yield from self._enter(name, view, missing)
         for row, target in wanted:
-            if target.rotation is Rotation.OUT and (row.ready or row.maint):
-                yield self._set(row, "state drain")
+            if target.rotation is Rotation.OUT:
+                if row.ready or row.maint:
+                    yield self._set(row, "state drain")
+                yield from self._weigh(row, target)  # kept for when it goes in
         for row in used:
             if row.endpoint not in targets:
                 yield from self._leave(row)
+
+    def _weigh(self, row: Row, target: Target) -> Iterator[str]:
+        if row.weight != target.weight:
+            yield self._set(row, f"weight {target.weight}")
 
     def _set(self, row: Row, what: str) -> str:
         return f"set server {self.backend}/{row.name} {what}"
@@ -300,7 +320,7 @@ class Driver:
             elif target.rotation is Rotation.IN:
                 fine = row.ready and row.weight == target.weight
             else:
-                fine = not row.ready and not row.maint
+                fine = not row.ready and not row.maint and row.weight == target.weight
             if not fine:
                 asked = f"{target.rotation.value} with weight {target.weight}" if target else "to leave"
                 raise TrafficError(
@@ -333,7 +353,7 @@ class Driver:
             if save and self.state_file:
                 work["save"] = {"path": self.state_file, "line": f"show servers state {self.backend}"}
             requests.setdefault(host, {"sockets": {}, "timeout": _TIMEOUT})["sockets"][address] = work
-        patience = _TIMEOUT * 2 * max(len(request["sockets"]) for request in requests.values()) + 5
+        patience = _TIMEOUT * 2 * max((len(request["sockets"]) for request in requests.values()), default=0) + 5
         answers = self.context.transport.ask("haproxy", requests, patience)
         texts: dict[str, list[str]] = {}
         failures = []
@@ -360,6 +380,7 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         admin=int(state[6]),
         weight=int(line["uweight"] or line["weight"] or 0),
         active=int(line["scur"] or 0) + int(line["qcur"] or 0),
+        requests=int(line["stot"] or 0),  # of each, also over a kept connection and in mode tcp, which `req_tot` leaves out
         fall=int(line["check_fall"] or 0),
         named=state[17] != "-",
     )
@@ -383,6 +404,7 @@ def _merge(one: Server, other: Server) -> Server:
         one.weight + other.weight,
         one.ours and other.ours,
         one.name,
+        one.requests + other.requests,
     )
 
 
