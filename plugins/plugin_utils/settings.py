@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.values import amount, options, whole
 
 PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
 ON_FAILURE = ("rollback", "hold", "continue")
@@ -127,32 +126,6 @@ def budget(given: Mapping[str, t.Any]) -> Budget:
             f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either"
         )
     return Budget(surge, unavailable)
-
-
-def amount(value: t.Any, variable: str) -> Amount:
-    """`3` or `"25%"`; never a float, which could not be exact (E-08)."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        return Percent(values.percentage(value, variable))
-    return whole(value, variable, 0, 'write a whole number (3) or a percentage ("25%")')
-
-
-def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number") -> int:
-    """A whole number, also from a string of digits as `-e` gives it."""
-    text = str(value).strip()
-    if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,9}", text):
-        raise InputError(f"{variable}: {value!r} is not a whole number; {hint}")
-    if int(text) < minimum:
-        raise InputError(f"{variable}: {value!r} is too small; the least is {minimum}")
-    return int(text)
-
-
-def options(spec: Mapping[str, t.Any], given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
-    """A driver's options, checked against its `OPTIONS` (an Ansible argument spec), with the defaults filled in."""
-    values.refuse_unknown(given, spec, variable + ".")
-    result = ArgumentSpecValidator(dict(spec)).validate(dict(given))
-    if result.error_messages:
-        raise InputError(f"{variable}: {'; '.join(result.error_messages)}")
-    return {key: value for key, value in result.validated_parameters.items() if value is not None}
 
 
 def _is_zero(value: Amount) -> bool:

@@ -9,9 +9,11 @@ import difflib
 import ipaddress
 import re
 import typing as t
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400), "": Decimal(1)}
@@ -107,3 +109,29 @@ def boolean(value: t.Any, variable: str) -> bool:
     if text not in ("true", "yes", "1", "false", "no", "0"):
         raise InputError(f"{variable}: {value!r} is neither true nor false")
     return text in ("true", "yes", "1")
+
+
+def amount(value: t.Any, variable: str) -> Amount:
+    """`3` or `"25%"`; never a float, which could not be exact (E-08)."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return Percent(percentage(value, variable))
+    return whole(value, variable, 0, 'write a whole number (3) or a percentage ("25%")')
+
+
+def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number") -> int:
+    """A whole number, also from a string of digits as `-e` gives it."""
+    text = str(value).strip()
+    if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,9}", text):
+        raise InputError(f"{variable}: {value!r} is not a whole number; {hint}")
+    if int(text) < minimum:
+        raise InputError(f"{variable}: {value!r} is too small; the least is {minimum}")
+    return int(text)
+
+
+def options(spec: Mapping[str, t.Any], given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """A driver's options, checked against its `OPTIONS` (an Ansible argument spec), with the defaults filled in."""
+    refuse_unknown(given, spec, variable + ".")
+    result = ArgumentSpecValidator(dict(spec)).validate(dict(given))
+    if result.error_messages:
+        raise InputError(f"{variable}: {'; '.join(result.error_messages)}")
+    return {key: value for key, value in result.validated_parameters.items() if value is not None}
