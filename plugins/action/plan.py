@@ -17,8 +17,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, following
-from ansible_collections.progressive.rollout.plugins.plugin_utils.values import whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.values import whole
 
 GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout has shown it yet
 
