@@ -173,7 +173,10 @@ class Answer:
 
 
 class GateDriver(t.Protocol):
-    """Something that has to let a rollout pass. It is asked again until it passes or fails; who asks bounds the wait."""
+    """Something that has to let a rollout pass. It is asked again until it passes or fails; who asks bounds the wait.
+
+    One that needs nobody else for its answer may have an attribute `instant`, true: it is asked at every look, in no thread.
+    """
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         """The answer for the rollout (the mapping every step returns) that has been waiting at this gate for `waited` seconds.

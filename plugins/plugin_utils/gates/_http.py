@@ -1,0 +1,158 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asking a web service: with retries, within bounds, and without a secret in what is said about it."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import threading
+import time
+import typing as t
+import urllib.parse
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._fill import fill
+
+RETRIES = 2
+PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further one; at most
+_READ = 4096  # bytes read of a body
+_SHOWN = 200  # characters shown of it
+_SECRET = 6  # characters of the shortest word that is taken for a secret
+_URL = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status, and the beginning of the body as one line, without our secrets."""
+
+    status: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.text}" if self.text else str(self.status)
+
+
+class Client:
+    """Asks web services. Redirects are not followed: they would take our headers elsewhere.
+
+    One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none is longer than 5 s.
+    `secrets` are texts that a reply shown to people must not have.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        retries: int = RETRIES,
+        headers: Mapping[str, str] | None = None,
+        secrets: Collection[str] = (),
+        verify: bool | str = True,
+    ) -> None:
+        _requests(quiet=verify is False)
+        self._timeout = timeout
+        self._retries = retries
+        self._headers = {"User-Agent": "progressive.rollout", **(headers or {})}
+        words = {word for text in secrets for word in (text, *text.split())}
+        self._secrets = sorted((word for word in words if len(word) >= _SECRET), key=len, reverse=True)
+        self._verify = verify
+
+    def ask(self, method: str, address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
+        """The reply, the last one if all were 5xx. Raises GateError if the last connection failed or took too long."""
+        for attempt in range(self._retries + 1):
+            if attempt:
+                time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
+            outcome = self._once(method, address, body, headers or {})
+            if isinstance(outcome, Reply) and outcome.status < 500:
+                break
+        if isinstance(outcome, Reply):
+            return outcome
+        times = f" (asked {self._retries + 1} times)" if self._retries else ""
+        raise GateError(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}")
+
+    def _once(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply | Exception:
+        """The reply, or why there is none, within the timeout: that of `requests` is only of each read from the socket."""
+        outcomes: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                outcomes.put(self._request(method, address, body, headers))
+            except Exception as exc:
+                outcomes.put(exc)
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            return outcomes.get(timeout=self._timeout)
+        except queue.Empty:
+            return TimeoutError()
+
+    def _request(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        with _requests().request(
+            method,
+            address,
+            data=body,
+            headers={**self._headers, **headers},
+            timeout=self._timeout,
+            verify=self._verify,
+            allow_redirects=False,
+            stream=True,
+            auth=lambda request: request,  # otherwise ~/.netrc would replace our Authorization
+        ) as response:
+            content = next(response.iter_content(_READ), b"")
+            return Reply(response.status_code, self._shown(content.decode("utf-8", "replace")))
+
+    def _shown(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))[:_SHOWN]
+
+    def _reason(self, exc: BaseException) -> str:
+        """In a few words, and not in those of the exception: they have the URL, and perhaps headers."""
+        if isinstance(exc, (TimeoutError, _requests().Timeout)):
+            return f"no answer in {self._timeout:g} s"
+        while deeper := exc.__cause__ or exc.__context__:
+            exc = deeper
+        if isinstance(exc, socket.gaierror):
+            return "its name does not resolve"
+        if isinstance(exc, OSError) and not isinstance(exc, _requests().RequestException):
+            return probe.reason(exc)
+        return f"the connection failed ({type(exc).__name__})"
+
+
+def url(value: t.Any, variable: str) -> str:
+    """A URL of the web, perhaps with placeholders. Raises InputError."""
+    text = str(value)
+    try:
+        parts = urllib.parse.urlsplit(fill(text, variable))
+        known = parts.scheme in ("http", "https") and bool(parts.hostname or "{" in text) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not _URL.fullmatch(text):
+        raise InputError(f"{variable}: it is not a URL of the web; write https://host/path, other characters than ASCII as %XX")
+    if "@" in parts.netloc:
+        raise InputError(f"{variable}: a name and password in a URL would be seen by many; send them in a header")
+    return text
+
+
+def origin(address: str) -> str:
+    """What may be shown of a URL: paths and queries often have secrets."""
+    parts = urllib.parse.urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _requests(quiet: bool = False) -> t.Any:
+    """The package, imported when it is needed; `quiet`: it does not warn of certificates that are not looked at."""
+    try:
+        import requests
+        import urllib3
+    except ImportError:
+        raise InputError(
+            "gate.url: it needs the Python package requests; install it beside ansible-core (pip install requests)"
+        ) from None
+    if quiet:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return requests

@@ -1,0 +1,29 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Time: lets a rollout pass when it has waited for so long."""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
+
+OPTIONS: dict[str, t.Any] = {"duration": {"type": "str", "required": True}}
+
+
+class Driver:
+    """A `drivers.GateDriver`."""
+
+    instant = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._duration = values.duration(options.get("duration"), "gate.duration")
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        left = self._duration - waited
+        return Answer(WAIT, f"{clock(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{clock(self._duration)} are over")
