@@ -122,7 +122,9 @@ class Plan:
     confirm_traffic_increase: tuple[Gate, ...] = ()  # before each rise of the new ones' share
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
-    rollback: tuple[Gate, ...] = ()  # asked all along: one that passes is a reason to go back. No stage waits for them
+    cord: tuple[
+        Gate, ...
+    ] = ()  # the `rollback` gates, asked all along: one that passes is a reason to go back. No stage waits for them
 
 
 @dataclass(frozen=True)

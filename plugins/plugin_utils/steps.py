@@ -1,0 +1,288 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operators write of canary and blue-green becomes a plan, or is refused: all of it, before anything is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+VARIABLES = ("steps", "gates", "approval", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
+ON_FAILURE = ("rollback", "hold", "continue")
+ON_TIMEOUT = ("rollback", "hold", "promote")
+ON_ERROR = ("fail", "ignore")
+ACCEPTANCE = ("none", "timed", "checks")
+DAY = 86400.0  # s that somebody is waited for where nothing else is said
+SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}  # to the field of a Step
+KINDS = (*SETS, "pause", "gate", "analysis")
+BESIDE = ("name", "on_failure", "reversible")
+OF_GATES = ("driver", "interval", "timeout", "on_timeout", "on_error")
+CALLS = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
+_STEPS = "rollout_steps"
+_LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
+
+
+@dataclass(frozen=True)
+class Person:
+    """How a person is waited for (`rollout_approval`)."""
+
+    timeout: float | None = DAY
+    on_timeout: str | None = None
+    options: Mapping[str, t.Any] = field(default_factory=dict)  # where else the word may be said: file, url
+
+    def gate(self, key: str) -> Gate:
+        """A wait for them."""
+        return Gate(key, "approval", self.options, timeout=self.timeout, on_timeout=self.on_timeout)
+
+
+def parse(args: Mapping[str, t.Any]) -> Plan:
+    """The plan of `strategy` and `VARIABLES` among the arguments of a step; raises InputError naming the variable."""
+    strategy = _choice(args.get("strategy") or "rolling", tuple(LISTS), "rollout_strategy")
+    person = _person(args.get("approval"))
+    steps, opening = _steps(args.get("steps"), strategy, person)
+    calls = _calls(args.get("gates"), person)
+    auto = args.get("auto_promote") in (None, "") or values.boolean(args["auto_promote"], "rollout_auto_promote")
+    delay = _timer("promotion delay", args.get("promote_delay") or 0, "rollout_promote_delay")
+    warm = args.get("hold")
+    hold = _timer("hold", "30s" if warm in (None, "") else warm, "rollout_hold")
+    return Plan(
+        strategy,
+        steps,
+        opening,
+        promotion=_lasting(delay) if auto else (person.gate("promotion approval"),),
+        hold=_lasting(hold),
+        confirm_rollout=calls["confirm_rollout"],
+        confirm_traffic_increase=calls["confirm_traffic_increase"],
+        confirm_promotion=calls["confirm_promotion"],
+        post_rollout=calls["post_rollout"],
+        cord=calls["rollback"],
+    )
+
+
+def fingerprint(plan: Plan) -> str:
+    """A short hash of all that was asked for, the same in every run; nothing can be read out of it."""
+    text = json.dumps(asdict(plan), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_gate(driver: t.Any, options: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """The options of a gate's driver, checked, with the defaults filled in."""
+    if not isinstance(driver, str) or not driver:
+        raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; give one, as in {{driver: web}}")
+    module = drivers.load("gates", driver, variable)
+    values.refuse_unknown(options, {*module.OPTIONS, *OF_GATES}, variable + ".")
+    return values.options(module.OPTIONS, options, variable)
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _steps(given: t.Any, strategy: str, person: Person) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
+    """The steps of a canary, and the gates before the first of them."""
+    if strategy != "canary":
+        if given:
+            raise InputError(f"{_STEPS}: {strategy} has no steps; leave them out, or set rollout_strategy: canary")
+        return (), ()
+    if isinstance(given, Mapping) and given:
+        return _groups(given, person), ()
+    if not given:
+        raise InputError(f"{_STEPS}: {given!r} has no step; a canary needs one, as in [{{set_weight: 20}}, {{pause: {{}}}}]")
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InputError(
+            f"{_STEPS}: a value of the type {type(given).__name__} is no list; write steps, as in [{{set_weight: 20}}]"
+        )
+    kinds = [_kind(item, f"{_STEPS}[{index}]") for index, item in enumerate(given)]
+    steps, opening = _list(given, kinds, person)
+    _check_order(steps, kinds)
+    return steps, opening
+
+
+def _kind(item: t.Any, variable: str) -> str:
+    """Which of the `KINDS` an item is."""
+    if not isinstance(item, Mapping):
+        raise InputError(f"{variable}: a value of the type {type(item).__name__} is no step; write a mapping: {{set_weight: 20}}")
+    values.refuse_unknown(item, (*KINDS, *BESIDE), variable + ".")
+    kinds = [kind for kind in KINDS if kind in item]
+    if len(kinds) != 1:
+        raise InputError(f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}")
+    if kinds[0] == "analysis":
+        raise InputError(f"{variable}.analysis: it comes with the judge and is not in this version; use a gate")
+    return kinds[0]
+
+
+def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
+    """Argo's list. A pause or gate belongs to the step before it, unless it is marked: then it is one of its own."""
+    steps: list[Step] = []
+    opening: list[Gate] = []
+    for index, (item, kind) in enumerate(zip(items, kinds, strict=True)):
+        variable, number = f"{_STEPS}[{index}]", f"step {index + 1}"
+        step = _marked(item, number, variable)
+        if kind in SETS:
+            waits = kind == "instance_weight" and "pause" not in kinds[index + 1 : index + 2]
+            gates = (person.gate(f"{number} pause"),) if waits else ()
+            steps.append(replace(step, gates=gates, **{SETS[kind]: _target(item[kind], kind, f"{variable}.{kind}")}))
+            continue
+        key = step.name if item.get("name") else f"{number} {kind}"
+        read = _pause if kind == "pause" else _gate
+        gate = read(item[kind], key, f"{variable}.{kind}", person)
+        if step.on_failure or not step.reversible:
+            steps.append(replace(step, gates=(gate,)))
+        elif steps:
+            steps[-1] = replace(steps[-1], gates=(*steps[-1].gates, gate))
+        else:
+            opening.append(gate)
+    return tuple(steps), tuple(opening)
+
+
+def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
+    """A step with what stands beside its kind."""
+    name, on_failure, reversible = (item.get(key) for key in BESIDE)
+    if name is not None and not (isinstance(name, str) and _LABEL.fullmatch(name)):
+        raise InputError(f"{variable}.name: {name!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
+    return Step(
+        f"{number} {name}" if name else number,
+        on_failure=None if on_failure is None else _choice(on_failure, ON_FAILURE, variable + ".on_failure"),
+        reversible=reversible is None or values.boolean(reversible, variable + ".reversible"),
+    )
+
+
+def _target(value: t.Any, kind: str, variable: str) -> t.Any:
+    """How far a step goes: a percentage, or an amount of instances."""
+    if kind == "set_replicas":
+        amount = values.amount(value, variable)
+        if not (amount if isinstance(amount, int) else amount.value):
+            raise InputError(f"{variable}: {value!r} would be no canary; the least is 1")
+        return amount
+    weight = values.whole(value, variable, 1, "write a percentage without the sign (20)")
+    if weight > 100:
+        raise InputError(f"{variable}: {value!r} is more than all; the most is 100")
+    return weight
+
+
+def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
+    """A canary only grows. What its replicas come to is known when their number is."""
+    if not set(SETS).intersection(kinds):
+        raise InputError(f"{_STEPS}: no step sets anything, and a canary without a canary is rolling; add {{set_weight: 20}}")
+    if "instance_weight" in kinds and {"set_weight", "set_replicas"}.intersection(kinds):
+        raise InputError(f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one of the two ways")
+    weight = instances = 0
+    for step in steps:
+        if step.weight is not None and step.weight <= weight:
+            raise InputError(f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each has to be higher")
+        if step.instances is not None and step.instances < instances:
+            raise InputError(f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances}; none may be lower")
+        if step.replicas is not None and weight == 100:
+            raise InputError(f"{_STEPS}: {step.name} sets replicas after the weight 100, where all are new; leave it out")
+        weight, instances = step.weight or weight, step.instances or instances
+
+
+def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
+    """Singularity's way to write steps (E-30). There are no older names of these (E-31)."""
+    values.refuse_unknown(given, ("group_size", "cycles", "acceptance", "wait", "allowed_failures", "gates"), _STEPS + ".")
+    size = values.whole(given.get("group_size", 1), _STEPS + ".group_size", 1)
+    cycles = values.whole(given.get("cycles", 3), _STEPS + ".cycles", 0)
+    failures = values.whole(given.get("allowed_failures", 0), _STEPS + ".allowed_failures", 0)
+    acceptance = _choice(given.get("acceptance", "none"), ACCEPTANCE, _STEPS + ".acceptance")
+    wait = _timer("wait", given.get("wait") or 0, _STEPS + ".wait")
+    gates = _gates(given.get("gates"), "gate", _STEPS + ".gates", person)
+    if gates and acceptance != "checks":
+        raise InputError(f"{_STEPS}.gates: they are asked only with acceptance: checks, and it is {acceptance}")
+    if _lasting(wait) and acceptance != "timed":
+        raise InputError(f"{_STEPS}.wait: {given['wait']!r} is waited only with acceptance: timed, and it is {acceptance}")
+    return Groups(size, cycles, gates or _lasting(wait), failures + 1)
+
+
+# Gates ----------------------------------------------------------------------------------------------------------------
+
+
+def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
+    """`rollout_gates`: Flagger's words for when a gate is asked."""
+    given = _mapping(given, "rollout_gates")
+    values.refuse_unknown(given, CALLS, "rollout_gates.")
+    return {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
+
+
+def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Gate, ...]:
+    if given in (None, ""):
+        return ()
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InputError(f"{variable}: a value of the type {type(given).__name__} is no list; write [{{driver: web, url: ...}}]")
+    return tuple(_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
+
+
+def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
+    given = _mapping(given, variable)
+    driver, own = given.get("driver"), {name: value for name, value in given.items() if name not in OF_GATES}
+    options = check_gate(driver, own, variable)
+    gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY)
+    if driver == "approval":
+        gate = replace(person.gate(key), options={**person.options, **options})
+    if given.get("interval") is not None:
+        gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
+    if given.get("on_error") is not None:
+        gate = replace(gate, on_error=_choice(given["on_error"], ON_ERROR, variable + ".on_error"))
+    return _bounded(gate, given, variable)
+
+
+def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
+    """For a time (`10m` or `{duration: 10m}`), or until somebody says promote (`{}`)."""
+    if given is not None and not isinstance(given, Mapping):
+        return _timer(key, given, variable)
+    given = given or {}
+    values.refuse_unknown(given, ("duration", "timeout", "on_timeout"), variable + ".")
+    if given.get("duration") is None:
+        return _bounded(person.gate(key), given, variable)
+    if len(given) > 1:
+        raise InputError(f"{variable}: duration ends by itself; timeout and on_timeout are for a pause without one")
+    return _timer(key, given["duration"], variable + ".duration")
+
+
+def _bounded(gate: Gate, given: Mapping[str, t.Any], variable: str) -> Gate:
+    """With the `timeout` and `on_timeout` given, if any. Nothing waits without end unless it is asked for (E-14)."""
+    if given.get("timeout") is not None:
+        unlimited = given["timeout"] == "unlimited"
+        gate = replace(gate, timeout=None if unlimited else values.duration(given["timeout"], variable + ".timeout", 1))
+    if given.get("on_timeout") is not None:
+        gate = replace(gate, on_timeout=_choice(given["on_timeout"], ON_TIMEOUT, variable + ".on_timeout"))
+    return gate
+
+
+def _timer(key: str, duration: t.Any, variable: str) -> Gate:
+    return Gate(key, "pause", {"duration": values.duration(duration, variable)})
+
+
+def _lasting(timer: Gate) -> tuple[Gate, ...]:
+    """Nothing, where the time is 0."""
+    return (timer,) if timer.options["duration"] else ()
+
+
+def _person(given: t.Any) -> Person:
+    variable = "rollout_approval"
+    given = _mapping(given, variable)
+    places = {key: value for key, value in given.items() if key not in ("timeout", "on_timeout")}
+    values.refuse_unknown(given, ("timeout", "on_timeout", "file", "url"), variable + ".")
+    bounds = _bounded(Person().gate(""), given, variable)
+    return Person(bounds.timeout, bounds.on_timeout, check_gate("approval", places, variable) if places else {})
+
+
+def _mapping(given: t.Any, variable: str) -> Mapping[str, t.Any]:
+    if given in (None, ""):
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"{variable}: a value of the type {type(given).__name__} is not a mapping; write it as key: value pairs")
+    return given
+
+
+def _choice(value: t.Any, choices: Sequence[str], variable: str) -> str:
+    if value not in choices:
+        raise InputError(f"{variable}: {value!r} is none of {', '.join(choices)}")
+    return str(value)
