@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import ipaddress
@@ -161,6 +162,12 @@ class Transport:
         keywords = {key: getattr(action._task, key, None) for key in _KEYWORDS}
         forks = max(50, int(task_vars.get("ansible_forks") or 0))
         return cls(task_vars, action._play_context, action._loader, keywords, forks)
+
+    def apart(self) -> Transport:
+        """One like this with connections of its own: what takes long there keeps nobody waiting here."""
+        other = copy.copy(self)  # with the same lock: plugins are loaded by one thread at a time
+        other._links = {}
+        return other
 
     def hosts(self, pattern: str) -> list[str]:
         """The inventory hosts of a pattern, in inventory order; empty when there are none."""
