@@ -1,0 +1,108 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A hook: lets a rollout pass when a web service answers 2xx.
+
+It is sent, as JSON, `{"rollout": {...}, "waited": seconds, "sent": seconds since the epoch}`; by GET, nothing. 409 and 425 are
+`not yet`, anything else is a no. A connection that fails, no answer in time and 5xx are tried again within the same question.
+
+With a `secret`, the header `X-Rollout-Signature` has `sha256=` and the HMAC-SHA256 of the body as it was sent, in hexadecimal.
+The receiver computes it over the bytes it got, compares, and refuses a body whose `sent` is minutes old: since that is a part
+of what is signed, a question that somebody recorded cannot be asked again later. `{service}`, `{revision}`, `{previous}` and
+`{id}` are filled in in the URL.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import time
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._fill import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._http import RETRIES, Client, url
+
+OPTIONS: dict[str, t.Any] = {
+    "url": {"type": "str", "required": True},
+    "method": {"type": "str", "default": "POST", "choices": ["POST", "GET"]},
+    "headers": {"type": "dict", "default": {}, "no_log": True},
+    "secret": {"type": "str", "no_log": True},
+    "timeout": {"type": "str", "default": "10s"},
+    "retries": {"type": "int", "default": RETRIES},
+    "validate_certs": {"type": "bool", "default": True},
+    "ca_path": {"type": "str"},
+}
+
+_NOT_YET = (409, 425)
+_MOST = 10  # retries
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+class Driver:
+    """A `drivers.GateDriver`."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._url = url(options.get("url") or "", "gate.url")
+        self._method = options.get("method") or "POST"
+        self._secret = _secret(options.get("secret"), self._method)
+        headers = _headers(options.get("headers") or {})
+        self._client = Client(
+            timeout=values.duration(options.get("timeout") or "10s", "gate.timeout", minimum=0.01),
+            retries=_retries(options.get("retries", RETRIES)),
+            headers=headers,
+            secrets=[*headers.values(), self._secret],
+            verify=_verify(options.get("validate_certs", True), options.get("ca_path")),
+        )
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        address = fill(self._url, "gate.url", rollout, quoted=True)
+        body, headers = None, {}
+        if self._method == "POST":
+            body = json.dumps({"rollout": dict(rollout), "waited": round(waited, 3), "sent": round(time.time(), 3)}).encode()
+            headers["Content-Type"] = "application/json"
+            if self._secret:
+                headers["X-Rollout-Signature"] = "sha256=" + hmac.new(self._secret.encode(), body, "sha256").hexdigest()
+        reply = self._client.ask(self._method, address, body, headers)
+        verdict = PASS if 200 <= reply.status < 300 else WAIT if reply.status in _NOT_YET else FAIL
+        return Answer(verdict, str(reply))
+
+
+def _secret(value: str | None, method: str) -> str:
+    if value == "":
+        raise InputError("gate.secret: it is empty, so nothing would be signed; set it, or leave it out")
+    if value and method == "GET":
+        raise InputError("gate.secret: a signature is of what is sent, which by GET is nothing; use method POST")
+    return value or ""
+
+
+def _headers(given: Mapping[str, t.Any]) -> dict[str, str]:
+    """The headers as text. What is wrong with a value is said without it."""
+    headers = {str(name): str(value) for name, value in given.items()}
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
+            raise InputError(f"gate.headers: {name!r} is not the name of a header that can be set; use letters, digits and -")
+        if not _VALUE.fullmatch(value):
+            raise InputError(f"gate.headers.{name}: its value must be one line of ASCII, without blanks around it")
+    return headers
+
+
+def _retries(value: t.Any) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal() or int(value) > _MOST:
+        raise InputError(f"gate.retries: {value!r} is not a whole number from 0 to {_MOST}")
+    return int(value)
+
+
+def _verify(validate_certs: bool, ca_path: str | None) -> bool | str:
+    """What the certificate is checked against: the usual authorities, those of a file, or nothing."""
+    if ca_path and not validate_certs:
+        raise InputError(f"gate.ca_path: {ca_path!r} is of no use with validate_certs false; leave one of them out")
+    if ca_path and not (ca_path.startswith("/") and os.access(ca_path, os.R_OK)):
+        raise InputError(f"gate.ca_path: {ca_path!r} is not the absolute path of a file on the controller that can be read")
+    return ca_path or bool(validate_certs)
