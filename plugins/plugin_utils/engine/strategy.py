@@ -122,9 +122,7 @@ class Plan:
     confirm_traffic_increase: tuple[Gate, ...] = ()  # before each rise of the new ones' share
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
-    cord: tuple[
-        Gate, ...
-    ] = ()  # the `rollback` gates, asked all along: one that passes is a reason to go back. No stage waits for them
+    cord: tuple[Gate, ...] = ()  # asked all along, by no stage: one that passes is a reason to go back
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,311 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lists of stages: other systems' plans as vectors, and what holds for every list."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    LISTS,
+    PARTS,
+    PROMOTE,
+    REPLACE,
+    Gate,
+    Goal,
+    Groups,
+    Plan,
+    Stage,
+    Step,
+    Unfit,
+    peak,
+    stages,
+)
+from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+TWO = Gate("two", "approval")
+
+
+def goal(desired: int, surge: int = 1, unavailable: int = 0, before: int | None = None) -> Goal:
+    return Goal(2, desired, Room(surge, unavailable), desired if before is None else before, stable=1)
+
+
+def weights(*percent: int) -> Plan:
+    return Plan("canary", tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(percent, 1)))
+
+
+def numbers(listed: tuple[Stage, ...]) -> list[tuple[int, int, int | None]]:
+    return [(stage.waypoint.new, stage.waypoint.old, stage.waypoint.share) for stage in listed]
+
+
+def shape(listed: tuple[Stage, ...]) -> list[tuple[str, str, list[str]]]:
+    return [(stage.name, stage.part, [gate.key for gate in stage.gates]) for stage in listed]
+
+
+# Vectors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("desired", "percent", "plan"),
+    [
+        (10, [20, 40], [(2, 9), (4, 7)]),
+        (10, [80], [(8, 3)]),
+        (5, [20, 40], [(1, 5), (2, 4)]),
+        (3, [1], [(1, 3)]),
+        (1, [1, 20, 40, 80, 100], [(1, 1)] * 4 + [(1, 0)]),
+        (10, [1, 25, 50, 99, 100], [(1, 10), (3, 8), (5, 6), (10, 1), (10, 0)]),
+        (4, [25, 50, 75], [(1, 4), (2, 3), (3, 2)]),
+    ],
+)
+def test_e_68_cloud_foundrys_canary_plans(desired: int, percent: list[int], plan: list[tuple[int, int]]) -> None:
+    steps = tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(percent, 1))
+    listed = stages(Plan("canary", steps), goal(desired))
+    assert [(new, old) for new, old, _share in numbers(listed)] == [*plan, (desired, 0)]
+
+
+@pytest.mark.parametrize(
+    ("desired", "size", "cycles", "targets"),
+    [
+        (10, 1, 3, [1, 2, 3, 10]),
+        (4, 1, 3, [1, 2, 3, 4]),
+        (10, 4, 1, [4, 10]),
+        (10, 4, 5, [4, 8, 10]),
+        (3, 5, 3, [3]),
+        (10, 1, 0, [10]),
+        (6, 2, 10**9, [2, 4, 6]),
+    ],
+)
+def test_singularitys_targets(desired: int, size: int, cycles: int, targets: list[int]) -> None:
+    listed = stages(Plan("canary", Groups(size, cycles)), goal(desired))
+    assert numbers(listed) == [(target, desired - target, None) for target in (*targets, desired)]
+
+
+def test_e_3a_each_group_has_its_own_allowance_and_its_own_gates() -> None:
+    *groups, end = stages(Plan("canary", Groups(1, 3, (TWO,), failure_limit=2)), goal(10))
+    assert [stage.failure_limit for stage in groups] == [2, 2, 2, 2] and end.failure_limit is None
+    assert [gate.key for stage in groups for gate in stage.gates] == [f"group {n} two" for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("desired", "room", "percent", "expected"),
+    [
+        (10, Room(1, 0), [20, 50, 100], [(2, 8, 20), (5, 5, 50), (10, 0, 100)]),
+        (10, Room(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),  # each side carries its share, so one is extra
+        (3, Room(1, 0), [50], [(2, 2, 50)]),
+        (1, Room(1, 0), [20], [(1, 1, 20)]),
+        (4, Room(0, 1), [1, 50, 99], [(1, 3, 1), (2, 2, 50), (3, 1, 99)]),
+        (3, Room(0, 1), [50], [(2, 1, 50)]),  # half away from zero
+        (28, Room(0, 1), [5], [(2, 26, 5)]),  # 1.4 is 1, which could not carry 5 % of the 27 that are needed
+        (100, Room(25, 0), [29], [(29, 71, 29)]),
+    ],
+)
+def test_weights(desired: int, room: Room, percent: list[int], expected: list[tuple[int, int, int]]) -> None:
+    listed = stages(weights(*percent), Goal(2, desired, room, desired))
+    assert numbers(listed) == [*expected, (desired, 0, 100)]
+
+
+def test_replicas_stay_in_force_and_the_first_ones_stand_in_the_dark() -> None:
+    steps = (Step("a", replicas=Percent(Decimal(21))), Step("b", weight=5), Step("c", weight=25), Step("d", weight=100))
+    listed = stages(Plan("canary", steps), goal(10, surge=3))
+    assert numbers(listed) == [(3, 10, 0), (3, 10, 5), (3, 8, 25), (10, 0, 100), (10, 0, 100)]
+    assert listed[0].waypoint.dark and not any(stage.waypoint.switches for stage in listed)
+
+
+def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
+    listed = stages(Plan("canary", (Step("a", replicas=2), Step("b", replicas=5))), goal(10))
+    assert numbers(listed) == [(2, 8, None), (5, 5, None), (10, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "to", "words"),
+    [
+        ([Step("a", replicas=2), Step("b", weight=20)], goal(10), ("a:", "raise max_surge to 2")),
+        (
+            [Step("a", weight=10), Step("b", replicas=2), Step("c", weight=50)],
+            goal(10),
+            ("c:", "capacity comes before", "least 5"),
+        ),
+        ([Step("a", weight=10), Step("b", replicas=8)], goal(10), ("b:", "the other 90%", "max_surge to 7", "at most 2")),
+        ([Step("a", replicas=11)], goal(10), ("a:", "11", "10 replicas")),
+        ([Step("a", replicas=3), Step("b", replicas=2)], goal(10), ("b:", "fewer than the 3")),
+        ([Step("a", weight=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
+        ([Step("a", instances=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
+    ],
+)
+def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: Goal, words: tuple[str, ...]) -> None:
+    with pytest.raises(Unfit) as caught:
+        stages(Plan("canary", tuple(steps)), to)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_what_an_unfit_message_advises_fits() -> None:
+    stages(Plan("canary", (Step("a", replicas=2), Step("b", weight=20))), goal(10, surge=2))
+    stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=5), Step("c", weight=50))), goal(10, surge=5))
+    stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=8))), goal(10, surge=7))
+    stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=2))), goal(10))
+
+
+def test_e_67_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
+    simulator = Simulator(World(), Budget(1, 0), Rules(progress_deadline=60.0))
+    simulator.populate([Life()] * 4)
+    last = stages(weights(100), goal(4))[0].waypoint
+    assert (last.new, last.old) == (4, 0) and simulator.walk(last).reached
+    assert simulator.walk(Goal(1, 4, Room(1, 0), 4).waypoint(4, 0), "old").reached
+    assert simulator.least == 4 and simulator.peak == 5
+
+
+# Gates and marks ------------------------------------------------------------------------------------------------------
+
+CALLED = Plan(
+    confirm_rollout=(Gate("confirm_rollout 1", "web"),),
+    confirm_traffic_increase=(Gate("more 1", "web"),),
+    confirm_promotion=(Gate("confirm_promotion 1", "web"),),
+    post_rollout=(Gate("post_rollout 1", "web"),),
+    cord=(Gate("rollback 1", "web"),),
+    promotion=(Gate("promotion approval", "approval"),),
+    hold=(Gate("hold", "pause", {"duration": 30.0}),),
+)
+
+
+def called(strategy: str, steps: tuple[Step, ...] = ()) -> Plan:
+    return Plan(**{**vars(CALLED), "strategy": strategy, "steps": steps})
+
+
+def test_gates_of_rolling() -> None:
+    assert shape(stages(called("rolling"), goal(4))) == [
+        ("confirm", REPLACE, ["confirm_rollout 1", "more 1"]),
+        ("replace", REPLACE, []),
+        ("promote", PROMOTE, ["confirm_promotion 1", "post_rollout 1"]),
+    ]
+    assert shape(stages(Plan(), goal(4))) == [("replace", REPLACE, []), ("promote", PROMOTE, [])]
+
+
+def test_gates_of_canary_are_asked_before_each_rise() -> None:
+    steps = (Step("step 1", replicas=1), Step("step 2", weight=20, gates=(TWO,)), Step("step 4", gates=(Gate("own", "web"),)))
+    assert shape(stages(called("canary", steps), goal(4))) == [
+        ("begin", REPLACE, ["confirm_rollout 1"]),
+        ("step 1", REPLACE, ["more 1 before step 2"]),  # the dark ones are no rise
+        ("step 2", REPLACE, ["two"]),
+        ("step 4", REPLACE, ["own", "more 1 before promote", "confirm_promotion 1"]),
+        ("promote", PROMOTE, ["post_rollout 1"]),
+    ]
+    by_number = called("canary", (Step("step 1", replicas=1), Step("step 2", replicas=1), Step("step 3", replicas=4)))
+    assert [gates for _name, _part, gates in shape(stages(by_number, goal(4)))] == [
+        ["confirm_rollout 1", "more 1 before step 1"],
+        [],
+        ["more 1 before step 3"],
+        ["confirm_promotion 1"],
+        ["post_rollout 1"],
+    ]
+
+
+def test_a_canary_begins_with_what_its_list_has_before_the_first_step() -> None:
+    plan = Plan("canary", (Step("step 2", weight=20),), opening=(TWO,))
+    listed = stages(plan, goal(4, before=6))
+    assert shape(listed)[0] == ("begin", REPLACE, ["two"]) and numbers(listed)[0] == (0, 6, 0)
+    assert [stage.name for stage in stages(weights(20), goal(4))] == ["step 1", "promote"]
+
+
+def test_blue_green_is_a_second_set_a_switch_a_hold_and_an_end() -> None:
+    listed = stages(called("blue_green"), goal(4, before=6))
+    assert shape(listed) == [
+        ("confirm", REPLACE, ["confirm_rollout 1"]),
+        ("prepare", REPLACE, ["promotion approval", "confirm_promotion 1", "more 1"]),
+        ("switch", PROMOTE, ["post_rollout 1"]),
+        ("hold", FINISH, ["hold"]),
+        ("retire", FINISH, []),
+    ]
+    assert numbers(listed) == [(0, 6, 0), (4, 6, 0), (4, 6, 100), (4, 6, 100), (4, 0, None)]
+    assert [stage.waiting for stage in listed] == ["paused", "awaiting_promotion", "paused", "holding", "paused"]
+    assert [stage.waypoint.switches for stage in listed] == [False, False, True, True, False]
+    assert peak(listed, Room(1, 0)) == 10
+
+
+def test_a_first_deployment_is_a_rolling_one_whatever_was_asked() -> None:
+    for plan in (called("canary", weights(20).steps), called("blue_green")):  # type: ignore[arg-type]
+        assert stages(plan, goal(4, before=0)) == stages(called("rolling"), goal(4, before=0))
+
+
+def test_there_is_no_way_back_from_the_marked_step_on() -> None:
+    steps = (Step("a", weight=10), Step("b", reversible=False, on_failure="hold"), Step("c", weight=50))
+    listed = stages(Plan("canary", steps), goal(10))
+    assert [stage.reversible for stage in listed] == [True, False, False, False]
+    assert [stage.on_failure for stage in listed] == [None, "hold", None, None]
+    assert listed[0].waypoint == listed[1].waypoint
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+rooms = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any).map(lambda pair: Room(*pair))
+percents = st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True).map(sorted)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any that is parsed, and some that do not fit."""
+    strategy = draw(st.sampled_from(sorted(LISTS)))
+    kind = draw(st.sampled_from(["weights", "instances", "groups", "replicas"]))
+    steps: tuple[Step, ...] | Groups
+    if kind == "groups":
+        steps = Groups(draw(st.integers(1, 7)), draw(st.integers(0, 4)), (TWO,))
+    elif kind == "instances":
+        steps = tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents)))
+    elif kind == "weights":
+        steps = tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents)))
+    else:
+        mixed = [Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents))]
+        place = draw(st.integers(0, len(mixed)))
+        mixed.insert(place, Step("replicas", replicas=draw(st.integers(1, 12))))
+        steps = tuple(mixed)
+    return called(strategy, steps if strategy == "canary" else ())  # type: ignore[arg-type]
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(plan=plans(), room=rooms, desired=st.integers(1, 30), before=st.integers(0, 40))
+def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before: int) -> None:
+    room = Room(room.surge, min(room.unavailable, desired))
+    try:
+        listed = stages(plan, Goal(2, desired, room, before, stable=1))
+    except Unfit:
+        assume(False)
+        return
+    points = [stage.waypoint for stage in listed]
+    last = points[-1]
+    assert (last.new, last.old, last.desired) == (desired, 0, desired)
+    assert {point.stable for point in points} == {1} and {point.generation for point in points} == {2}
+    shares = [point.share for point in points if point.share is not None]
+    assert shares == sorted(shares)
+    assert [point.new for point in points] == sorted(point.new for point in points)
+    parts = [PARTS.index(stage.part) for stage in listed]
+    assert parts == sorted(parts)
+    keys = [gate.key for stage in listed for gate in stage.gates]
+    assert len(keys) == len(set(keys)) and not any(key.startswith("rollback") for key in keys)
+    needed = desired - room.unavailable
+    for point in points:
+        together = point.new + point.old
+        if point.new and not point.dark and not point.switches:
+            assert together <= desired + room.surge
+            assert together >= desired
+        if point.share and not point.switches:
+            assert point.new >= math.ceil(Fraction(needed * point.share, 100))
+            assert point.old >= math.ceil(Fraction(needed * (100 - point.share), 100))
+    assert peak(listed, room) >= max(desired + room.surge, *(point.new + point.old for point in points))
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(percent=percents, room=rooms, desired=st.integers(2, 40))
+def test_weights_alone_always_fit(percent: list[int], room: Room, desired: int) -> None:
+    room = Room(room.surge, min(room.unavailable, desired))
+    listed = stages(weights(*percent), Goal(2, desired, room, desired))
+    assert [stage.waypoint.share for stage in listed] == [*percent, 100]
+    for stage in listed:
+        assert stage.waypoint.new and (stage.waypoint.old or stage.waypoint.share == 100)
