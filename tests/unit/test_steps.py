@@ -1,0 +1,280 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operators write of canary and blue-green: what it becomes, and what is refused with which words."""
+
+from __future__ import annotations
+
+import typing as t
+from decimal import Decimal
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Groups, Plan, Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.steps import DAY, fingerprint, parse
+
+WEB = {"driver": "web", "url": "http://127.0.0.1:9/go"}
+
+
+def canary(*steps: t.Any, **others: t.Any) -> Plan:
+    return parse({"strategy": "canary", "steps": list(steps), **others})
+
+
+def steps_of(plan: Plan) -> tuple[Step, ...]:
+    assert isinstance(plan.steps, tuple)
+    return plan.steps
+
+
+def pause(key: str, seconds: float) -> Gate:
+    return Gate(key, "pause", {"duration": seconds})
+
+
+def person(key: str, timeout: float | None = DAY, on_timeout: str | None = None, **options: str) -> Gate:
+    return Gate(key, "approval", options, timeout=timeout, on_timeout=on_timeout)
+
+
+# What it becomes ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_given_is_rolling() -> None:
+    assert (
+        parse({})
+        == parse({"strategy": "rolling", "steps": None, "gates": "", "approval": None})
+        == Plan(hold=(pause("hold", 30.0),))
+    )
+
+
+def test_argos_list() -> None:
+    plan = canary(
+        {"pause": "30s"},
+        {"set_replicas": "10%"},
+        {"set_weight": "20", "name": "a few", "on_failure": "hold"},
+        {"pause": {"duration": "10m"}},
+        {"pause": {}, "name": "look at the graphs"},
+        {"set_weight": 50},
+        {"pause": None},
+        {"pause": {"timeout": "2h", "on_timeout": "promote"}},
+        {"pause": 5, "reversible": False},
+    )
+    assert plan.opening == (pause("step 1 pause", 30.0),)
+    assert steps_of(plan) == (
+        Step("step 2", replicas=Percent(Decimal(10))),
+        Step(
+            "step 3 a few",
+            weight=20,
+            on_failure="hold",
+            gates=(pause("step 4 pause", 600.0), person("step 5 look at the graphs")),
+        ),
+        Step("step 6", weight=50, gates=(person("step 7 pause"), person("step 8 pause", 7200.0, "promote"))),
+        Step("step 9", gates=(pause("step 9 pause", 5.0),), reversible=False),
+    )
+
+
+def test_instance_weight_waits_for_a_person_unless_a_pause_follows() -> None:
+    plan = canary({"instance_weight": 20}, {"instance_weight": 20}, {"pause": "1m"}, {"instance_weight": 100})
+    assert steps_of(plan) == (
+        Step("step 1", instances=20, gates=(person("step 1 pause"),)),
+        Step("step 2", instances=20, gates=(pause("step 3 pause", 60.0),)),
+        Step("step 4", instances=100, gates=(person("step 4 pause"),)),
+    )
+
+
+def test_gates_have_their_drivers_options_and_our_bounds() -> None:
+    given = {**WEB, "interval": "2s", "timeout": "unlimited", "on_timeout": "hold", "on_error": "ignore"}
+    (step,) = steps_of(canary({"set_weight": 20}, {"gate": given}, {"gate": WEB, "name": "hook"}))
+    first, second = step.gates
+    assert (first.key, first.driver, first.interval, first.timeout, first.on_timeout, first.on_error) == (
+        "step 2 gate",
+        "web",
+        2.0,
+        None,
+        "hold",
+        "ignore",
+    )
+    # Nothing waits without end unless it is asked for (E-14).
+    assert (second.key, second.timeout, second.on_timeout, second.on_error) == ("step 3 hook", DAY, None, "fail")
+    assert first.options["url"] == WEB["url"] and not {"driver", "interval", "on_timeout", "on_error"} & set(first.options)
+
+
+def test_e_14_every_wait_for_a_person_is_as_the_approval_says() -> None:
+    approval = {"timeout": "unlimited", "on_timeout": "rollback", "file": "/run/approved"}
+    plan = canary(
+        {"set_weight": 20},
+        {"pause": {}},
+        {"gate": {"driver": "approval", "timeout": "1h", "file": "/run/other"}},
+        approval=approval,
+        auto_promote=False,
+    )
+    assert steps_of(plan)[0].gates == (
+        person("step 2 pause", None, "rollback", file="/run/approved"),
+        person("step 3 gate", 3600.0, "rollback", file="/run/other"),
+    )
+    assert plan.promotion == (person("promotion approval", None, "rollback", file="/run/approved"),)
+
+
+def test_blue_green_is_promoted_by_itself_after_a_delay_or_by_a_person() -> None:
+    assert parse({"strategy": "blue_green"}).promotion == ()
+    auto = parse({"strategy": "blue_green", "auto_promote": "yes", "promote_delay": "1m", "hold": 0})
+    assert (auto.promotion, auto.hold) == ((pause("promotion delay", 60.0),), ())
+    by_hand = parse({"strategy": "blue_green", "auto_promote": False, "promote_delay": "1m", "hold": "1h"})
+    assert (by_hand.promotion, by_hand.hold) == ((person("promotion approval"),), (pause("hold", 3600.0),))
+
+
+def test_gates_go_by_when_they_are_asked() -> None:
+    calls = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
+    plan = parse({"gates": {call: [WEB, {"driver": "pause", "duration": "1s"}] for call in calls}})
+    for call, gates in zip(
+        calls,
+        (plan.confirm_rollout, plan.confirm_traffic_increase, plan.confirm_promotion, plan.post_rollout, plan.cord),
+        strict=True,
+    ):
+        assert [gate.key for gate in gates] == [f"{call} 1", f"{call} 2"]
+        assert [gate.driver for gate in gates] == ["web", "pause"] and gates[1].timeout is None
+
+
+def groups(**given: t.Any) -> Groups:
+    plan = parse({"strategy": "canary", "steps": given})
+    assert isinstance(plan.steps, Groups)
+    return plan.steps
+
+
+def test_singularitys_mapping() -> None:
+    assert groups(group_size="2") == Groups(2, 3, (), 1)
+    assert groups(cycles=0, acceptance="timed", wait="30s") == Groups(1, 0, (pause("wait", 30.0),), 1)
+    assert groups(acceptance="timed", wait=0, allowed_failures=1) == Groups(1, 3, (), 2)
+    assert [gate.key for gate in groups(acceptance="checks", gates=[WEB]).gates] == ["gate 1"]
+    assert groups(acceptance="checks") == Groups(1, 3, (), 1)  # none given: nothing to wait for
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("group_size", 0), ("group_size", -1), ("cycles", -1), ("wait", "-1s"), ("wait", -1), ("allowed_failures", -1)],
+)
+def test_e_30_groups_that_cannot_be(key: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"rollout_steps.{key}: {value!r}"):
+        groups(acceptance="timed", **{key: value})
+
+
+@pytest.mark.parametrize(
+    "key", ["deployInstanceCountPerStep", "deployStepWaitTimeMs", "autoAdvanceDeploySteps", "maxTaskRetries"]
+)
+def test_e_31_there_are_no_older_names_that_could_mean_something_else(key: str) -> None:
+    with pytest.raises(InputError, match=f"rollout_steps.{key}: there is no such setting"):
+        groups(**{key: 1})
+
+
+@pytest.mark.parametrize("steps", [[], {}, None, ""])
+def test_e_62_a_canary_without_steps(steps: object) -> None:
+    with pytest.raises(InputError, match=r"rollout_steps: .*has no step"):
+        parse({"strategy": "canary", "steps": steps})
+
+
+REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
+    ([20], ("rollout_steps[0]", "int", "mapping")),
+    ([{"set_weight": 20}, {}], ("rollout_steps[1]", "none", "exactly one")),
+    ([{"set_weight": 20, "pause": {}}], ("rollout_steps[0]", "set_weight and pause")),
+    ([{"set_wieght": 20}], ("rollout_steps[0].set_wieght", "did you mean rollout_steps[0].set_weight?")),
+    ([{"set_weight": 0}], ("rollout_steps[0].set_weight: 0", "least is 1")),
+    ([{"set_weight": 101}], ("rollout_steps[0].set_weight: 101", "most is 100")),
+    ([{"set_weight": 12.5}], ("rollout_steps[0].set_weight: 12.5", "whole number")),
+    ([{"set_weight": True}], ("rollout_steps[0].set_weight: True",)),
+    ([{"set_weight": 20}, {"pause": {}}, {"set_weight": 20}], ("step 3", "weight 20 after 20", "higher")),
+    ([{"set_weight": 100}, {"set_replicas": 2}], ("step 2", "after the weight 100")),
+    ([{"set_replicas": 0}], ("rollout_steps[0].set_replicas: 0", "least is 1")),
+    ([{"set_replicas": "0%"}], ("rollout_steps[0].set_replicas: '0%'", "least is 1")),
+    ([{"set_replicas": "101%"}], ("rollout_steps[0].set_replicas: '101%'",)),
+    ([{"instance_weight": 40}, {"instance_weight": 20}], ("step 2", "instance_weight 20 after 40")),
+    ([{"instance_weight": 40}, {"set_weight": 50}], ("mixed",)),
+    ([{"pause": {}}], ("no step sets anything",)),
+    ([{"set_weight": 20}, {"pause": "soon"}], ("rollout_steps[1].pause: 'soon'", "duration")),
+    ([{"set_weight": 20}, {"pause": {"duration": "1m", "timeout": "1h"}}], ("rollout_steps[1].pause", "ends by itself")),
+    ([{"set_weight": 20}, {"pause": {"durtion": "1m"}}], ("rollout_steps[1].pause.durtion", "pause.duration?")),
+    ([{"set_weight": 20}, {"pause": {"on_timeout": "wait"}}], ("rollout_steps[1].pause.on_timeout: 'wait'", "promote")),
+    ([{"set_weight": 20}, {"gate": "web"}], ("rollout_steps[1].gate", "str", "mapping")),
+    ([{"set_weight": 20}, {"gate": {"url": "x"}}], ("rollout_steps[1].gate.driver: None", "driver: web")),
+    ([{"set_weight": 20}, {"gate": {"driver": "wbe"}}], ("rollout_steps[1].gate.driver", "'wbe'")),
+    ([{"set_weight": 20}, {"gate": {**WEB, "intervall": 1}}], ("rollout_steps[1].gate.intervall", "gate.interval?")),
+    ([{"set_weight": 20}, {"gate": {**WEB, "interval": 0}}], ("rollout_steps[1].gate.interval: 0",)),
+    ([{"set_weight": 20}, {"gate": {**WEB, "on_error": "retry"}}], ("rollout_steps[1].gate.on_error: 'retry'", "ignore")),
+    ([{"set_weight": 20}, {"gate": {**WEB, "timeout": 0}}], ("rollout_steps[1].gate.timeout: 0",)),
+    ([{"set_weight": 20}, {"gate": {"driver": "pause"}}], ("rollout_steps[1].gate", "duration")),
+    ([{"set_weight": 20}, {"analysis": {}}], ("rollout_steps[1].analysis", "judge", "use a gate")),
+    ([{"set_weight": 20, "on_failure": "retry"}], ("rollout_steps[0].on_failure: 'retry'", "rollback, hold, continue")),
+    ([{"set_weight": 20, "reversible": "maybe"}], ("rollout_steps[0].reversible: 'maybe'",)),
+    ([{"set_weight": 20, "name": "a\nb"}], ("rollout_steps[0].name",)),
+]
+
+
+@pytest.mark.parametrize(("steps", "words"), REFUSED)
+def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(InputError) as caught:
+        canary(*steps)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"strategy": "canari"}, ("rollout_strategy: 'canari'", "canary")),
+        ({"steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling has no steps", "rollout_strategy: canary")),
+        ({"strategy": "blue_green", "steps": {"group_size": 1}}, ("rollout_steps", "blue_green has no steps")),
+        ({"strategy": "canary", "steps": "set_weight: 20"}, ("rollout_steps", "str", "list")),
+        ({"strategy": "canary", "steps": {"acceptance": "yes"}}, ("rollout_steps.acceptance: 'yes'", "checks")),
+        ({"strategy": "canary", "steps": {"wait": "30s"}}, ("rollout_steps.wait: '30s'", "acceptance: timed")),
+        ({"strategy": "canary", "steps": {"gates": [WEB]}}, ("rollout_steps.gates", "acceptance: checks")),
+        ({"strategy": "canary", "steps": {"group_sise": 1}}, ("rollout_steps.group_sise", "group_size?")),
+        ({"gates": [WEB]}, ("rollout_gates", "list", "mapping")),
+        ({"gates": {"confirm": [WEB]}}, ("rollout_gates.confirm",)),
+        ({"gates": {"rollback": WEB}}, ("rollout_gates.rollback", "dict", "list")),
+        ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
+        ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
+        ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),
+        ({"approval": {"timeuot": 1}}, ("rollout_approval.timeuot", "timeout?")),
+        ({"auto_promote": "perhaps"}, ("rollout_auto_promote: 'perhaps'",)),
+        ({"promote_delay": "later"}, ("rollout_promote_delay: 'later'",)),
+        ({"hold": -1}, ("rollout_hold: -1",)),
+    ],
+)
+def test_what_else_is_refused(args: dict[str, t.Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(args)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+# Secrets, and changes -------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_in_no_message_and_in_no_name() -> None:
+    secret = "hunter2-hunter2"
+    plan = canary({"set_weight": 20}, {"gate": {**WEB, "headers": {"Authorization": secret}, "secret": secret}})
+    assert secret not in repr(plan) and secret not in fingerprint(plan)
+    for gate in ({**WEB, "secret": secret, "x": 1}, [secret], secret, {"driver": "wbe", "secret": secret}):
+        with pytest.raises(InputError) as caught:
+            canary({"set_weight": 20}, {"gate": gate})
+        assert secret not in str(caught.value)
+
+
+def test_a_fingerprint_tells_what_was_asked_for_apart() -> None:
+    asked: list[dict[str, t.Any]] = [
+        {},
+        {"strategy": "blue_green"},
+        {"strategy": "blue_green", "hold": "1m"},
+        {"strategy": "canary", "steps": [{"set_weight": 20}]},
+        {"strategy": "canary", "steps": [{"set_weight": 21}]},
+        {"strategy": "canary", "steps": [{"set_weight": 20, "reversible": False}]},
+        {"strategy": "canary", "steps": [{"set_replicas": 20}]},
+        {"strategy": "canary", "steps": [{"set_replicas": "20%"}]},
+        {"strategy": "canary", "steps": [{"set_weight": 20}, {"gate": WEB}]},
+        {"strategy": "canary", "steps": [{"set_weight": 20}, {"gate": {**WEB, "url": "http://127.0.0.1:9/no"}}]},
+        {"strategy": "canary", "steps": {"group_size": 20}},
+        {"gates": {"rollback": [WEB]}},
+    ]
+    assert len({fingerprint(parse(args)) for args in asked}) == len(asked)
+    # The same in every run, and however it is written.
+    assert fingerprint(canary({"set_weight": "20"}, {"pause": "1m"})) == fingerprint(
+        canary({"set_weight": 20}, {"pause": {"duration": 60}})
+    )
