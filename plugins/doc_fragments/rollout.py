@@ -78,6 +78,7 @@ options:
       - C(hosts) is an inventory pattern, the load balancers' hosts. Without it the sockets are reached from the controller.
       - C(socket) is the Runtime API's socket with C(level admin), a path or V(host:port), or a list of them, V(/run/haproxy/admin.sock) if not given.
       - C(backend) (required) is the name of the backend.
+      - C(preview) is the name of another backend, for a look at instances that requests of the service do not reach yet.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given. After it the instance is stopped all the same.
       - C(slots) is the beginning of the names of prepared servers. Without it servers are added and deleted as needed.
       - C(state_file) is a file on the load balancer's host that the state of the servers is saved to after each change,
@@ -87,6 +88,7 @@ options:
       - C(path) (required) is the directory that Envoy watches, which the rollout's user may write to.
       - C(admin) is Envoy's admin interface as seen from its host, V(127.0.0.1:9901) if not given.
       - C(listen) (required) is the address and port that clients of the service connect to.
+      - C(preview) is another address and port, for a look at instances that those clients do not reach yet.
       - C(drain_timeout) is the same as for HAProxy.
     type: dict
     default: {driver: none}

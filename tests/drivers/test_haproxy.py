@@ -336,6 +336,15 @@ class TestOnlyHAProxy:
             with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
                 driver.observe()
 
+    def test_an_algorithm_that_takes_no_weights_is_refused_before_an_entry_goes_in(self) -> None:
+        balancer = HAProxy("    balance static-rr\n    server slot1 127.0.0.1:1 check fall 2 disabled\n")
+        try:
+            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot"}
+            with pytest.raises(TrafficError, match=r"was asked to be out with weight 20 .*static LB algorithm"):
+                apply(Driver(options, context(Here())), {Endpoint("127.0.0.1", free_port()): Target(OUT, 20)})
+        finally:
+            balancer.close()
+
     def test_a_preview_is_another_backend_that_is_there(self) -> None:
         plane = HAProxyPlane()
         try:

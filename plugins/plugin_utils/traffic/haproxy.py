@@ -86,8 +86,8 @@ class Driver:
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.options = context, options
         self.drain_timeout = values.duration(options.get("drain_timeout") or "30s", "rollout_traffic.drain_timeout")
-        self.variable = "rollout_traffic.backend"  # which gave us the backend, for messages
-        self.backend = _name(options.get("backend"), self.variable)
+        self.option = "backend"  # the one that names it, for messages
+        self.backend = _name(options.get("backend"), "rollout_traffic.backend")
         self.preview = _name(options["preview"], "rollout_traffic.preview") if options.get("preview") else ""
         if self.preview == self.backend:
             raise InputError(
@@ -126,7 +126,7 @@ class Driver:
         if not self.preview:
             return None
         driver = Driver({**self.options, "backend": self.preview, "preview": "", "state_file": ""}, self.context)
-        driver.variable = "rollout_traffic.preview"
+        driver.option = "preview"
         return driver
 
     # -- the interface
@@ -139,7 +139,7 @@ class Driver:
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in _WRONG_BACKEND):
-                raise TrafficError(f"{self.variable}: {self.backend!r} at load balancer {name}: {refusal.strip()}")
+                raise TrafficError(f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {refusal.strip()}")
             if "Permission denied" in refusal:
                 raise TrafficError(
                     f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {refusal.strip()}"
@@ -200,7 +200,9 @@ class Driver:
     def _parse(self, name: str, text: str) -> View:
         states, found, stats = text.partition("# pxname,")
         if not found:
-            raise TrafficError(f"{self.variable}: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}")
+            raise TrafficError(
+                f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}"
+            )
         fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
         state = {field[3]: field for field in fields}
         table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
