@@ -135,8 +135,8 @@ class Traffic(t.Protocol):
 
         Per balancer, because one that was restarted has to prove its entries anew while the others go on. Entries
         of ours that are not among the targets are taken out of rotation and removed, as far as the balancer lets us
-        in this call; entries that are not ours stay. An entry put IN that the balancer's own check has not passed
-        is refused. An update that a balancer refuses or does not show is an error.
+        in this call; entries that are not ours stay. A balancer without targets is not asked, and may be away. An entry put
+        IN that the balancer's own check has not passed is refused. An update that a balancer refuses or does not show is an error.
         """
 
 
