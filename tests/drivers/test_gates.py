@@ -1,0 +1,452 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gates with a real web server, real files and real commands."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import _http, approval, command, pause, web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
+
+ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
+SECRET = "s3cret-of-the-hook"
+
+
+@dataclass
+class Request:
+    """What the server got."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Server:
+    """A web service that gives the answers it was told to, in order, and the last one again and again."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.requests: list[Request] = []
+        self.replies: list[tuple[int, str] | None] = [(200, "")]  # None: the connection is closed without an answer
+        self.hangs = threading.Event()  # set: it drips its answer until `released`
+        self.released = threading.Event()
+        test = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                test.serve(self)
+
+            do_GET = do_POST
+
+            def log_message(self, format: str, *args: t.Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"http{'s' * bool(context)}://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def serve(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        self.requests.append(Request(handler.command, handler.path, dict(handler.headers), body))
+        reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
+        if self.hangs.is_set():
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            for number in range(1000):  # every read of the client gets something in time, and the whole never ends
+                if self.released.wait(0.02):
+                    break
+                handler.wfile.write(b"X-%d: drip\r\n" % number)
+        elif reply:
+            handler.send_response(reply[0])
+            handler.send_header("Content-Length", str(len(reply[1].encode())))
+            handler.send_header("Location", self.url + "/elsewhere")
+            handler.end_headers()
+            handler.wfile.write(reply[1].encode())
+
+    def close(self) -> None:
+        self.released.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    yield one
+    one.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http, "PAUSE", 0.001)
+
+
+@pytest.fixture
+def transport(tmp_path: Path) -> Iterator[Transport]:
+    """Over an inventory of two hosts that are both here."""
+    file = tmp_path / "inventory.json"
+    file.write_text(json.dumps({"all": {"hosts": {name: {"ansible_connection": "local"} for name in ("h1", "h2")}}}))
+    loader = DataLoader()
+    inventory = InventoryManager(loader, sources=[str(file)])
+    manager = VariableManager(loader, inventory)
+    hostvars = HostVars(inventory, manager, loader)
+    one = Transport(manager.get_vars() | {"hostvars": hostvars, "groups": inventory.get_groups_dict()}, PlayContext(), loader)
+    yield one
+    one.close()
+
+
+def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
+    """A driver with its options checked and completed, as a rollout makes it."""
+    checked = values.options(module.OPTIONS, options, "gate")
+    return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
+
+
+def ask(driver: t.Any, waited: float = 12.5) -> Answer:
+    answer: Answer = driver.ask(ROLLOUT, waited)
+    return answer
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+# pause ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duration", ["10m", 600, 600.0])
+def test_time(duration: object) -> None:
+    gate = make(pause, duration=duration)
+    assert gate.instant
+    assert ask(gate, 0) == Answer(WAIT, "10 min 00 s left")
+    assert ask(gate, 599.99) == Answer(WAIT, "1 s left")
+    assert ask(gate, 600) == Answer(PASS, "10 min 00 s are over")
+
+
+# approval -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_is_waited_for_without_asking_anybody() -> None:
+    gate = make(approval)
+    assert gate.instant
+    assert ask(gate, 1e9) == Answer(WAIT, "for promote")
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict", "message"),
+    [
+        ("yes\n", PASS, "approved by "),
+        ("nothing to object", PASS, "approved by "),
+        ("no\n", FAIL, "rejected by "),
+        ("Rejected: errors in\nthe log\n", FAIL, "rejected: errors in the log"),
+    ],
+)
+def test_a_file_says_it(tmp_path: Path, content: str, verdict: str, message: str) -> None:
+    gate = make(approval, file=f"{tmp_path}/{{service}}-{{id}}")
+    assert not gate.instant
+    assert ask(gate) == Answer(WAIT, f"for promote, or for the file {tmp_path}/shop-r1")
+    (tmp_path / "shop-r1").write_text(content)
+    answer = ask(gate)
+    assert answer.verdict == verdict and answer.message.startswith(message)
+
+
+def test_an_empty_file_says_yes_once_nothing_can_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ok"
+    gate = make(approval, file=str(file))
+    file.touch()
+    made = file.stat().st_mtime
+    for now, verdict in [(made, WAIT), (made + 0.9, WAIT), (made + 1, PASS), (made - 60, PASS)]:
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        assert ask(gate).verdict == verdict
+
+
+def test_a_file_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="is not a file"):
+        ask(make(approval, file=str(tmp_path)))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GateError, match="cannot be read: Not a directory"):
+        ask(make(approval, file=str(tmp_path / "file" / "deeper")))
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(200, PASS), (204, PASS), (202, WAIT), (404, WAIT), (409, WAIT), (425, WAIT), (403, FAIL), (302, FAIL), (500, FAIL)],
+)
+def test_a_service_says_it(server: Server, status: int, verdict: str) -> None:
+    server.replies = [(status, "" if status == 204 else "because")]
+    answer = ask(make(approval, url=server.url + "/approvals/{revision}?key=" + SECRET))
+    assert answer.verdict == verdict
+    assert f"{server.url} " in answer.message or f"{server.url} (" in answer.message
+    assert SECRET not in answer.message
+    assert {(one.method, one.path) for one in server.requests} == {("GET", f"/approvals/2.4.1%2Ba?key={SECRET}")}
+
+
+def test_a_file_goes_before_the_service(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "ok"
+    gate = make(approval, url=server.url, file=str(file))
+    file.write_text("no: not on Fridays")
+    assert ask(gate) == Answer(FAIL, "rejected: not on Fridays")
+    assert not server.requests
+    file.unlink()
+    assert ask(gate).verdict == PASS
+
+
+# web ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_is_told_of_the_rollout(server: Server) -> None:
+    before = time.time() - 0.001
+    assert ask(make(web, url=server.url + "/{service}", headers={"X-Team": "shop", "X-Level": 3})) == Answer(PASS, "200")
+    (request,) = server.requests
+    body = json.loads(request.body)
+    assert before <= body.pop("sent") <= time.time() + 0.001
+    assert body == {"rollout": ROLLOUT, "waited": 12.5}
+    assert (request.method, request.path, request.headers["Content-Type"]) == ("POST", "/shop", "application/json")
+    assert (request.headers["X-Team"], request.headers["X-Level"]) == ("shop", "3")
+    assert "X-Rollout-Signature" not in request.headers
+
+
+def test_by_get_nothing_is_sent(server: Server) -> None:
+    assert ask(make(web, url=server.url + "/?revision={revision}", method="GET")).verdict == PASS
+    assert [(one.method, one.path, one.body) for one in server.requests] == [("GET", "/?revision=2.4.1%2Ba", b"")]
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"), [(201, PASS), (409, WAIT), (425, WAIT), (202, PASS), (404, FAIL), (302, FAIL), (418, FAIL)]
+)
+def test_what_its_status_means(server: Server, status: int, verdict: str) -> None:
+    server.replies = [(status, "tests\n  run \x1b[31m" + "x" * 300)]
+    answer = ask(make(web, url=server.url))
+    shown = f"{status}: tests run ?[31m"
+    assert answer == Answer(verdict, shown + "x" * (200 + len(f"{status}: ") - len(shown)))
+    assert len(server.requests) == 1
+
+
+def test_the_signature_is_of_what_was_sent(server: Server) -> None:
+    gate = make(web, url=server.url, secret=SECRET)
+    ask(gate)
+    ask(gate)
+    for request in server.requests:
+        expected = "sha256=" + hmac.new(SECRET.encode(), request.body, hashlib.sha256).hexdigest()
+        assert hmac.compare_digest(request.headers["X-Rollout-Signature"], expected)
+        # The time is signed, too: with another one the signature is another.
+        later = json.dumps(json.loads(request.body) | {"sent": 0}).encode()
+        assert hmac.new(SECRET.encode(), later, hashlib.sha256).hexdigest() not in expected
+
+
+def test_failures_that_pass_are_tried_again(server: Server) -> None:
+    server.replies = [None, (503, "starting"), (200, "")]
+    assert ask(make(web, url=server.url)).verdict == PASS
+    assert len(server.requests) == 3
+
+
+def test_retries_come_to_an_end(server: Server) -> None:
+    server.replies = [(503, "broken")]
+    assert ask(make(web, url=server.url, retries=3)) == Answer(FAIL, "503: broken")
+    assert len(server.requests) == 4
+    server.requests.clear()
+    server.replies = [None]
+    with pytest.raises(GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: .*closed.* \(asked 2 times\)$"):
+        ask(make(web, url=server.url, retries=1))
+    assert len(server.requests) == 2
+
+
+def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(_http, "PAUSE", 0.5)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    server.replies = [(500, "")]
+    ask(make(web, url=server.url, retries=6))
+    assert pauses == [0.5, 1, 2, 4, 5, 5]
+
+
+def test_nobody_there_is_not_a_no() -> None:
+    with pytest.raises(GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"):
+        ask(make(web, url=f"http://127.0.0.1:{unused_port()}/?key={SECRET}", retries=0))
+    with pytest.raises(GateError, match=r"^http://no-such-name\.invalid cannot be asked: its name does not resolve$"):
+        ask(make(web, url=f"http://no-such-name.invalid/{SECRET}", retries=0))
+
+
+def test_an_answer_that_drips_is_bounded(server: Server) -> None:
+    server.hangs.set()
+    with pytest.raises(GateError, match=r"cannot be asked: no answer in 0\.2 s \(asked 2 times\)$"):
+        ask(make(web, url=server.url, timeout="200ms", retries=1))
+
+
+def test_no_secret_is_shown(server: Server) -> None:
+    token = base64.b64encode(b"ann:pass word").decode()
+    headers = {"Authorization": f"Basic {token}", "X-Key": "k3y-with words"}
+    server.replies = [(403, f"who is {token}, with {headers['X-Key']} and {SECRET}?")]
+    answer = ask(make(web, url=f"{server.url}/?key={SECRET}", headers=headers, secret=SECRET))
+    assert answer == Answer(FAIL, "403: who is ***, with *** and ***?")
+    assert {name for name, option in web.OPTIONS.items() if option.get("no_log")} == {"headers", "secret"}
+
+
+def test_netrc_does_not_replace_what_was_given(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login other password other\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    ask(make(web, url=server.url, headers={"Authorization": "Bearer ours"}))
+    assert server.requests[0].headers["Authorization"] == "Bearer ours"
+
+
+def test_certificates(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hook"
+    extensions = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *words.split(), *extensions], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = Server(context)
+    try:
+        with pytest.raises(GateError, match="certificate refused: self-signed certificate"):
+            ask(make(web, url=server.url, retries=0))
+        assert not server.requests
+        assert ask(make(web, url=server.url, ca_path=str(certificate))).verdict == PASS
+        assert ask(make(web, url=server.url, validate_certs=False)).verdict == PASS
+    finally:
+        server.close()
+    assert not recwarn.list
+
+
+# command --------------------------------------------------------------------------------------------------------------
+
+
+def python(code: str, *words: str) -> list[str]:
+    return [sys.executable, "-c", code, *words]
+
+
+@pytest.mark.parametrize("host", [None, "h2"])
+@pytest.mark.parametrize(("code", "verdict"), [(0, PASS), (75, WAIT), (1, FAIL), (127, FAIL)])
+def test_what_its_exit_code_means(transport: Transport, host: str | None, code: int, verdict: str) -> None:
+    answer = ask(make(command, transport, host=host, command=["sh", "-c", f"echo some; echo words >&2; exit {code}"]))
+    assert answer == Answer(verdict, f"sh ended with {code}: some words")
+
+
+def test_an_argument_is_one_argument_and_the_rollout_is_on_its_standard_input(transport: Transport, tmp_path: Path) -> None:
+    code = "import json, sys; json.dump([sys.argv[2:], json.load(sys.stdin)], open(sys.argv[1], 'w'))"
+    words = ["{service} {revision}", "$HOME", "it's", "*", "", "[{previous}]", "{{id}}", "{id}; true", 8]
+    assert ask(make(command, transport, command=python(code, str(tmp_path / "out"), *words))).verdict == PASS  # type: ignore[arg-type]
+    argv, rollout = json.loads((tmp_path / "out").read_text())
+    assert argv == ["shop 2.4.1+a", "$HOME", "it's", "*", "", "[]", "{id}", "r1; true", "8"]
+    assert rollout == ROLLOUT
+
+
+def test_the_end_of_the_output_is_shown(transport: Transport) -> None:
+    answer = ask(make(command, transport, command=python("import sys; print('a' * 500, 'why\\a'); sys.exit(3)")))
+    assert answer.verdict == FAIL and answer.message.endswith("a" * 195 + " why?")
+    assert len(answer.message) == len(f"{sys.executable} ended with 3: ") + 200
+
+
+def test_a_command_that_takes_too_long_is_not_a_no(transport: Transport) -> None:
+    long = f"300.{os.getpid()}{time.time_ns()}"
+    with pytest.raises(GateError, match=r"^sleep on the controller: no answer in 1 s$"):
+        ask(make(command, transport, timeout="1s", command=["sleep", long]))
+    deadline = time.monotonic() + 20
+    while running(long):
+        assert time.monotonic() < deadline, "it still runs"
+        time.sleep(0.01)
+
+
+def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    gate = make(command, transport, host="h1", command=["sh", "-c", f"read line < '{fifo}'; test $line = well"])
+    answers: list[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(gate)))
+    thread.start()
+    with open(fifo, "w") as stream:  # from here on the command runs: both sides have to be there
+        assert transport.run({"h1": Command(["echo", "here"])}, 20)["h1"].stdout == "here\n"
+        stream.write("well\n")
+    thread.join(20)
+    assert [answer.verdict for answer in answers] == [PASS]
+
+
+def running(word: str) -> bool:
+    """Whether there is a process with this word in its command."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if word.encode() in path.read_bytes():
+                return True
+    return False
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (pause, {"duration": "soon"}, r"^gate\.duration: 'soon' is not a duration"),
+        (pause, {}, r"^gate: missing required arguments: duration"),
+        (approval, {"file": "ok"}, r"^gate\.file: 'ok' is not an absolute path"),
+        (approval, {"file": "/{version}"}, r"^gate\.file: there is no placeholder '\{version\}'"),
+        (approval, {"url": "shop/ok"}, r"^gate\.url: it is not a URL"),
+        (web, {"url": "ftp://h"}, r"^gate\.url: it is not a URL"),
+        (web, {"url": "http://h:99999"}, r"^gate\.url: it is not a URL"),
+        (web, {"url": "http://h/a b"}, r"^gate\.url: it is not a URL"),
+        (web, {"url": f"http://ann:{SECRET}@h/"}, r"^gate\.url: a name and password in a URL"),
+        (web, {"url": "http://h", "headers": {"X Y": SECRET}}, r"^gate\.headers: 'X Y' is not the name"),
+        (web, {"url": "http://h", "headers": {"Content-Length": SECRET}}, r"^gate\.headers: 'Content-Length' is not"),
+        (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^gate\.headers\.X: its value must be one line"),
+        (web, {"url": "http://h", "secret": ""}, r"^gate\.secret: it is empty"),
+        (web, {"url": "http://h", "secret": SECRET, "method": "GET"}, r"^gate\.secret: a signature is of what is sent"),
+        (web, {"url": "http://h", "timeout": 0}, r"^gate\.timeout: '0' is too short"),
+        (web, {"url": "http://h", "retries": 11}, r"^gate\.retries: 11 is not a whole number from 0 to 10"),
+        (web, {"url": "http://h", "retries": -1}, r"^gate\.retries: -1 is not"),
+        (web, {"url": "http://h", "ca_path": "/no/such"}, r"^gate\.ca_path: '/no/such' is not the absolute path"),
+        (web, {"url": "http://h", "ca_path": "/", "validate_certs": False}, r"^gate\.ca_path: '/' is of no use"),
+        (command, {"command": "/bin/true now"}, r"^gate\.command: it is not a list of words"),
+        (command, {"command": []}, r"^gate\.command: it is not a list of words"),
+        (command, {"command": [""]}, r"^gate\.command: its first word"),
+        (command, {"command": ["true", None]}, r"^gate\.command: a word of the type NoneType"),
+        (command, {"command": ["true", "\0"]}, r"^gate\.command: a NUL character"),
+        (command, {"command": ["true", "{port}"]}, r"^gate\.command: there is no placeholder '\{port\}'"),
+        (command, {"command": ["true"], "timeout": "never"}, r"^gate\.timeout: 'never' is not a duration"),
+        (command, {"command": ["true"], "host": "h9"}, r"^gate\.host: 'h9' is not in the inventory"),
+        (command, {"command": ["true"], "host": "all"}, r"^gate\.host: 'all' names 2 hosts"),
+    ],
+)
+def test_bad_options_are_refused(transport: Transport, module: t.Any, options: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make(module, transport, **options)
+    assert SECRET not in str(caught.value)
+
+
+def test_without_requests_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "requests", None)
+    constructors: list[Callable[[], t.Any]] = [lambda: make(web, url="http://h"), lambda: make(approval, url="http://h")]
+    for construct in constructors:
+        with pytest.raises(InputError, match=r"^gate\.url: it needs the Python package requests; install it"):
+            construct()
+    make(approval, file="/ok")
