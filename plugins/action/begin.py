@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -16,22 +17,27 @@ class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
         revision, replicas = rollouts.asked(run, restart)
-        rollouts.fits(run, replicas)
+        run.session.read()
+        rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()
         run.begin()
         run.conductor.look()
         rollouts.adopt(run)
         record = run.record
-        if record.open is not None:
+        if record.open is not None and not rollouts.superseded(run, record.open, revision):
             return rollouts.resume(run, record.open, revision, replicas)
         kind, generation = "restart" if restart else "rollout", record.generation + 1
         if record.stable and record.stable.revision == revision and not restart:
             kind, generation = "scale", record.stable.generation
-            if run.conductor.preview(rollouts.forward(generation, replicas)).reached:
+            if record.open is None and run.conductor.foresee(rolling(generation, replicas)).reached:
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
+        if kind != "scale":
+            rollouts.same_balancers(run)
         if run.check_mode:
-            return run.would(rollouts.forward(generation, replicas), revision)
+            return rollouts.would_walk(run)
+        if record.open is not None:
+            rollouts.supersede(run, record.open, revision)
         rollouts.open_(run, kind, revision, generation, replicas)
         return run.report(True)

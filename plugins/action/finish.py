@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROMOTING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -20,9 +21,11 @@ class ActionModule(StepAction):
             run.conductor.look()
             diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
             return run.report(rollout is not None, diff=diff)
-        if rollout.phase != PROMOTING:
+        if rollout.phase not in (PROMOTING, HOLDING):
             raise RolloutFailed(
                 f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish"
             )
+        rollout.step = "finish"
+        rollouts.walk(run, rollout, FINISH)
         rollouts.close(run, "promoted", rollout.reason)
         return run.report(True)

@@ -14,8 +14,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, following
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.values import whole
@@ -32,45 +33,62 @@ class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         revision, replicas = rollouts.asked(run, False)
         if "fleet" in run.own:
-            return {"changed": False, **plan(run, imagined(run.own["fleet"], revision), 1, replicas, (GUESS, 0.0))}
-        rollouts.fits(run, replicas)
+            fleet = imagined(run.own["fleet"], revision)
+            old = sum(1 for i in fleet if i.generation != 1 and i.state.counted)
+            found = rollouts.listed(run, 1, replicas, Composition("", 0, old), run.settings.plan)
+            return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0))}
+        run.session.read()
+        rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()
-        record = run.session.read()
+        record = run.record
         fleet = run.conductor.look()
         rollouts.adopt(run)
-        generation = record.generation + 1
-        for composition in (record.open, record.stable):
-            if composition and composition.revision == revision:
-                generation = composition.generation
-                break
+        found = rollouts.listed(run, record.generation + 1, replicas, record.stable, run.settings.plan)
+        if record.open and record.open.revision == revision:
+            found = rollouts.stages_of(run, record.open)[record.open.stage :] or found[-1:]
+        elif record.stable and record.stable.revision == revision:
+            found = rollouts.listed(run, record.stable.generation, replicas, record.stable, Plan())
         times = rollouts.measured(run)
         unknown = [] if times else [f"how long an instance takes to start: no rollout has shown it yet, {GUESS:g} s is a guess"]
         unknown += [] if run.conductor.balanced else ["who sends requests: no load balancer is given, so nothing can be drained"]
-        result = plan(run, fleet, generation, replicas, times or (GUESS, 1.0))
-        return run.report(False, **result, unknown=unknown, diff=run.difference(rollouts.forward(generation, replicas), revision))
+        unknown += [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
+        result = plan(run, fleet, found, replicas, times or (GUESS, 1.0))
+        weighted = run.conductor.balanced and any(stage.waypoint.share is not None for stage in found)
+        shares = "by the load balancers' weights" if weighted else "by the number of instances"
+        diff = run.difference(found[-1].waypoint, revision)
+        return run.report(False, **result, shares=shares, unknown=unknown, diff=diff)
 
 
-def plan(run: Run, fleet: Sequence[Instance], generation: int, replicas: int, times: tuple[float, float]) -> dict[str, t.Any]:
+def plan(
+    run: Run, fleet: Sequence[Instance], found: Sequence[Stage], replicas: int, times: tuple[float, float]
+) -> dict[str, t.Any]:
     """The waypoints, what the walk will be like, and what `evaluate` would do now."""
     settings, now = run.settings, time.time()
-    waypoints = STRATEGIES[settings.strategy](generation, replicas)
-    decision = evaluate(fleet, waypoints[0], settings.budget, settings.rules, Tally(now), now)
+    path = [stage.waypoint for stage in found]
+    decision = evaluate(fleet, path[0], settings.budget, settings.rules, Tally(now), now)
     settled = [_settled(i) for i in fleet if i.state is State.READY]
-    expected = forecast(settled, waypoints[-1], settings.budget, settings.rules, *times)
+    expected = forecast(settled, path, settings.budget, settings.rules, *times)
     room = settings.budget.resolve(replicas)
-    old = sorted((i for i in fleet if i.generation != generation and i.state.counted), key=lambda i: i.order)
+    old = sorted((i for i in fleet if i.generation != path[-1].generation and i.state.counted), key=lambda i: i.order)
     return {
-        "waypoints": [{"new": waypoint.new, "old": waypoint.old} for waypoint in waypoints],
+        "waypoints": [_shown(stage) for stage in found],
         "surge": room.surge,
         "unavailable": room.unavailable,
         "order": [i.id for i in old],
         "peak_extra": max(0, expected.peak - replicas),
         "minimum_available": expected.least,
-        "traffic_changes": {"enter": waypoints[-1].new, "leave": sum(1 for i in old if i.in_rotation)},
+        "traffic_changes": {"enter": path[-1].new, "leave": sum(1 for i in old if i.in_rotation)},
         "seconds": None if expected.seconds is None else round(expected.seconds, 1),
         "next": following(decision),
     }
+
+
+def _shown(stage: Stage) -> dict[str, t.Any]:
+    """One waypoint, with the share it asks for and what guards it."""
+    point = stage.waypoint
+    gates = [f"{gate.key} ({gate.driver})" for gate in stage.gates]
+    return {"name": stage.name, "step": stage.part, "new": point.new, "old": point.old, "share": point.share, "gates": gates}
 
 
 def _settled(instance: Instance) -> Instance:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROMOTING, ROLLING_BACK, Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING, ROLLING_BACK, Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -26,12 +27,12 @@ class ActionModule(StepAction):
             raise RolloutFailed(
                 f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back"
             )
-        rollout.step, rollout.tally = "promote", None
-        rollouts.walk(run, rollout)
+        rollout.step = "promote"
+        rollouts.walk(run, rollout, PROMOTE)
         stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        if rollout.phase == PROMOTING and run.record.stable == stable:
+        if rollout.phase in (PROMOTING, HOLDING) and run.record.stable == stable:
             return run.report(run.conductor.acted)
-        rollout.phase, run.record.stable = PROMOTING, stable
-        run.conductor.event("phase", phase=PROMOTING, revision=rollout.revision)
+        run.record.stable = stable
+        rollouts.turn(run, rollout, PROMOTING)
         run.conductor.commit()
         return run.report(True)

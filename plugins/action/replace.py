@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import REPLACE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PROGRESSING, PROMOTING, ROLLING_BACK
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -23,7 +24,5 @@ class ActionModule(StepAction):
         if rollout.phase == ROLLING_BACK:
             raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
         rollout.step = "replace"
-        if rollout.phase != PROMOTING:
-            rollout.phase = PROGRESSING
-        rollouts.walk(run, rollout)
+        rollouts.walk(run, rollout, REPLACE)
         return run.report(run.conductor.acted)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -31,7 +32,7 @@ class ActionModule(StepAction):
                 return run.report(False, msg=rollouts.nothing_to_undo(run.record))
             rollout = rollouts.open_rollback(run, back)
         rollout.tally = None
-        rollouts.walk(run, rollout)
+        rollouts.walk(run, rollout, PROMOTE)
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
         rollouts.close(run, "promoted", rollout.reason)
         return run.report(True)

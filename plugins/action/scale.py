@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -24,15 +24,15 @@ class ActionModule(StepAction):
         generation, revision = rollouts.which(run)
         others = sum(1 for i in run.conductor.fleet if i.generation != generation and i.state.counted)
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others)
-        rollouts.fits(run, replicas + others)
+        rollouts.fits(run, replicas + others, Plan())
         if run.check_mode:
-            return run.would(waypoint, revision)
-        if run.conductor.preview(waypoint).reached:
+            return run.would([waypoint], revision)
+        if run.conductor.foresee(waypoint).reached:
             return run.report(False)
         under_way = run.record.open
         rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        rollouts.walk_to(run, waypoint, rollout, revision)
+        rollouts.walk_to(run, Stage("scale", waypoint), rollout, revision)
         if under_way is None:
             stable = run.record.stable
             if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one

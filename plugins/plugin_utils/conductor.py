@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Table
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
     InputError,
     PlatformError,
@@ -27,8 +28,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
     TrafficError,
     TransportError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import Lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
@@ -37,6 +39,7 @@ LOOK = (1.0, 30.0)  # seconds between two looks at the whole platform, at least 
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
 POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
+WAITING = 0.5  # seconds between two looks where only gates are waited for
 PAUSE = 0.5  # seconds before something that failed is tried again
 GONE = "gone"  # in the timeline, of an instance nothing is left of
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
@@ -62,6 +65,8 @@ class Conductor:
         self.say = say
         self.platform = settings.platform.module.Driver(settings.platform.options, context)
         self.traffic = settings.traffic.module.Driver(settings.traffic.options, context)
+        previewing = getattr(self.traffic, "previewing", None)
+        self.preview = previewing() if previewing else None  # where a set without traffic can be looked at
         self.balanced = settings.traffic.name != "none"
         if self.traffic.drain_timeout >= settings.rules.progress_deadline:
             raise InputError(
@@ -79,6 +84,9 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
+        self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
+        self._counted: dict[tuple[str, Endpoint], int] = {}  # requests that balancers had sent to each, at the last look
+        self._shown = True  # whether anything may be at the preview
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
@@ -135,37 +143,76 @@ class Conductor:
 
     # -- the walk -----------------------------------------------------------------------------------------------
 
-    def walk(self, waypoint: Waypoint, revision: str, rollout: Rollout) -> None:
-        """Move the fleet to the waypoint, whose new instances are of `revision`; raises RolloutFailed with the reason
-        where it cannot be reached."""
+    def walk(self, stage: Stage, revision: str, rollout: Rollout, described: Callable[[], Mapping[str, t.Any]]) -> Motion:
+        """Move the fleet to the stage's waypoint, whose new instances are of `revision`, and wait there until its gates let
+        it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get it.
+        """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
+        guide = Guide(
+            stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake
+        )
+        self._target, self._counted = stage.waypoint.generation, {}
+        self._split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
+        try:
+            return self._walk(stage, revision, rollout, guide, lines, described)
+        finally:
+            guide.close()
+
+    def _walk(
+        self,
+        stage: Stage,
+        revision: str,
+        rollout: Rollout,
+        guide: Guide,
+        lines: Lines,
+        described: Callable[[], Mapping[str, t.Any]],
+    ) -> Motion:
         # Time in which nobody walked is no lack of progress.
-        tally = replace(rollout.tally or Tally(0.0), since=clock.now())
-        began, before = time.monotonic(), rollout.elapsed
-        last = Decision()
-        self._target = waypoint.generation
+        rollout.tally = replace(rollout.tally or Tally(0.0), since=clock.now())
+        rules = self.rules if stage.failure_limit is None else replace(self.rules, failure_limit=stage.failure_limit)
+        began, last, held = time.monotonic(), Decision(), None
         while True:
             self.guard.check()
-            rollout.elapsed = before + time.monotonic() - began
             try:
-                decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, tally, clock.now())
-                tally = rollout.tally = decision.tally
+                motion = guide.motion(described)
+                if motion is Motion.SKIP:
+                    return motion
+                waypoint = goal(stage, rollout)
+                if motion is Motion.STAY:
+                    held = waypoint = held or as_it_is(self.look(), waypoint)
+                else:
+                    held = None
+                decision = evaluate(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
+                rollout.tally = decision.tally
                 self._note(decision)
-                if decision.failed or (decision.reached and self._tidy()):
+                arrived = decision.reached and self._tidy()
+                if decision.failed:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
-                    break
+                    raise RolloutFailed(decision.failed)
+                if arrived:
+                    if motion is Motion.GO:
+                        self._count(rollout)
+                        lines.show(self.fleet, waypoint, clock.now(), force=True)
+                        if guide.passed(described):
+                            self.commit()
+                            return motion
+                    # Waiting is no lack of progress.
+                    rollout.tally = replace(rollout.tally, since=clock.now())
+                    self._commit_due()
+                    guide.park()
                 rollout.replaced += len(decision.drain)
-                self._act(decision, self._placed(decision.create, revision, waypoint.generation))
+                self._act(decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK)
+                self._present(stage.waypoint)
                 self._troubled = False
             except TROUBLE as exc:
-                self._trouble(exc, tally, lines)
-                decision = Decision()
-            lines.show(self.fleet, waypoint, clock.now())
-            self._rest(decision, last)
+                self._trouble(exc, rollout.tally, lines)
+                decision, arrived = Decision(), False
+            if not arrived:
+                lines.show(self.fleet, stage.waypoint, clock.now())
+            rollout.elapsed, began = rollout.elapsed + (0.0 if arrived else time.monotonic() - began), time.monotonic()
+            self._rest(decision, last, arrived)
             last = decision
-        if decision.failed:
-            raise RolloutFailed(decision.failed)
 
     def await_look(self) -> None:
         """The first look of a step that has to be done: who does not answer is waited for, up to the progress deadline."""
@@ -178,7 +225,7 @@ class Conductor:
             except TROUBLE as exc:
                 self._trouble(exc, tally, lines)
 
-    def preview(self, waypoint: Waypoint) -> Decision:
+    def foresee(self, waypoint: Waypoint) -> Decision:
         """What the next turn of a walk would do. Touches nothing."""
         return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now())
 
@@ -231,25 +278,63 @@ class Conductor:
 
     # -- act ----------------------------------------------------------------------------------------------------
 
-    def _act(self, decision: Decision, starts: Sequence[Labels] = ()) -> None:
-        """Record, then do: the balancers first, so that nothing is stopped that they still send requests to."""
+    def _act(self, decision: Decision, starts: Sequence[Labels] = (), undo: bool = False) -> None:
+        """Record, then do: the balancers first, so that nothing is stopped that they still send requests to. With `undo` a
+        switch that a balancer does not do is undone at the others."""
         record = self.session.record
         now = clock.now()
         record.draining.update(dict.fromkeys(decision.drain, now))
-        wanted = self._wanted(decision.admit, decision.retire)
+        wanted = self._wanted(decision.admit, decision.shelve, decision.retire)
         forget = self._remains()
-        doing = (decision.admit, decision.drain, decision.retire)
+        doing = (decision.admit, decision.shelve, decision.drain, decision.retire)
         if starts or doing != self._doing or wanted or forget or self._events or self.session.due:
             self.commit()  # asking again for what was asked for before is nothing new
             self._doing = doing
         if starts or decision.retire or wanted:
             self.acted = True
-        if wanted:
+        if wanted and decision.shelve and undo:
+            self._switch(wanted)
+        elif wanted:
             self.table = self.traffic.apply(wanted)
+        if decision.drain or decision.retire:
+            self._present(None)
         if starts or decision.retire or forget:
             self._sync(starts, decision.retire, forget)
             for name in forget:
                 record.draining.pop(name, None)
+
+    def _switch(self, wanted: fleets.Targets) -> None:
+        """Both in and out at once at every balancer; where one does not, all go back to what they showed."""
+        before, began = self.table or {}, time.monotonic()
+        try:
+            self.table = self.traffic.apply(wanted)
+        except TrafficError as exc:
+            shown = fleets.targets(self.reports, before, (), self.session.record.draining, (), self._split)
+            if not fleets.differs(self.traffic.observe(), shown):
+                raise  # refused before anything was changed: it may be done in the next turn
+            left = []
+            for balancer, targets in shown.items():
+                try:
+                    self.traffic.apply({balancer: targets})
+                except (TrafficError, TransportError) as again:
+                    left.append(str(again))
+            how = f"and could not be undone everywhere: {'; '.join(left)}" if left else "and was undone at all load balancers"
+            raise RolloutFailed(f"the switch failed {how}: {exc}") from None
+        self.event("switch", milliseconds=round(1000 * (time.monotonic() - began), 1))
+
+    def _present(self, waypoint: Waypoint | None) -> None:
+        """Show the set that has no requests yet at the preview, or (None, or another waypoint) nothing at all there."""
+        dark = waypoint is not None and waypoint.dark
+        if self.preview is None or not (dark or self._shown):
+            return
+        table = self.preview.observe()
+        out = self.session.record.draining
+        mine = [r for r in self.reports if dark and waypoint and r.labels.generation == waypoint.generation and r.labels.id not in out]
+        ready = [i.id for i in self.fleet if i.state is State.READY]
+        shall = fleets.targets(mine, table, ready, (), ())
+        if fleets.differs(table, shall):
+            self.preview.apply(shall)
+        self._shown = dark
 
     def _placed(self, count: int, revision: str, generation: int) -> list[Labels]:
         """Labels for the next instances; their numbers are recorded before they are used, so none is used twice."""
@@ -277,12 +362,29 @@ class Conductor:
         there = {report.labels.id for report in self.reports}
         self.session.record.draining = {k: v for k, v in self.session.record.draining.items() if k in there}
 
-    def _wanted(self, admit: Collection[str] = (), leaving: Collection[str] = ()) -> fleets.Targets | None:
+    def _wanted(
+        self, admit: Collection[str] = (), shelve: Collection[str] = (), leaving: Collection[str] = ()
+    ) -> fleets.Targets | None:
         """What the balancers shall show, if that is not what they show."""
         if not self.balanced or self.table is None:
             return None
-        shall = fleets.targets(self.reports, self.table, admit, self.session.record.draining, leaving)
+        out = {*self.session.record.draining, *shelve}
+        shall = fleets.targets(self.reports, self.table, admit, out, leaving, self._split)
         return shall if fleets.differs(self.table, shall) else None
+
+    def _count(self, rollout: Rollout) -> None:
+        """Add up what balancers sent to new and to all instances since the stage was reached."""
+        generations = {report.labels.endpoint: report.labels.generation for report in self.reports}
+        sent = dict.fromkeys(("new", "all"), 0) | rollout.sent
+        for balancer, servers in (self.table or {}).items():
+            for endpoint, server in servers.items():
+                last = self._counted.get((balancer, endpoint), server.requests)
+                # A counter that is lower than it was has begun again.
+                fresh = server.requests - (last if server.requests >= last else 0)
+                self._counted[balancer, endpoint] = server.requests
+                sent["all"] += fresh
+                sent["new"] += fresh if generations.get(endpoint) == self._target else 0
+        rollout.sent = sent
 
     def _tidy(self) -> bool:
         """Whether no balancer is left with an entry of an instance that is gone. One may keep it for as long as its last
@@ -297,6 +399,10 @@ class Conductor:
     def event(self, kind: str, **what: t.Any) -> None:
         """Add to the timeline; written with the next commit."""
         self._events.append({"at": round(time.time(), 3), "kind": kind, **what})
+
+    def _commit_due(self) -> None:
+        if self._events or self.session.due:
+            self.commit()
 
     def commit(self) -> None:
         """Write the record and the events so far, and renew the lease."""
@@ -360,10 +466,13 @@ class Conductor:
                 self.commit()  # who waits still holds the lease
         self.checker.wait(PAUSE)
 
-    def _rest(self, decision: Decision, last: Decision) -> None:
-        """Wait for a reason to look again: a check that changed, or time."""
+    def _rest(self, decision: Decision, last: Decision, waiting: bool = False) -> None:
+        """Wait for a reason to look again: a check that changed, or time. With `waiting` there is nothing to do for long."""
         shortest, longest = POLL
-        doing, done = ((d.create, d.admit, d.drain, d.retire) for d in (decision, last))
+        if waiting and decision.idle:
+            self.checker.wait(WAITING)
+            return
+        doing, done = ((d.create, d.admit, d.shelve, d.drain, d.retire) for d in (decision, last))
         if doing != done:
             self._patience = shortest
             if not decision.idle:
@@ -374,6 +483,20 @@ class Conductor:
             self._patience = min(longest, self._patience * 1.2)
         else:
             self.checker.wait(max(shortest, min(0.25, self._next_look - time.monotonic())))
+
+
+def goal(stage: Stage, rollout: Rollout) -> Waypoint:
+    """The stage's waypoint; where the switch is forced, one new instance that is ready is enough for it."""
+    return replace(stage.waypoint, need=1) if rollout.force and stage.waypoint.switches else stage.waypoint
+
+
+def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint) -> Waypoint:
+    """A waypoint at which nothing moves: what is there is kept, and kept in repair."""
+    there = [i for i in fleet if i.state.counted and i.draining_since is None]
+    new = sum(i.generation == waypoint.generation for i in there)
+    old = [i for i in there if i.generation != waypoint.generation]
+    before = waypoint.switches and any(i.in_rotation for i in old)  # a switch that is not done is not done now
+    return replace(waypoint, new=new, old=len(old), share=0 if before else waypoint.share)
 
 
 def pause_after(took: float) -> float:

@@ -54,4 +54,21 @@ class Interrupted(RolloutError):
 
 
 class RolloutFailed(RolloutError):
-    """The walk ended without reaching its waypoint; the text names the instance and the reason."""
+    """The walk ended without reaching its waypoint; the text names the instance and the reason.
+
+    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold), and `ending` the
+    outcome once it is back.
+    """
+
+    def __init__(self, message: str, then: str | None = None, ending: str = "") -> None:
+        super().__init__(message)
+        self.then = then
+        self.ending = ending
+
+
+class GateFailed(RolloutFailed):
+    """A gate did not let the rollout pass; the fleet itself is as it should be."""
+
+
+class Parked(RolloutError):
+    """There is nothing to do but wait for somebody: the run ends, and the rollout goes on with the next one."""

@@ -19,6 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     State,
     classify,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import EVEN, Split
 
 
 def assemble(
@@ -50,12 +51,13 @@ def _instance(report: Report, table: Table | None, vital: Vital | None, since: f
     if table is None:
         # Nobody keeps requests from one that runs, whatever our checks say of it.
         rotation = Rotation.IN if state in (State.READY, State.NOT_READY) else Rotation.ABSENT
-        proven, active = True, 0
+        proven, active, weight = True, 0, int(rotation is Rotation.IN)
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         if not state.counted:  # an entry that is not ours stays where it is, and sends nobody there
             entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
         rotation, proven, active = placement(entries)
+        weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -66,6 +68,7 @@ def _instance(report: Report, table: Table | None, vital: Vital | None, since: f
         rotation=rotation,
         proven=proven,
         active=active,
+        weight=weight,
         draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
         host=labels.host,
         detail=report.detail or vital.detail,
@@ -90,35 +93,57 @@ def targets(
     reports: Iterable[Report],
     table: Table,
     admit: Iterable[str],
-    draining: Iterable[str],
+    out: Iterable[str],
     leaving: Iterable[str],
+    split: Split | None = None,
 ) -> dict[str, dict[Endpoint, Target]]:
     """What each balancer shall show. An instance is known, without traffic, from its start on, so that the balancer
-    proves it while it starts; it is in rotation where it is admitted and proven; it is gone before it is stopped."""
-    admitted, going, gone = set(admit), set(draining), set(leaving)
+    proves it while it starts; it is in rotation where it is admitted and proven, and not among `out`; it is gone before
+    it is stopped. The requests are divided as `split` says; without one, weights stay as they are."""
+    admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
-    return {name: {r.labels.endpoint: _target(r, servers, admitted, going) for r in wanted} for name, servers in table.items()}
+    return {name: _targets(wanted, servers, admitted, kept_out, split) for name, servers in table.items()}
+
+
+def _targets(
+    reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: Split | None
+) -> dict[Endpoint, Target]:
+    """Of one balancer."""
+    rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
+    serving = Counter(r.labels.generation == split.generation for r, where in rotations if split and where is Rotation.IN)
+    weights = split.weights(serving[True], serving[False]) if split else (EVEN, EVEN)
+    found = {}
+    for report, rotation in rotations:
+        server = servers.get(report.labels.endpoint)
+        weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
+        if split and rotation is Rotation.IN:
+            weight = weights[report.labels.generation != split.generation]
+        found[report.labels.endpoint] = Target(rotation, max(1, weight), report.labels.id)
+    return found
 
 
 _ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)
 
 
-def _target(report: Report, servers: Mapping[Endpoint, Server], admitted: set[str], going: set[str]) -> Target:
+def _rotation(report: Report, server: Server | None, admitted: set[str], out: set[str]) -> Rotation:
     name = report.labels.id
-    server = servers.get(report.labels.endpoint)
     stays = server is not None and server.rotation is Rotation.IN
     enters = server is not None and server.proven and name in admitted
-    serves = name not in going and report.process is not Process.STOPPING and (stays or enters)
-    return Target(Rotation.IN if serves else Rotation.OUT, name=name)
+    serves = name not in out and report.process is not Process.STOPPING and (stays or enters)
+    return Rotation.IN if serves else Rotation.OUT
 
 
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
-    """Whether any balancer shows something else than it shall."""
+    """Whether any balancer shows something else than it shall. Weights matter of those in rotation only."""
     for name, servers in table.items():
-        shown = {endpoint: server.rotation for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
-        if shown != {endpoint: target.rotation for endpoint, target in wanted[name].items()}:
+        shown = {endpoint: _shows(server) for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
+        if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
             return True
     return False
+
+
+def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
+    return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
 
 
 def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
@@ -128,7 +153,8 @@ def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
     for instance in fleet:
         counts = revisions.setdefault(instance.revision, {state.value: 0 for state in State})
         counts[instance.state.value] += 1
-        serving[instance.revision] += instance.in_rotation and instance.state is not State.DRAINING
+        if instance.in_rotation and instance.state is not State.DRAINING:
+            serving[instance.revision] += instance.weight
     whole = serving.total()
     for revision, counts in revisions.items():
         counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0

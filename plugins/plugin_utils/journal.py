@@ -14,12 +14,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 
 KEPT = 20  # how many ended rollouts the history keeps
 
-# Phases in which a rollout is over; in every other one it is under way and a run goes on with it.
+# A rollout is over when it is finished; in every other phase it is under way and a run goes on with it.
 FINISHED = "finished"
-HELD = "held"
+HELD = "held"  # stopped after a failure, for a person to decide
+HOLDING = "holding"  # promoted; the old set is kept warm
+PAUSED = "paused"
+AWAITING_PROMOTION = "awaiting_promotion"
 PROGRESSING = "progressing"
 PROMOTING = "promoting"
 ROLLING_BACK = "rolling_back"
+WAITING = (PAUSED, AWAITING_PROMOTION, HOLDING)  # phases in which nothing fails because it takes its time
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,37 @@ class Rollout:
     elapsed: float = 0.0  # seconds spent walking
     replaced: int = 0  # instances stopped in favour of new ones
     tally: Tally | None = None  # of the walk under way
+    plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
+    stage: int = 0  # of the strategy's list, the one that is walked to or waited at
+    name: str = ""  # of that stage
+    entered: float = 0.0  # since when it is in its phase
+    gates: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those of the stage have come to
+    paused: dict[str, t.Any] = field(default_factory=dict)  # by whom, since when and why, where an operator said so
+    asked: int | None = None  # the share of requests the stage asks for, in percent
+    sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
+    full: bool = False  # promote_full was said: no more gates
+    force: bool = False  # the switch was to be done with however many are ready
+    reversible: bool = True  # False: there is no way back any more
+    ending: str = ""  # the outcome once it is back: rolled_back | aborted | superseded
 
     @property
     def over(self) -> bool:
         """Whether there is nothing left to do for it."""
         return self.phase == FINISHED
+
+    def turn_to(self, phase: str, reason: str, now: float) -> bool:
+        """Enter a phase, with the moment; whether it was in another one."""
+        if (self.phase, self.reason) == (phase, reason):
+            return False
+        if self.phase != phase:
+            self.entered = now
+        self.phase, self.reason = phase, reason
+        return True
+
+    def advance(self, stage: int, name: str) -> None:
+        """Go to a stage: what gates and failures have come to was of the one before (E-39, E-3a)."""
+        self.stage, self.name = stage, name
+        self.gates, self.sent, self.tally = {}, {}, None
 
     def end(self, outcome: str, reason: str, now: float) -> None:
         """Close it."""
@@ -75,6 +105,7 @@ class Record:
     draining: dict[str, float] = field(default_factory=dict)  # instances that are to go, since when
     history: list[dict[str, t.Any]] = field(default_factory=list)
     obeyed: int = 0  # the number of the last operator's word taken in
+    balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
 
     @property
     def open(self) -> Rollout | None:
@@ -144,4 +175,5 @@ _READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
     "draining": lambda data: {str(name): float(since) for name, since in data.items()},
     "history": list,
     "obeyed": int,
+    "balancers": str,
 }

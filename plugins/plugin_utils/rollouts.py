@@ -5,18 +5,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    PARTS,
+    REPLACE,
+    Goal,
+    Plan,
+    Stage,
+    Unfit,
+    peak,
+    rolling,
+    stages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
     HELD,
     PROGRESSING,
+    PROMOTING,
     ROLLING_BACK,
+    WAITING,
     Composition,
     Record,
     Rollout,
@@ -26,19 +45,26 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Res
 
 def hold(run: Run, rollout: Rollout, reason: str) -> None:
     """Stop where it is, for a person to decide."""
-    rollout.phase, rollout.reason = HELD, reason
-    run.conductor.event("phase", phase=HELD, reason=reason)
+    turn(run, rollout, HELD, reason)
     run.conductor.commit()
 
 
+def turn(run: Run, rollout: Rollout, phase: str, reason: str = "") -> None:
+    """Enter a phase, and write that down with the next commit."""
+    if rollout.turn_to(phase, reason, clock.now()):
+        run.conductor.event("phase", phase=phase, **({"reason": reason} if reason else {}))
+
+
 def asked(run: Run, restart: bool) -> tuple[str, int]:
-    """The revision and the number asked for; a restart takes those that run."""
+    """The revision and the number asked for; a restart takes those that run, and who goes on those of the rollout under way."""
     revision, replicas = run.settings.revision, run.settings.replicas
-    if restart and (revision is None or replicas is None):
-        stable = run.session.read().stable
-        if stable is None:
+    if revision is None or replicas is None:
+        record = run.session.read()
+        known = record.open or (record.stable if restart else None)
+        if restart and known is None:
             raise InputError(f"rollout_restart: nothing is known to run of {run.settings.service}; roll out a revision first")
-        revision, replicas = revision or stable.revision, replicas or stable.replicas
+        if known is not None:
+            revision, replicas = revision or known.revision, replicas or known.replicas
     if revision is None:
         raise InputError('rollout_revision: not given; name the revision to roll out ("2.4.1")')
     if replicas is None:
@@ -46,14 +72,54 @@ def asked(run: Run, restart: bool) -> tuple[str, int]:
     return revision, replicas
 
 
-def fits(run: Run, replicas: int) -> None:
-    """Refuse what could not be placed: every port is needed while old and new stand side by side."""
+def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan) -> tuple[Stage, ...]:
+    """The stages of a plan from what is stable to so many replicas; raises InputError where they cannot be walked."""
+    room = run.settings.budget.resolve(replicas)
+    goal = Goal(generation, replicas, room, before.replicas if before else 0, before.generation if before else 0)
+    try:
+        return stages(plan, goal)
+    except Unfit as exc:
+        raise InputError(f"rollout_steps: {exc}") from None
+
+
+def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
+    """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
+    plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
+    return listed(run, rollout.generation, rollout.replicas, rollout.previous, plan)
+
+
+def fits(run: Run, replicas: int, plan: Plan) -> None:
+    """Refuse what could not be placed or walked: every port is needed while old and new stand side by side."""
     room, capacity = run.settings.budget.resolve(replicas), run.conductor.platform.capacity()
-    if capacity < replicas + room.surge:
+    before = run.record.stable
+    most = peak(listed(run, run.record.generation + 1, replicas, before, plan), room)
+    if capacity < most:
+        why = f"a surge of {room.surge}" if most == replicas + room.surge else f"rollout_strategy {plan.strategy}"
         raise InputError(
             f"rollout_platform: {len(run.conductor.platform.hosts())} host(s) have room for {capacity} instance(s), but rollout_replicas "
-            f"{replicas} with a surge of {room.surge} needs {replicas + room.surge}; widen rollout_platform.ports or add hosts"
+            f"{replicas} with {why} needs {most}; widen rollout_platform.ports or add hosts"
         )
+    if plan.strategy == "blue_green" and not run.conductor.balanced:
+        raise InputError(
+            "rollout_strategy: blue_green switches requests at a load balancer, and rollout_traffic names none; name one, or use rolling"
+        )
+
+
+def same_balancers(run: Run) -> None:
+    """Refuse a canary or a second set whose load balancers are set up otherwise than the old one's: both cannot be right (E-35)."""
+    known = run.record.balancers
+    if run.settings.plan.strategy != "rolling" and run.record.stable and known and known != balancers(run):
+        raise InputError(
+            f"rollout_traffic: was changed since the last rollout of {run.record.service}, and with rollout_strategy "
+            f"{run.settings.plan.strategy} old and new share the load balancers; change it with a rolling rollout (restart.yml) first"
+        )
+
+
+def balancers(run: Run) -> str:
+    """The settings that decide which load balancers are meant and how, as a hash."""
+    options = {key: value for key, value in run.settings.traffic.options.items() if key not in ("drain_timeout", "preview")}
+    text = json.dumps([run.settings.traffic.name, options], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def adopt(run: Run) -> None:
@@ -74,17 +140,20 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
     """Begin a rollout: from here on it is unfinished until it is closed."""
     record, now = run.record, time.time()
     record.generation = max(record.generation, generation)
+    record.balancers = balancers(run)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
     record.rollout = Rollout(
         id=f"{record.service}-{stamp}-{os.getpid()}",
         revision=revision,
         generation=generation,
         replicas=replicas,
-        strategy=run.settings.strategy,
+        strategy=run.settings.plan.strategy if kind in ("rollout", "restart") else "rolling",
         previous=record.stable,
         started=now,
         kind=kind,
         updated=now,
+        entered=clock.now(),
+        plan=steps.fingerprint(run.settings.plan),
     )
     run.conductor.event(
         "begin", revision=revision, generation=generation, replicas=replicas, rollout=kind, by=run.session.identity.holder
@@ -98,13 +167,22 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     if rollout.revision != revision:
         raise RolloutFailed(
             f"rollout_revision: {revision!r} has to wait, because the rollout of {run.record.service} {rollout.revision} is unfinished "
-            f"({rollout.phase}{': ' + rollout.reason if rollout.reason else ''}); run that one again to go on, or roll it back (rollback.yml)"
+            f"({rollout.phase}{': ' + rollout.reason if rollout.reason else ''}); run that one again to go on, roll it back (rollback.yml), "
+            "or supersede it (rollout_supersede: true)"
+        )
+    if rollout.plan != steps.fingerprint(run.settings.plan) and rollout.kind in ("rollout", "restart"):
+        raise RolloutFailed(
+            f"rollout_steps: strategy, steps or gates were changed while the rollout of {run.record.service} {rollout.revision} is under way; "
+            "run it with those it began with, or abort it (abort.yml) and begin anew"
         )
     if run.check_mode:
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
+    if rollout.replicas != replicas:
+        rollout.gates = {}  # the target moved: what was found of the one before says nothing (E-39)
     if rollout.phase == HELD:
-        rollout.phase, rollout.reason, rollout.tally = PROGRESSING, "", None
+        turn(run, rollout, PROGRESSING)
+        rollout.tally, rollout.gates = None, {}
         mine = [i for i in run.conductor.fleet if i.generation == rollout.generation]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
@@ -116,57 +194,108 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     )
 
 
-def forward(generation: int, replicas: int, strategy: str = "rolling") -> Waypoint:
-    """The composition a strategy ends at."""
-    return STRATEGIES[strategy](generation, replicas)[-1]
+def supersede(run: Run, rollout: Rollout, revision: str) -> None:
+    """End the rollout under way in favour of another revision, whose walk evicts what it left (E-16)."""
+    done = run.record.stable is not None and run.record.stable.generation == rollout.generation
+    close(run, "promoted" if done else "superseded", f"superseded by {revision}")
 
 
-def walk(run: Run, rollout: Rollout) -> None:
-    """To the strategy's waypoints, one after the other."""
-    for waypoint in STRATEGIES[rollout.strategy](rollout.generation, rollout.replicas):
-        walk_to(run, waypoint, rollout, rollout.revision)
+def superseded(run: Run, rollout: Rollout, revision: str) -> bool:
+    """Whether the rollout under way is to give way to this revision."""
+    return run.settings.supersede and rollout.revision != revision and rollout.kind != "rollback"
 
 
-def walk_to(run: Run, waypoint: Waypoint, rollout: Rollout, revision: str) -> None:
-    """To one waypoint, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
+def walk(run: Run, rollout: Rollout, part: str) -> None:
+    """Through the strategy's stages, up to the last one that this step or one before it walks."""
+    found, mine = stages_of(run, rollout), PARTS[: PARTS.index(part) + 1]
+    while rollout.stage < len(found) and found[rollout.stage].part in mine:
+        stage = found[rollout.stage]
+        walk_to(run, stage, rollout, rollout.revision)
+        following = rollout.stage + 1
+        while rollout.full and following < len(found) and found[following].part == REPLACE:
+            following += 1
+        rollout.advance(following, found[following].name if following < len(found) else "")
+        run.conductor.commit()
+
+
+def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
+    """To one stage, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
     acts on it."""
+    rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.share, stage.reversible
+    if rollout.phase not in (PROMOTING, *WAITING):
+        turn(run, rollout, PROGRESSING)
+    run.conductor.event("stage", stage=stage.name, share=stage.waypoint.share, new=stage.waypoint.new, old=stage.waypoint.old)
     try:
-        run.conductor.walk(waypoint, revision, rollout)
+        return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:
-        if rollout.kind == "rollback" or run.settings.on_failure == "hold":
+        then = _consequence(run, stage, rollout, exc)
+        if then == "continue" and isinstance(exc, GateFailed):
+            run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
+            return Motion.GO
+        if then == "hold":
             hold(run, rollout, str(exc))
             left = "; it is held as it is: run it again to go on, or roll it back"
-        elif run.settings.on_failure == "continue":
+        elif then == "continue":
             close(run, "failed", str(exc))
             left = "; it is left as it is"
         else:
-            rollout.phase, rollout.reason, rollout.tally = ROLLING_BACK, str(exc), None
-            run.conductor.event("phase", phase=ROLLING_BACK, reason=str(exc))
+            go_back(run, rollout, str(exc), exc.ending)
             run.conductor.commit()
             left = ""
         raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}{left}") from None
 
 
+def _consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> str:
+    """What follows from a failure: rollback, hold or continue."""
+    if rollout.kind == "rollback":
+        return "hold"  # never a rollback of a rollback
+    if exc.ending:
+        return "rollback"  # an operator said so
+    then = exc.then or stage.on_failure or run.settings.on_failure
+    # A clean-up that fails is no reason to take a good revision back, and some steps cannot be taken back at all.
+    return "hold" if then == "rollback" and (stage.part == FINISH or not stage.reversible) else then
+
+
+def go_back(run: Run, rollout: Rollout, reason: str, ending: str = "") -> None:
+    """Decide that the rollout is walked back."""
+    turn(run, rollout, ROLLING_BACK, reason)
+    rollout.ending, rollout.tally, rollout.gates, rollout.paused = ending or rollout.ending, None, {}, {}
+
+
 def walk_back(run: Run, rollout: Rollout) -> None:
-    """Old back and in rotation before new goes, within the same budget."""
+    """Old back and in rotation before new goes, within the same budget; where the old set is still warm, in one switch."""
     back = rollout.previous
     if rollout.phase != ROLLING_BACK:
-        rollout.phase, rollout.tally = ROLLING_BACK, None
-        rollout.reason = rollout.reason or "rolled back by hand"
-        run.conductor.event("phase", phase=ROLLING_BACK, reason=rollout.reason)
+        go_back(run, rollout, rollout.reason or "rolled back by hand")
     rollout.step = "rollback"
     # A first deployment has nothing to go back to: everything of it goes (E-15).
     target = back or Composition(rollout.revision, 0, 0)
     run.conductor.spare(target.generation)
     try:
-        run.conductor.walk(forward(target.generation, target.replicas), target.revision, rollout)
+        for stage in way_home(run, rollout, target):
+            rollout.name = stage.name
+            run.conductor.walk(stage, target.revision, rollout, lambda: run.describe(False))
+            rollout.tally = None
     except RolloutFailed as exc:
         hold(run, rollout, f"{rollout.reason}; and the way back failed: {exc}")
         raise RolloutFailed(
             f"{run.settings.service}: the way back from {rollout.revision} failed: {exc}; it is held as it is"
         ) from None
     run.record.stable = back
-    close(run, "rolled_back" if back else "failed", rollout.reason)
+    close(run, (rollout.ending or "rolled_back") if back else "failed", rollout.reason)
+
+
+def way_home(run: Run, rollout: Rollout, target: Composition) -> Sequence[Stage]:
+    """The stages of the way back. The new ones' share only falls on it."""
+    # By weights, if they were divided by weights: by number, a big canary with a small share would gain on its way out.
+    home = rolling(target.generation, target.replicas)
+    end = Stage("back", replace(home, share=None if rollout.asked is None else 100))
+    there = [i for i in run.conductor.fleet if i.state.counted]
+    warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.proven]
+    others = sum(i.generation != target.generation for i in there)
+    if rollout.asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
+        return (end,)
+    return Stage("switch back", replace(home, old=others, share=100)), end
 
 
 def close(run: Run, outcome: str, reason: str) -> None:
@@ -239,16 +368,18 @@ def would_walk(run: Run) -> Result:
     revision, replicas = asked(run, False)
     run.conductor.look()
     adopt(run)
-    same = record.stable is not None and record.stable.revision == revision
-    generation = record.stable.generation if same and record.stable else record.generation + 1
-    return run.would(forward(generation, replicas), revision)
+    if record.stable is not None and record.stable.revision == revision:
+        return run.would([rolling(record.stable.generation, replicas)], revision)
+    found = listed(run, record.generation + 1, replicas, record.stable, run.settings.plan)
+    return run.would([stage.waypoint for stage in found], revision)
 
 
 def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
     """Check mode of going on with a rollout under way."""
     if rollout.phase == ROLLING_BACK:
         return would_roll_back(run)
-    return run.would(forward(rollout.generation, replicas), rollout.revision)
+    left = stages_of(run, replace(rollout, replicas=replicas))[rollout.stage :]
+    return run.would([stage.waypoint for stage in left] or [rolling(rollout.generation, replicas)], rollout.revision)
 
 
 def which(run: Run) -> tuple[int, str]:
@@ -269,11 +400,11 @@ def would_roll_back(run: Run) -> Result:
     if record.open is not None:
         rollout = record.open
         back = rollout if rollout.kind == "rollback" else rollout.previous or Composition(rollout.revision, 0, 0)
-        return run.would(forward(back.generation, back.replicas), back.revision)
+        return run.would([rolling(back.generation, back.replicas)], back.revision)
     to = way_back(run)
     if to is None:
         return run.report(False, msg=nothing_to_undo(record))
-    return run.would(forward(to.generation, to.replicas), to.revision)
+    return run.would([rolling(to.generation, to.replicas)], to.revision)
 
 
 def measured(run: Run) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
@@ -43,6 +43,7 @@ class Run:
         self.own = own  # the step's own options
         self.check_mode = bool(action._task.check_mode)
         self._say = say
+        self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.context = Context(settings.service, self.transport, settings.health)
         self.checker = Checker(settings.checks, self.transport)
@@ -68,7 +69,7 @@ class Run:
             if isinstance(exc, Interrupted) and self.session.epoch:
                 self.conductor.event("interrupted", reason=str(exc))
                 self.conductor.commit()
-            between = self.record.open is not None and self.record.open.phase != HELD
+            between = self.record.open is not None and self.record.open.phase != HELD and not self._parked
             if not between or isinstance(exc, Interrupted):
                 self.session.release()
         except RolloutError:
@@ -97,10 +98,17 @@ class Run:
             self._say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
-    def would(self, waypoint: Waypoint, revision: str) -> Result:
-        """The result in check mode: what the step would do, with nothing touched."""
-        decision = self.conductor.preview(waypoint)
-        return self.report(not decision.reached, next=following(decision), diff=self.difference(waypoint, revision))
+    def would(self, path: Sequence[Waypoint], revision: str) -> Result:
+        """The result in check mode: what the step would do on its way through these waypoints, with nothing touched."""
+        decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
+        return self.report(not arrived, next=following(decision), diff=self.difference(path[-1], revision))
+
+    def parked(self, why: str) -> Result:
+        """The result of a step whose run ends because there is nothing to do but wait for somebody."""
+        self._parked = True
+        self.conductor.event("parked", reason=why)
+        self.conductor.commit()
+        return self.report(self.conductor.acted, msg=why, parked=True)
 
     def difference(self, waypoint: Waypoint, revision: str) -> dict[str, str]:
         """The fleet's composition before and after, for `--diff`."""
@@ -148,6 +156,7 @@ def following(decision: Decision) -> dict[str, t.Any]:
     return {
         "create": decision.create,
         "admit": list(decision.admit),
+        "shelve": list(decision.shelve),
         "drain": list(decision.drain),
         "retire": list(decision.retire),
         "reasons": list(decision.reasons),

@@ -9,10 +9,10 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, freeze, steps, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.values import amount, options, whole
 
@@ -34,6 +34,10 @@ COMMON = (
     "on_failure",
     "store",
     "lease",
+    *steps.VARIABLES,
+    "freeze",
+    "supersede",
+    "wait",
 )
 OF_STEPS = ("restart", "fleet", "instances", "timeline", "command", "why", "force")  # variables that one step or playbook takes
 
@@ -54,7 +58,7 @@ class Settings:
     service: str
     revision: str | None
     replicas: int | None
-    strategy: str
+    plan: Plan
     budget: Budget
     rules: Rules
     on_failure: str
@@ -64,6 +68,9 @@ class Settings:
     checks: checker.Settings | None
     store: DriverChoice
     lease: float
+    freeze: tuple[freeze.Window, ...]
+    supersede: bool
+    wait: float  # how long a run waits for somebody before it leaves the rollout parked
 
 
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
@@ -88,7 +95,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         service=values.service(args.get("service"), PREFIX + "service"),
         revision=None if revision in (None, "") else values.revision(revision, PREFIX + "revision"),
         replicas=None if replicas in (None, "") else whole(replicas, PREFIX + "replicas", 1),
-        strategy=_choice(args, "strategy", tuple(STRATEGIES)),
+        plan=steps.parse(args),
         budget=budget(_mapping(args, "budget")),
         rules=Rules(
             min_ready=min_ready,
@@ -103,6 +110,9 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         checks=checks,
         store=_driver(args, "store", "stores", "file"),
         lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5),
+        freeze=freeze.parse(args.get("freeze") or None),
+        supersede=values.boolean(args.get("supersede") or False, PREFIX + "supersede"),
+        wait=values.duration(args.get("wait", 3600), PREFIX + "wait"),
     )
 
 

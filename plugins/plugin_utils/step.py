@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils import settings, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 
 display = Display()
@@ -56,7 +56,10 @@ class StepAction(ActionBase):
         own = {name: value for name, value in own.items() if value is not None}
         parsed = settings.parse(args, drivers=self.drives(own))
         with Run(self, parsed, own, task_vars, display.display) as run:
-            return self.step(run)
+            try:
+                return self.step(run)
+            except Parked as exc:
+                return run.parked(str(exc))
 
     def _spelling(self, variables: t.Any) -> None:
         """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""

@@ -202,7 +202,7 @@ def engine() -> list[tuple[str, str, str]]:
     fleet = [_instance(number, 1) for number in range(100_000)]
     budget = Budget(Percent(Decimal(10)), 0)
     began = time.perf_counter()
-    walked = forecast(fleet, rolling(2, len(fleet)), budget, Rules(), MEDIAN, STOP)
+    walked = forecast(fleet, [rolling(2, len(fleet))], budget, Rules(), MEDIAN, STOP)
     rows.append(("a simulated rollout of 100,000, surge 10 %", f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}", ""))
     return rows
 

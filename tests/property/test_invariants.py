@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     classify,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
 from ansible_collections.progressive.rollout.tests.simulator import HOSTS, Life, Simulator, World, all_new, check
@@ -160,7 +160,7 @@ def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, 
 @examples(300)
 def test_every_instance_is_in_one_class(fleet: list[Instance], rules: Rules) -> None:
     # 8: what goes into a turn comes out of it in exactly one class.
-    census = engine._count(fleet, 2, rules, 31.0)
+    census = engine._count(fleet, rolling(2, 3), rules, 31.0)
     sides = [*census.new.available, *census.new.rest, *census.old.available, *census.old.rest]
     assert Counter(i.id for i in [*sides, *census.going, *census.dead]) == Counter(i.id for i in fleet)
     assert census.total == sum(1 for i in fleet if i.state.counted) == len(sides) + len(census.going)

@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
     LeaseLost,
     PlatformError,
@@ -137,7 +137,7 @@ class Walk:
     world: World
 
     def run(self) -> None:
-        self.conductor.walk(rolling(2, 3), "2", self.rollout)
+        self.conductor.walk(Stage("replace", rolling(2, 3)), "2", self.rollout, dict)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_targets_by_balancer() -> None:
     two = Endpoint("127.0.0.1", 8101)
     fleet = [report("shop-1"), report("shop-2", endpoint=two)]
     table = {"a": {HERE: server(), two: server(OUT)}, "b": {HERE: server(), two: server(OUT, proven=False)}}
-    shall = targets(fleet, table, admit=["shop-2"], draining=["shop-1"], leaving=[])
+    shall = targets(fleet, table, admit=["shop-2"], out=["shop-1"], leaving=[])
     assert shall == {
         "a": {HERE: Target(OUT, name="shop-1"), two: Target(IN, name="shop-2")},
         "b": {HERE: Target(OUT, name="shop-1"), two: Target(OUT, name="shop-2")},

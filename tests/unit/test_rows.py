@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
@@ -25,7 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     total,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import STRATEGIES, Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Goal, Plan, Step, Waypoint, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
 from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World, all_new, some
@@ -223,10 +223,10 @@ def test_e_61_chained_deployments_do_not_accumulate() -> None:
     assert turn(left, Waypoint(9, 20, 0, 20), Budget(max_in_flight=4)).create == 4
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", LISTS)
 def test_e_62_every_strategy_has_an_end(strategy: str) -> None:
     # Steps are refused in the settings; here: no list is empty, and the last waypoint is all new.
-    last = STRATEGIES[strategy](7, 5)[-1]
+    last = stages(Plan(strategy, (Step("one", weight=20),)), Goal(7, 5, Room(1, 0), before=5))[-1].waypoint
     assert (last.generation, last.new, last.old) == (7, 5, 0)
 
 

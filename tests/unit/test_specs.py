@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -76,7 +77,7 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
 
 
 def test_the_documented_choices_are_those_of_the_code() -> None:
-    assert tuple(FRAGMENT["strategy"]["choices"]) == tuple(settings.STRATEGIES)
+    assert tuple(FRAGMENT["strategy"]["choices"]) == tuple(LISTS)
     assert tuple(FRAGMENT["on_failure"]["choices"]) == settings.ON_FAILURE
 
 

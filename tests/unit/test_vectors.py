@@ -148,7 +148,7 @@ def test_whole_rollouts_of_cloud_foundry(desired: int, flight: int, peak: int) -
 
 @pytest.mark.parametrize(("desired", "surge", "unavailable"), [(10, 3, 0), (5, 2, 1), (4, 0, 2), (12, 1, 0)])
 def test_forecast_is_what_happens(desired: int, surge: int, unavailable: int) -> None:
-    expected = forecast(some(desired, ready_since=-99.0), all_new(2, desired), Budget(surge, unavailable), Rules(), 2.0, 1.0)
+    expected = forecast(some(desired, ready_since=-99.0), [all_new(2, desired)], Budget(surge, unavailable), Rules(), 2.0, 1.0)
     simulator = whole(desired, Budget(surge, unavailable))
     assert (expected.peak, expected.least, expected.replaced) == (simulator.peak, simulator.least, desired)
 

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import heapq
 import typing as t
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
@@ -33,6 +32,7 @@ class Decision:
 
     create: int = 0
     admit: tuple[str, ...] = ()  # put in rotation
+    shelve: tuple[str, ...] = ()  # take out of rotation, in the same move, but keep: they stay ready
     drain: tuple[str, ...] = ()  # take out of rotation: from now on they are going
     retire: tuple[str, ...] = ()  # stop: in rotation nowhere, and done with their requests or out of time
     reasons: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Decision:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do but wait."""
-        return not (self.create or self.admit or self.drain or self.retire)
+        return not (self.create or self.admit or self.shelve or self.drain or self.retire)
 
 
 @dataclass
@@ -51,10 +51,16 @@ class _Side:
     """The new or the old ones that are counted and not going."""
 
     available: list[Instance] = field(default_factory=list)
+    prepared: list[Instance] = field(default_factory=list)  # ready, and kept out of rotation by the waypoint
     rest: list[Instance] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.available) + len(self.rest)
+        return len(self.available) + len(self.prepared) + len(self.rest)
+
+    @property
+    def standing(self) -> int:
+        """How many are as far as the waypoint lets them come."""
+        return len(self.available) + len(self.prepared)
 
 
 @dataclass
@@ -68,6 +74,7 @@ class _Census:
     total: int = 0
     old_total: int = 0
     serving: int = 0  # in rotation and passed by the balancers, whatever our checks say
+    switched: bool = False  # where the waypoint is a switch: no old one is in rotation any more
     failed: list[Failure] = field(default_factory=list)  # new ones that failed, or are overdue
     overdue: list[Instance] = field(default_factory=list)
 
@@ -84,22 +91,22 @@ class _Census:
 def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, tally: Tally, now: float) -> Decision:
     """What to do now to get from `fleet` to `waypoint` within `budget`. `now` is in seconds, on the fleet's clock."""
     room = budget.resolve(waypoint.desired)
-    census = _count(fleet, waypoint.generation, rules, now)
-    tally = tally.advance(len(census.new.available), census.old_total, census.failed, now)
+    census = _count(fleet, waypoint, rules, now)
+    tally = tally.advance(census.new.standing, census.old_total, census.failed, now)
     failed = _verdict(census, waypoint, rules, tally, now)
     if failed:
         return Decision(failed=failed, reasons=(failed,), tally=tally)
     create = _create(census, waypoint, room, rules, tally)
     drain = _drain(census, waypoint, room, rules, now)
-    leaving = {instance.id for instance in drain}
-    admit = [i for i in (*census.new.rest, *census.old.rest) if i.id not in leaving and admissible(i)]
+    admit, shelve = _rotate(census, waypoint, {instance.id for instance in drain})
     retire = [i for i in census.going if i.state is State.DRAINING and retirable(i, rules, now)]
     return Decision(
         create=create,
         admit=_ids(admit),
+        shelve=_ids(shelve),
         drain=_ids(drain),
         retire=_ids(retire),
-        reasons=tuple(_reasons(create, admit, drain, retire, census, waypoint, room)),
+        reasons=tuple(_reasons(create, admit, shelve, drain, retire, census, waypoint, room)),
         reached=_reached(census, waypoint),
         tally=tally,
     )
@@ -110,6 +117,16 @@ def is_available(instance: Instance, rules: Rules, now: float) -> bool:
     return (
         instance.state is State.READY
         and instance.rotation is Rotation.IN
+        and instance.proven
+        and instance.ready_since is not None
+        and now - instance.ready_since >= rules.min_ready
+    )
+
+
+def is_prepared(instance: Instance, rules: Rules, now: float) -> bool:
+    """Ready for `min_ready` seconds and passed by every load balancer's own check, so that it can be put in rotation."""
+    return (
+        instance.state is State.READY
         and instance.proven
         and instance.ready_since is not None
         and now - instance.ready_since >= rules.min_ready
@@ -129,11 +146,19 @@ def retirable(instance: Instance, rules: Rules, now: float) -> bool:
     return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
 
 
-def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float) -> _Census:
+def limit(waypoint: Waypoint, room: Room) -> int:
+    """The most instances at once: what the budget lets, or what the waypoint itself is made of (a second set)."""
+    return max(waypoint.desired + room.surge, waypoint.new + waypoint.old)
+
+
+def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: float) -> _Census:
     census = _Census()
+    if waypoint.switches:
+        census.switched = not any(i.in_rotation and i.state.counted for i in fleet if i.generation != waypoint.generation)
+    kept_out = waypoint.dark or (waypoint.switches and not census.switched)
     for instance in fleet:
         state = instance.state
-        is_new = instance.generation == generation
+        is_new = instance.generation == waypoint.generation
         if state is State.FAILED or state is State.STOPPED:
             census.dead.append(instance)
             if is_new and state is State.FAILED and instance.draining_since is None:
@@ -149,6 +174,9 @@ def _count(fleet: Sequence[Instance], generation: int, rules: Rules, now: float)
         census.serving += instance.proven and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
         if is_available(instance, rules, now):
             side.available.append(instance)
+            continue
+        if is_new and kept_out and is_prepared(instance, rules, now):
+            side.prepared.append(instance)
             continue
         side.rest.append(instance)
         if is_new and _overdue(instance, rules, now):
@@ -170,13 +198,29 @@ def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
 
 def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally) -> int:
     """How many to start. Not-ready ones count, so that none is made twice (E-01, E-05)."""
-    limits = [waypoint.desired + room.surge - census.total, waypoint.new - len(census.new)]
+    limits = [limit(waypoint, room) - census.total, waypoint.new - len(census.new)]
     if room.in_flight is not None:
         limits.append(room.in_flight - census.on_the_way)
     if rules.failure_limit is not None and tally.failures:
         # After a failure try no more at once than may still fail, so that the limit is met exactly (E-07).
         limits.append(rules.failure_limit - len(tally.failures) - census.on_the_way + len(census.overdue))
     return max(0, min(limits))
+
+
+def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
+    """Which to put in rotation, and which to take out of it in the same move without being done with them."""
+    old = [i for i in census.old.rest if admissible(i)] if not census.switched else []
+    if waypoint.dark:
+        admit, shelve = old, []
+    elif waypoint.switches and not census.switched:
+        need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
+        # Looked at at the very moment of the switch, whoever asked for it (E-10).
+        if census.new.standing < max(1, need):
+            return old, []
+        admit, shelve = census.new.prepared, [i for i in (*census.old.available, *census.old.rest) if i.in_rotation]
+    else:
+        admit, shelve = [*(i for i in census.new.rest if admissible(i)), *old], []
+    return [i for i in admit if i.id not in leaving], shelve
 
 
 def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float) -> list[Instance]:
@@ -192,12 +236,16 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     overdue = {instance.id for instance in chosen}
     idle: list[Instance] = []
     useful: list[Instance] = []
-    for instance in pool.rest:
+    for instance in (*pool.rest, *pool.prepared):
         if instance.id in overdue:
             continue
         serves = instance.in_rotation and instance.proven
         returns = instance.state is State.READY and serving < 0
         (useful if serves or returns else idle).append(instance)
+    # The last to go are those of the stable revision: a half-done one that was superseded goes before them (E-16).
+    def _age(instance: Instance) -> tuple[bool, float, str]:
+        return (instance.generation == waypoint.stable, instance.created, instance.id)
+
     free = _first(idle, excess, _worth)
     # Our check fails it but the balancer still sends requests there, or too few serve and it may be back in rotation
     # in a moment: it goes only while enough others serve, so that a blip of our own checks, or a balancer that was
@@ -213,7 +261,6 @@ def _first(instances: list[Instance], count: int, key: Callable[[Instance], t.An
 
 
 _SACRIFICE = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State.READY)
-_age = attrgetter("created", "id")  # oldest first; equal times are told apart by id (E-6c)
 
 
 def _worth(instance: Instance) -> tuple[int, float, str]:
@@ -222,9 +269,11 @@ def _worth(instance: Instance) -> tuple[int, float, str]:
 
 
 def _reached(census: _Census, waypoint: Waypoint) -> bool:
+    arrived = census.new.standing if waypoint.dark else len(census.new.available)
     return (
-        len(census.new.available) == len(census.new) == waypoint.new
+        arrived == len(census.new) == waypoint.new
         and len(census.old) <= waypoint.old
+        and (census.switched or not waypoint.switches)
         and not census.going
         and all(instance.rotation is Rotation.ABSENT for instance in census.dead)
     )
@@ -254,7 +303,7 @@ def _at(instance: Instance) -> str:
 
 def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
     """What keeps the walk from its waypoint, naming the instances."""
-    parts = [f"{len(census.new.available)} of {waypoint.new} new available"]
+    parts = [f"{census.new.standing} of {waypoint.new} new {'ready' if waypoint.dark else 'available'}"]
     stuck = [i for i in census.new.rest if i.state is not State.READY or i.rotation is not Rotation.IN]
     stuck += [i for i in census.going if i.draining_since is not None]
     stuck += [i for i in census.old.rest if i.state is State.UNREACHABLE]
@@ -274,6 +323,7 @@ def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
 def _reasons(
     create: int,
     admit: list[Instance],
+    shelve: list[Instance],
     drain: list[Instance],
     retire: list[Instance],
     census: _Census,
@@ -284,9 +334,14 @@ def _reasons(
     if create:
         yield (
             f"create {create}: {len(census.new)} of {waypoint.new} new are there, "
-            f"{census.total} of at most {waypoint.desired + room.surge} in all"
+            f"{census.total} of at most {limit(waypoint, room)} in all"
         )
-    if admit:
+    if shelve:
+        yield (
+            f"switch: {', '.join(_ids(admit)) or 'nothing'} in and {', '.join(_ids(shelve))} out, at once: "
+            f"{census.new.standing} of {waypoint.new} new are ready"
+        )
+    elif admit:
         yield f"admit {', '.join(_ids(admit))}: ready, and passed by every load balancer's own check"
     if drain:
         yield (

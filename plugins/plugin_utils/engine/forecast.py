@@ -34,8 +34,11 @@ def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
     return max(ends)
 
 
-def forecast(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, start: float, stop: float) -> Forecast:
-    """Walk `fleet` to `waypoint` with instances that take `start` seconds to be ready and `stop` seconds to go."""
+def forecast(
+    fleet: Sequence[Instance], path: Sequence[Waypoint], budget: Budget, rules: Rules, start: float, stop: float
+) -> Forecast:
+    """Walk `fleet` along `path` with instances that take `start` seconds to be ready and `stop` seconds to go."""
+    left = list(path)
     there = {instance.id: instance for instance in fleet}
     clock, made, replaced, tally = 0.0, 0, 0, Tally(0.0)
     peak, least = total(fleet), sum(is_available(i, rules, clock) for i in fleet)
@@ -43,22 +46,28 @@ def forecast(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rule
     while True:
         now = list(there.values())
         peak, least = max(peak, total(now)), min(least, sum(is_available(i, rules, clock) for i in now))
-        decision = evaluate(now, waypoint, budget, rules, tally, clock)
+        decision = evaluate(now, left[0], budget, rules, tally, clock)
         tally = decision.tally
+        if decision.reached and len(left) > 1:
+            left.pop(0)
+            tally = Tally(clock)
+            continue
         if decision.reached or decision.failed:
             return Forecast(clock if decision.reached else None, peak, least, replaced)
         for name in decision.admit:
             there[name] = replace(there[name], rotation=Rotation.IN)
+        for name in decision.shelve:
+            there[name] = replace(there[name], rotation=Rotation.OUT)
         for name in decision.drain:
             replaced += 1
             there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
             heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
         for number in range(decision.create):
             name = f"+{made + number}"
-            there[name] = Instance(name, "new", waypoint.generation, State.STARTING, created=clock)
+            there[name] = Instance(name, "new", left[0].generation, State.STARTING, created=clock)
             heapq.heappush(alarms, (clock + start, name))
         made += decision.create
-        if decision.admit or decision.drain or decision.create:
+        if decision.create or decision.admit or decision.shelve or decision.drain:
             continue
         ready = [i.ready_since + rules.min_ready for i in there.values() if i.ready_since is not None]
         later = [moment for moment in ready if moment > clock]

@@ -74,6 +74,7 @@ class Instance:
     rotation: Rotation = Rotation.ABSENT
     proven: bool = False  # every load balancer's own check passes it
     active: int = 0  # requests in flight, summed over the load balancers
+    weight: int = 0  # of it among those in rotation, summed over the load balancers
     draining_since: float | None = None  # when we decided to take it out
     host: str = ""
     detail: str = ""  # why it is not ready, or how it died

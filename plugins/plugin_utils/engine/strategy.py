@@ -302,6 +302,3 @@ LISTS: Mapping[str, Callable[[Plan, Goal], Iterator[Stage]]] = {
     "canary": _canary,
     "blue_green": _blue_green,
 }
-STRATEGIES: Mapping[str, Callable[[int, int], tuple[Waypoint, ...]]] = {
-    "rolling": lambda generation, desired: (rolling(generation, desired),)
-}

@@ -1,0 +1,207 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a walk to one stage is guided by: the operator's word, freeze windows, and the gates of the stage."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, Parked, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import frozen
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
+    HOLDING,
+    PAUSED,
+    PROGRESSING,
+    PROMOTING,
+    ROLLING_BACK,
+    Rollout,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
+
+LISTEN = 1.0  # seconds between two looks for an operator's word
+TIMERS = ("pause",)  # drivers of gates that only take time: their end is known, so a run waits for it
+
+
+class Motion(Enum):
+    """What a walk may do in this turn."""
+
+    GO = "go"
+    STAY = "stay"  # keep the fleet as it is, and in repair
+    SKIP = "skip"  # leave this stage for the next one
+
+
+class Guide:
+    """Asked in every turn of the walk to `stage`. What it finds goes into `rollout`; `note` writes an event, `tell` a line."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        rollout: Rollout,
+        settings: Settings,
+        session: Session,
+        context: Context,
+        note: Callable[..., None],
+        tell: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.stage = stage
+        self.rollout = rollout
+        self.settings = settings
+        self.session = session
+        self._note = note
+        self._tell = tell
+        self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
+        self._hooks = [] if self._back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
+        self._listened = float("-inf")
+        self._stayed = rollout.phase == PAUSED and not rollout.gates  # by a word or a freeze, not at a gate
+        self._waits = ""  # what for, as last told
+        self._waiting: float | None = None  # since when this run waits for somebody
+
+    @property
+    def _back(self) -> bool:
+        return self.rollout.phase == ROLLING_BACK
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for keeper in (self._gates, *(hook.keeper for hook in self._hooks)):
+            keeper.close()
+
+    def motion(self, described: Callable[[], Mapping[str, t.Any]]) -> Motion:
+        """What the walk may do now; raises RolloutFailed where it is to end, by an operator's word or by a hook."""
+        skip = self._listen()
+        if self._back:
+            return Motion.GO
+        for hook in self._hooks:
+            if hook.pulls(described()):
+                raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then="rollback")
+        if skip:
+            return Motion.SKIP
+        if self.rollout.paused:
+            why = self.rollout.paused.get("why")
+            return self._stay(f"paused by {self.rollout.paused['by']}{f': {why}' if why else ''}")
+        freeze = frozen(self.settings.freeze, time.time()) if self.stage.part != FINISH else None
+        if freeze:
+            return self._stay(f"frozen for {span(freeze.until - time.time())} more: {freeze.reason or 'rollout_freeze'}")
+        if self._stayed:
+            self._stayed, self._waiting, self._waits = False, None, ""
+            self._turn(self._walking)
+        return Motion.GO
+
+    def passed(self, described: Callable[[], Mapping[str, t.Any]]) -> bool:
+        """Whether the gates of the stage, which is reached, let the rollout go on; raises RolloutFailed where one fails."""
+        if self._back or (self.rollout.full and self.stage.waiting != HOLDING):
+            return True
+        standing = self._gates.poll(described())
+        if standing.failed:
+            self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
+            raise GateFailed(standing.message, then=standing.then)
+        if standing.passed:
+            if standing.changed:
+                self._note("gate", message=standing.message, passed=True)
+            self._waiting, self._waits = None, ""
+            self._turn(self._walking)
+            return True
+        self._wait(self.stage.waiting, standing.message, self._person)
+        return False
+
+    def park(self) -> None:
+        """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
+        if self._waiting is not None and time.monotonic() - self._waiting >= self.settings.wait:
+            raise Parked(f"{self.settings.service} {self.rollout.revision}: {self._waits}; parked: run it again to go on")
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    @property
+    def _walking(self) -> str:
+        return PROMOTING if self.stage.part == FINISH else PROGRESSING
+
+    @property
+    def _person(self) -> bool:
+        """Whether the gate that is waited for may take any time."""
+        open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != "passed"]
+        return bool(open_) and open_[0].driver not in TIMERS
+
+    def _stay(self, why: str) -> Motion:
+        self._stayed = True
+        self._wait(PAUSED, why, True)
+        return Motion.STAY
+
+    def _wait(self, phase: str, what: str, somebody: bool) -> None:
+        if not somebody:
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = time.monotonic()
+        self._turn(phase)
+        if what.partition(":")[0] != self._waits.partition(":")[0]:
+            self._note("wait", what=what)
+            self._tell(what)
+        self._waits = what
+
+    def _turn(self, phase: str) -> None:
+        if self.rollout.turn_to(phase, "", clock.now()):
+            self._note("phase", phase=phase)
+
+    # -- the operator -------------------------------------------------------------------------------------------
+
+    def _listen(self) -> bool:
+        """Take in what operators have said; whether to leave the stage. Raises RolloutFailed where the walk is to end."""
+        if time.monotonic() - self._listened < LISTEN:
+            return False
+        self._listened = time.monotonic()
+        skip = False
+        for word in self.session.store.words(self.session.record.obeyed):
+            self.session.record.obeyed = word["number"]
+            if word["rollout"] != self.rollout.id:
+                continue
+            refused = words.refusal(self.rollout.phase, word["word"])
+            self._note("word", **{key: word[key] for key in ("word", "by", "why") if word.get(key)}, refused=refused)
+            said = f"{word['word']} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
+            self._tell(f"{said}{f'; refused: {refused}' if refused else ''}")
+            skip = (not refused and self._obey(word, said)) or skip
+        return skip
+
+    def _obey(self, word: Mapping[str, t.Any], said: str) -> bool:
+        """Do as it was said; whether that is to leave the stage."""
+        rollout, name = self.rollout, word["word"]
+        if name in ("abort", "hold"):
+            raise RolloutFailed(said, then="rollback" if name == "abort" else "hold", ending="aborted" if name == "abort" else "")
+        if name == "pause":
+            rollout.paused = {key: word.get(key) for key in ("by", "why", "at")}
+            return False
+        was_paused, rollout.paused = bool(rollout.paused), {}
+        self._waiting, self._waits = None, ""
+        if name == "resume" and was_paused:
+            return False
+        rollout.force = rollout.force or bool(word.get("force"))
+        rollout.full = rollout.full or name == "promote_full"
+        self._gates.pass_(None if name in ("skip", "promote_full") else ("approval", "pause"), word["by"])
+        return name in ("skip", "promote_full") and self.stage.part == REPLACE
+
+
+class _Hook:
+    """Asked all along: one that passes is a reason to go back, and anything else is none."""
+
+    def __init__(self, gate: Gate, context: Context, wake: Callable[[], None]) -> None:
+        self.gate = gate
+        self._kept: dict[str, dict[str, t.Any]] = {}
+        self.keeper = Gatekeeper([gate], context, self._kept, wake=wake)
+        self._again = 0.0
+
+    def pulls(self, rollout: Mapping[str, t.Any]) -> bool:
+        if time.monotonic() < self._again:
+            return False
+        standing = self.keeper.poll(rollout)
+        if standing.failed:
+            self._kept.clear()
+            self._again = time.monotonic() + self.gate.interval
+        return standing.passed
