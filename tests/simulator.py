@@ -337,7 +337,9 @@ class Simulator:
         node = self._node(revision, waypoint.generation, self.world.lives[self.made % len(self.world.lives)], self.clock)
         self.serial = serial
         self.made += 1
-        assert self.counted() <= max(waypoint.desired + surge, waypoint.new + waypoint.old), f"1: {node.labels.id} is one too many"
+        assert self.counted() <= max(waypoint.desired + surge, waypoint.new + waypoint.old), (
+            f"1: {node.labels.id} is one too many"
+        )
 
     def _stop(self, name: str) -> None:
         self._step()
@@ -369,7 +371,9 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     room = budget.resolve(waypoint.desired)
     by_id = {instance.id: instance for instance in fleet}
     counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED))
-    assert decision.create == 0 or counted + decision.create <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), "1"
+    assert decision.create == 0 or counted + decision.create <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), (
+        "1"
+    )
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
     staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]

@@ -72,7 +72,11 @@ def plan(
     room = settings.budget.resolve(replicas)
     old = sorted((i for i in fleet if i.generation != path[-1].generation and i.state.counted), key=lambda i: i.order)
     return {
-        "waypoints": [_shown(stage) for stage in found],
+        "waypoints": [
+            _shown(s)
+            for s, last in zip(found, [None, *found], strict=False)
+            if s.gates or not last or s.waypoint != last.waypoint
+        ],
         "surge": room.surge,
         "unavailable": room.unavailable,
         "order": [i.id for i in old],

@@ -148,9 +148,7 @@ class Conductor:
         it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get it.
         """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
-        guide = Guide(
-            stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake
-        )
+        guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
         self._target, self._counted = stage.waypoint.generation, {}
         self._split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         try:
@@ -202,7 +200,9 @@ class Conductor:
                     self._commit_due()
                     guide.park()
                 rollout.replaced += len(decision.drain)
-                self._act(decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK)
+                self._act(
+                    decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK
+                )
                 self._present(stage.waypoint)
                 self._troubled = False
             except TROUBLE as exc:
@@ -329,7 +329,9 @@ class Conductor:
             return
         table = self.preview.observe()
         out = self.session.record.draining
-        mine = [r for r in self.reports if dark and waypoint and r.labels.generation == waypoint.generation and r.labels.id not in out]
+        mine = [
+            r for r in self.reports if dark and waypoint and r.labels.generation == waypoint.generation and r.labels.id not in out
+        ]
         ready = [i.id for i in self.fleet if i.state is State.READY]
         shall = fleets.targets(mine, table, ready, (), ())
         if fleets.differs(table, shall):

@@ -62,7 +62,7 @@ def test_plan(playground: Playground) -> None:
     checked, done, again = tasks = thrice(playground, "plan", TO_2, *DEPLOY)
     assert changes(tasks) == [False, False, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 2: 3\n"}
-    assert done.result["waypoints"] == [{"new": 3, "old": 0}]
+    assert [(point["new"], point["old"], point["share"]) for point in done.result["waypoints"]] == [(3, 0, None)]
     assert (done.result["peak_extra"], done.result["minimum_available"]) == (1, 3)
     assert sorted(done.result["order"]) == ["shop-1", "shop-2", "shop-3"]
     assert done.result["next"]["create"] == 1 and done.result["next"]["drain"] == []

@@ -242,6 +242,7 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
         serves = instance.in_rotation and instance.proven
         returns = instance.state is State.READY and serving < 0
         (useful if serves or returns else idle).append(instance)
+
     # The last to go are those of the stable revision: a half-done one that was superseded goes before them (E-16).
     def _age(instance: Instance) -> tuple[bool, float, str]:
         return (instance.generation == waypoint.stable, instance.created, instance.id)
