@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 ROOT = Path(__file__).resolve().parent.parent.parent
