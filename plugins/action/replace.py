@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import REPLACE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -21,8 +19,7 @@ class ActionModule(StepAction):
         rollout = run.record.open
         if rollout is None:
             return run.report(False)
-        if rollout.phase == ROLLING_BACK:
-            raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
+        rollouts.refuse_way_back(rollout, run.settings.service)
         rollout.step = "replace"
         rollouts.walk(run, rollout, REPLACE)
         return run.report(run.conductor.acted)

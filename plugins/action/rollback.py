@@ -5,29 +5,41 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, rollouts, values, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseHeld, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
+    own = ("to",)
+
     def step(self, run: Run) -> Result:
-        run.begin()
+        to = None if run.own.get("to") in (None, "") else values.revision(run.own["to"], "rollout_to")
+        try:
+            run.begin()
+        except LeaseHeld as exc:
+            return tell(run, to, exc)
         rollout = run.record.open
+        if rollout is not None and to not in (None, rollout.revision if rollout.kind == "rollback" else goal(rollout)):
+            raise RolloutFailed(
+                f"rollout_to: {to!r} has to wait: {run.settings.service} {rollout.revision} is {rollout.phase.replace('_', ' ')}, and a "
+                f"rollback of it goes to {goal(rollout) or 'nothing'}; do that first"
+            )
         if rollout is None or run.check_mode:
             run.conductor.look()
         else:
             run.conductor.await_look()  # a balancer that restarts just now must not keep a bad revision in service
         rollouts.adopt(run)
         if run.check_mode:
-            return rollouts.would_roll_back(run)
+            return rollouts.would_roll_back(run, to)
         if rollout is not None and rollout.kind != "rollback":
             rollouts.walk_back(run, rollout)
             return run.report(True)
         if rollout is None:
-            back = rollouts.way_back(run)
+            back = rollouts.way_back(run, to)
             if back is None:
                 return run.report(False, msg=rollouts.nothing_to_undo(run.record))
             rollout = rollouts.open_rollback(run, back)
@@ -36,3 +48,19 @@ class ActionModule(StepAction):
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
         rollouts.close(run, "promoted", rollout.reason)
         return run.report(True)
+
+
+def goal(rollout: Rollout) -> str | None:
+    """The revision that a rollback of this rollout goes to."""
+    return rollout.previous.revision if rollout.previous else None
+
+
+def tell(run: Run, to: str | None, held: LeaseHeld) -> Result:
+    """Another run is at work: tell it to go back, if that is what is asked for; it obeys within two seconds."""
+    rollout = run.session.read().open
+    if rollout is None or words.refusal(rollout.phase, "abort") or to not in (None, goal(rollout)):
+        raise held
+    if not run.check_mode:
+        word = {"word": "abort", "rollout": rollout.id, "by": run.session.identity.holder, "why": "rollback", "at": clock.now()}
+        run.session.store.post(word)
+    return run.report(True, msg=f"{run.settings.service} {rollout.revision}: the run that is at work is told to go back ({held})")

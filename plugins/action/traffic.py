@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -12,6 +13,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         run.begin()
+        rollout = run.record.open
+        if rollout is not None and rollout.asked is not None:
+            raise RolloutFailed(
+                f"{run.settings.service} {rollout.revision}: {rollout.strategy} divides the requests while it is under way; "
+                "promote or abort it (control) instead"
+            )
         stable = run.record.stable
         revision = run.settings.revision or (stable.revision if stable else None)
         out = [instance.id for instance in run.conductor.out_of_rotation(revision)]

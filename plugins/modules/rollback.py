@@ -16,6 +16,11 @@ description:
   - With no rollout under way, rolls the service out to the revision before the stable one, or to the stable one if the last rollout was left where it
     failed. Once only, also where the last rollout was rolled back by itself. A rollback is never undone.
   - A first deployment has nothing to go back to. All of it goes, and it ends as failed.
+  - While another run is at work on the rollout, tells that one to go back, which it does within two seconds.
+options:
+  to:
+    description: The revision to go back to, of those that were promoted once and are known to the journal. By default the one before.
+    type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

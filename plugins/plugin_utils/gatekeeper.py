@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, drivers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
 
 WAITING, PASSED, FAILED = "waiting", "passed", "failed"
@@ -191,7 +191,10 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
 
 
 def _driver(gate: Gate, context: Context) -> GateDriver:
-    return t.cast(GateDriver, drivers.load("gates", gate.driver, "gate").Driver(gate.options, context))
+    try:
+        return t.cast(GateDriver, drivers.load("gates", gate.driver, "gate").Driver(gate.options, context))
+    except InputError as exc:
+        raise InputError(f"{gate.key}: {exc}") from None
 
 
 def _nothing() -> None:

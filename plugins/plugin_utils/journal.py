@@ -73,6 +73,12 @@ class Rollout:
         """Whether there is nothing left to do for it."""
         return self.phase == FINISHED
 
+    @property
+    def waiting(self) -> list[str]:
+        """The gates of its stage that it waits at, with what they said last."""
+        open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == "waiting"}
+        return [f"{key}: {message}" if message else key for key, message in open_.items()]
+
     def turn_to(self, phase: str, reason: str, now: float) -> bool:
         """Enter a phase, with the moment; whether it was in another one."""
         if (self.phase, self.reason) == (phase, reason):

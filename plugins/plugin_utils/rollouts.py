@@ -205,6 +205,12 @@ def superseded(run: Run, rollout: Rollout, revision: str) -> bool:
     return run.settings.supersede and rollout.revision != revision and rollout.kind != "rollback"
 
 
+def refuse_way_back(rollout: Rollout, service: str) -> None:
+    """Raise for a rollout that was decided to go back."""
+    if rollout.phase == ROLLING_BACK:
+        raise RolloutFailed(f"{service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
+
+
 def walk(run: Run, rollout: Rollout, part: str) -> None:
     """Through the strategy's stages, up to the last one that this step or one before it walks."""
     found, mine = stages_of(run, rollout), PARTS[: PARTS.index(part) + 1]
@@ -324,10 +330,13 @@ def ended(service: str, rollout: Rollout) -> str:
     return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}{took}{why}"
 
 
-def way_back(run: Run) -> Composition | None:
-    """Where a rollback goes while no rollout is under way: from what was left where it failed, or only scaled, to the
-    stable revision; otherwise to the one before it. None where there is nothing to undo; a rollback is never undone."""
+def way_back(run: Run, to: str | None = None) -> Composition | None:
+    """Where a rollback goes while no rollout is under way: to the revision asked for, which was promoted once; else from
+    what was left where it failed, or only scaled, to the stable revision; otherwise to the one before it. None where there
+    is nothing to undo; a rollback is never undone."""
     record = run.record
+    if to is not None:
+        return _kept(run, to)
     if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
         return None
     if record.rollout.outcome == "failed" or record.rollout.revision != record.stable.revision:
@@ -335,6 +344,20 @@ def way_back(run: Run) -> Composition | None:
     if record.before is None:
         return None
     return Composition(record.before.revision, record.generation + 1, run.settings.replicas or record.stable.replicas)
+
+
+def _kept(run: Run, to: str) -> Composition | None:
+    """A revision that is known to have been stable."""
+    record = run.record
+    known = [c.revision for c in (record.stable, record.before) if c]
+    known += [one["revision"] for one in reversed(record.history) if one.get("outcome") == "promoted"]
+    if to not in known:
+        raise InputError(
+            f"rollout_to: {to!r} was never promoted as a revision of {record.service}; known are: {', '.join(dict.fromkeys(known)) or 'none'}"
+        )
+    if record.stable is None or record.stable.revision == to:
+        return None
+    return Composition(to, record.generation + 1, run.settings.replicas or record.stable.replicas)
 
 
 def open_rollback(run: Run, back: Composition) -> Rollout:
@@ -394,17 +417,17 @@ def which(run: Run) -> tuple[int, str]:
     return record.generation + 1, revision
 
 
-def would_roll_back(run: Run) -> Result:
+def would_roll_back(run: Run, to: str | None = None) -> Result:
     """Check mode of a rollback."""
     record = run.record
     if record.open is not None:
         rollout = record.open
         back = rollout if rollout.kind == "rollback" else rollout.previous or Composition(rollout.revision, 0, 0)
         return run.would([rolling(back.generation, back.replicas)], back.revision)
-    to = way_back(run)
-    if to is None:
+    before = way_back(run, to)
+    if before is None:
         return run.report(False, msg=nothing_to_undo(record))
-    return run.would([rolling(to.generation, to.replicas)], to.revision)
+    return run.would([rolling(before.generation, before.replicas)], before.revision)
 
 
 def measured(run: Run) -> tuple[float, float] | None:

@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
@@ -127,6 +127,7 @@ class Run:
     def describe(self, changed: bool) -> dict[str, t.Any]:
         """The `rollout` mapping of every step's result."""
         rollout, stable = self.record.rollout, self.record.stable
+        fleet = fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ())
         keys = (
             "id",
             "kind",
@@ -146,9 +147,27 @@ class Run:
             "service": self.record.service,
             "previous": rollout.previous.revision if rollout and rollout.previous else None,
             "stable": stable.revision if stable else None,
-            "fleet": fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ()),
+            "stage": rollout.name if rollout else None,
+            "share": share(rollout, fleet),
+            "waiting": rollout.waiting if rollout else [],
+            "paused": rollout.paused if rollout else {},
+            "fleet": fleet,
             "changed": changed,
         }
+
+
+def share(rollout: Rollout | None, fleet: Mapping[str, Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """The new revision's share of the requests in percent: asked for, set at the load balancers now, and measured there since
+    the stage was reached, over so many requests."""
+    if rollout is None or rollout.over:
+        return {}
+    new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
+    return {
+        "asked": rollout.asked,
+        "set": fleet.get(rollout.revision, {}).get("traffic"),
+        "measured": round(100 * new / every, 2) if every else None,
+        "requests": every,
+    }
 
 
 def following(decision: Decision) -> dict[str, t.Any]:

@@ -219,6 +219,11 @@ def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Ga
     return tuple(_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
 
 
+def gate(given: t.Any, key: str, variable: str) -> Gate:
+    """One gate by itself, as the step of that name takes it."""
+    return _gate(given, key, variable, Person())
+
+
 def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = _mapping(given, variable)
     driver, own = given.get("driver"), {name: value for name, value in given.items() if name not in OF_GATES}

@@ -1,0 +1,89 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/gate.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gate
+short_description: Wait until something lets the rollout pass
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Keeps the fleet of the rollout under way as it is, and in repair, until a gate lets it pass, an operator says so (M(progressive.rollout.control)),
+    or O(gate.timeout) is over.
+  - Where the gate fails it ends as O(on_failure) says.
+  - Changes nothing if no rollout is under way.
+options:
+  gate:
+    description:
+      - What has to let the rollout pass, as in O(steps), for example V({driver: web, url: "https://example.org/ok"}).
+      - The drivers are V(pause), V(approval), V(web) and V(command), or the name of one of another collection.
+    type: dict
+    required: true
+  label:
+    description: What the gate is called in messages and in the journal.
+    type: str
+    default: gate
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: partial
+    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+seealso:
+  - module: progressive.rollout.control
+  - module: progressive.rollout.promote
+"""
+
+EXAMPLES = r"""
+- name: Wait for the load test
+  progressive.rollout.gate:
+    service: shop
+    revision: "2.4.1"
+    replicas: 4
+    gate: {driver: command, command: ["/usr/local/bin/load-test", "{revision}"], timeout: 30m}
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+"""
+
+RETURN = r"""
+rollout:
+  description:
+    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  returned: success
+  type: dict
+  contains:
+    id: {description: "The rollout's id, which names its timeline.", type: str}
+    service: {description: "Name of the service.", type: str}
+    revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    previous: {description: "The revision before it.", type: str}
+    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
+    strategy: {description: "The strategy.", type: str}
+    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
+    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    step: {description: "The last step that worked on it.", type: str}
+    started: {description: "When it began, in seconds since the epoch.", type: float}
+    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
+    elapsed: {description: "Seconds spent walking.", type: float}
+    replaced: {description: "Instances taken out in favour of others.", type: int}
+    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
+    changed: {description: "Whether this step changed anything.", type: bool}
+next:
+  description: What would be done now.
+  returned: in check mode
+  type: dict
+  contains:
+    create: {description: "How many instances to start.", type: int}
+    admit: {description: "Instances to put in rotation.", type: list, elements: str}
+    drain: {description: "Instances to take out of rotation.", type: list, elements: str}
+    retire: {description: "Instances to stop.", type: list, elements: str}
+    reasons: {description: "Why, a sentence each.", type: list, elements: str}
+    reached: {description: "Whether there is nothing left to do.", type: bool}
+"""
