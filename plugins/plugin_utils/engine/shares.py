@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the share of requests a waypoint asks for to the weights of instances. Pure, exact until it is rounded once.
+"""From the share of requests a waypoint asks for to the weights of instances. Pure, and as near as whole numbers come.
 
 Capacity comes before traffic: a new instance never gets more than its part of the share, however few of them are there
 yet; the old ones carry the rest.
@@ -30,5 +30,6 @@ class Split:
             return EVEN, EVEN
         each = Fraction(self.share, 100 * max(1, self.new))
         rest = (1 - min(each * new, Fraction(1))) / old
-        unit = Fraction(MOST) / max(each, rest)
-        return max(1, round(each * unit)), max(1, round(rest * unit))
+        ratio = (min(each, rest) / max(each, rest)).limit_denominator(MOST)
+        low, high = (ratio.numerator, ratio.denominator) if ratio else (1, MOST)
+        return (low, high) if each <= rest else (high, low)
