@@ -38,7 +38,7 @@ class ActionModule(StepAction):
             return answer(
                 run, False, last["number"], running, f"{word} was said by {last['by']} before and is not obeyed yet; {told}"
             )
-        rollout = sensible(record, word, last["word"] if last else "")
+        rollout = sensible(record, word, last["word"] if last else "", bool(said.get("force")))
         if run.check_mode:
             return answer(run, True, None, running, f"{word} would be said; {told}")
         said |= {"rollout": rollout.id, "by": run.session.identity.holder, "at": round(clock.now(), 3)}
@@ -61,11 +61,11 @@ def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("word", "force"))
 
 
-def sensible(record: Record, word: str, before: str) -> Rollout:
+def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:
     """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
     rollout = record.open
     phase = words.ahead(rollout.phase, before) if rollout else FINISHED
-    reason = words.refusal(phase, word)
+    reason = words.refusal(phase, word, force)
     if rollout is None or reason:
         last = record.rollout
         standing = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service

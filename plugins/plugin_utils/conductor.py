@@ -84,6 +84,7 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
+        self._goal: Waypoint | None = None  # of the stage that is walked to
         self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
         self._counted: dict[tuple[str, Endpoint], int] = {}  # requests that balancers had sent to each, at the last look
         self._shown = True  # whether anything may be at the preview
@@ -149,7 +150,7 @@ class Conductor:
         """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
-        self._target, self._counted = stage.waypoint.generation, {}
+        self._target, self._counted, self._goal = stage.waypoint.generation, {}, stage.waypoint
         self._split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         try:
             return self._walk(stage, revision, rollout, guide, lines, described)
@@ -188,7 +189,7 @@ class Conductor:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
                     raise RolloutFailed(decision.failed)
-                if arrived:
+                if arrived or (rollout.force and waypoint.dark):
                     if motion is Motion.GO:
                         self._count(rollout)
                         lines.show(self.fleet, waypoint, clock.now(), force=True)
@@ -203,7 +204,7 @@ class Conductor:
                 self._act(
                     decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK
                 )
-                self._present(stage.waypoint)
+                self._present()
                 self._troubled = False
             except TROUBLE as exc:
                 self._trouble(exc, rollout.tally, lines)
@@ -297,7 +298,7 @@ class Conductor:
         elif wanted:
             self.table = self.traffic.apply(wanted)
         if decision.drain or decision.retire:
-            self._present(None)
+            self._present()
         if starts or decision.retire or forget:
             self._sync(starts, decision.retire, forget)
             for name in forget:
@@ -322,16 +323,14 @@ class Conductor:
             raise RolloutFailed(f"the switch failed {how}: {exc}") from None
         self.event("switch", milliseconds=round(1000 * (time.monotonic() - began), 1))
 
-    def _present(self, waypoint: Waypoint | None) -> None:
-        """Show the set that has no requests yet at the preview, or (None, or another waypoint) nothing at all there."""
-        dark = waypoint is not None and waypoint.dark
+    def _present(self) -> None:
+        """Show the set that has no requests yet at the preview, and nothing else there."""
+        dark = self._goal is not None and self._goal.dark
         if self.preview is None or not (dark or self._shown):
             return
         table = self.preview.observe()
         out = self.session.record.draining
-        mine = [
-            r for r in self.reports if dark and waypoint and r.labels.generation == waypoint.generation and r.labels.id not in out
-        ]
+        mine = [r for r in self.reports if dark and r.labels.generation == self._target and r.labels.id not in out]
         ready = [i.id for i in self.fleet if i.state is State.READY]
         shall = fleets.targets(mine, table, ready, (), ())
         if fleets.differs(table, shall):

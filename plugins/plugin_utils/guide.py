@@ -89,8 +89,8 @@ class Guide:
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
             return self._stay(f"paused by {self.rollout.paused['by']}{f': {why}' if why else ''}")
-        freeze = frozen(self.settings.freeze, time.time()) if self.stage.part != FINISH else None
-        if freeze:
+        freeze = frozen(self.settings.freeze, time.time())
+        if freeze and self.stage.part != FINISH and self.rollout.kind != "rollback":  # never kept from what is safer
             return self._stay(f"frozen for {span(freeze.until - time.time())} more: {freeze.reason or 'rollout_freeze'}")
         if self._stayed:
             self._stayed, self._waiting, self._waits = False, None, ""
@@ -163,7 +163,7 @@ class Guide:
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue
-            refused = words.refusal(self.rollout.phase, word["word"])
+            refused = words.refusal(self.rollout.phase, word["word"], bool(word.get("force")))
             self._note("word", **{key: word[key] for key in ("word", "by", "why") if word.get(key)}, refused=refused)
             said = f"{word['word']} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
             self._tell(f"{said}{f'; refused: {refused}' if refused else ''}")

@@ -10,12 +10,12 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PARTS,
@@ -278,7 +278,7 @@ def walk_back(run: Run, rollout: Rollout) -> None:
     target = back or Composition(rollout.revision, 0, 0)
     run.conductor.spare(target.generation)
     try:
-        for stage in way_home(run, rollout, target):
+        for stage in way_home(run.conductor.fleet, rollout.asked, target):
             rollout.name = stage.name
             run.conductor.walk(stage, target.revision, rollout, lambda: run.describe(False))
             rollout.tally = None
@@ -291,15 +291,15 @@ def walk_back(run: Run, rollout: Rollout) -> None:
     close(run, (rollout.ending or "rolled_back") if back else "failed", rollout.reason)
 
 
-def way_home(run: Run, rollout: Rollout, target: Composition) -> Sequence[Stage]:
-    """The stages of the way back. The new ones' share only falls on it."""
+def way_home(fleet: Iterable[Instance], asked: int | None, target: Composition) -> Sequence[Stage]:
+    """The stages of the way back of a fleet whose stage asked for this share. The new ones' share only falls on it."""
     # By weights, if they were divided by weights: by number, a big canary with a small share would gain on its way out.
     home = rolling(target.generation, target.replicas)
-    end = Stage("back", replace(home, share=None if rollout.asked is None else 100))
-    there = [i for i in run.conductor.fleet if i.state.counted]
+    end = Stage("back", replace(home, share=None if asked is None else 100))
+    there = [i for i in fleet if i.state.counted]
     warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.proven]
     others = sum(i.generation != target.generation for i in there)
-    if rollout.asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
+    if asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
         return (end,)
     return Stage("switch back", replace(home, old=others, share=100)), end
 

@@ -39,7 +39,18 @@ COMMON = (
     "supersede",
     "wait",
 )
-OF_STEPS = ("restart", "fleet", "instances", "timeline", "command", "why", "force", "to", "gate", "label")  # variables that one step or playbook takes
+OF_STEPS = (
+    "restart",
+    "fleet",
+    "instances",
+    "timeline",
+    "command",
+    "why",
+    "force",
+    "to",
+    "gate",
+    "label",
+)  # variables that one step or playbook takes
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,11 @@ def _rollout(record: Record) -> str:
         return f"{when(rollout.updated)}: {ended(service, rollout)}"
     before = f", before it {rollout.previous.revision}" if rollout.previous else ", the first one"
     why = f". Why: {rollout.reason}" if rollout.reason else ""
-    return f"{service} {rollout.revision}: {rollout.phase.replace('_', ' ')}, begun at {when(rollout.started)}{before}{why}"
+    at = f" at {rollout.name}" if rollout.name else ""
+    waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting else ""
+    paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
+    standing = f"{rollout.phase.replace('_', ' ')}{at}, begun at {when(rollout.started)}{before}"
+    return f"{service} {rollout.revision}: {standing}{why}{waits}{paused}"
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:

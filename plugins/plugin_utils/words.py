@@ -64,9 +64,12 @@ _ESPECIALLY: Mapping[tuple[str, str], str] = {
 _AHEAD: Mapping[str, str] = {"pause": PAUSED, "hold": HELD, "abort": ROLLING_BACK}
 
 
-def refusal(phase: str, word: str) -> str:
-    """Why `word` makes no sense to a rollout in `phase` (FINISHED where there is none), and what would; "" if it does."""
-    if word in SENSE[phase]:
+def refusal(phase: str, word: str, force: bool = False) -> str:
+    """Why `word` makes no sense to a rollout in `phase` (FINISHED where there is none), and what would; "" if it does.
+
+    With `force` nobody waits for all to be ready, so promote makes sense before they are.
+    """
+    if word in SENSE[phase] or (force and (phase, word) == (PROGRESSING, "promote")):
         return ""
     return _ESPECIALLY.get((phase, word)) or _OTHERWISE[phase]
 
