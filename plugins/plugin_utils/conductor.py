@@ -293,8 +293,8 @@ class Conductor:
             self._doing = doing
         if starts or decision.retire or wanted:
             self.acted = True
-        if wanted and decision.shelve and undo:
-            self._switch(wanted)
+        if wanted and decision.shelve:
+            self._switch(wanted, undo)
         elif wanted:
             self.table = self.traffic.apply(wanted)
         if decision.drain or decision.retire:
@@ -304,12 +304,14 @@ class Conductor:
             for name in forget:
                 record.draining.pop(name, None)
 
-    def _switch(self, wanted: fleets.Targets) -> None:
-        """Both in and out at once at every balancer; where one does not, all go back to what they showed."""
+    def _switch(self, wanted: fleets.Targets, undo: bool) -> None:
+        """Both in and out at once at every balancer; with `undo`, where one does not, all go back to what they showed."""
         before, began = self.table or {}, time.monotonic()
         try:
             self.table = self.traffic.apply(wanted)
         except TrafficError as exc:
+            if not undo:
+                raise
             shown = fleets.targets(self.reports, before, (), self.session.record.draining, (), self._split)
             if not fleets.differs(self.traffic.observe(), shown):
                 raise  # refused before anything was changed: it may be done in the next turn
