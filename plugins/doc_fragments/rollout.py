@@ -32,6 +32,8 @@ options:
     default: rolling
     choices:
       rolling: One walk with a sliding window, from all old to all new.
+      canary: As O(steps) says, with gates between them.
+      blue_green: A full new set without requests, then one switch. The old set stays for O(hold).
   budget:
     description:
       - How many instances may be over and under O(replicas) while a rollout runs.
@@ -192,6 +194,148 @@ options:
       - Another run waits that long at most for one that died.
     type: raw
     default: 60
+  steps:
+    description:
+      - The steps of O(strategy=canary), a list. What comes after the last one is all new, none old.
+      - Or a mapping with C(group_size) (V(1) if not given), C(cycles) (V(3)), C(acceptance) (V(none), V(timed) or V(checks)), C(wait) (for V(timed)),
+        C(gates) (a list, for V(checks)) and C(allowed_failures) (V(0)). So many groups of that size, one after the other, then all others.
+      - Each item of the list has exactly one of the following.
+      - C(set_weight) is the percentage of requests that goes to new instances, 1 to 100, each time more than before. There are as many new
+        instances as that takes, or as C(set_replicas) said.
+      - C(set_replicas) is how many new instances there are, a whole number or a percentage of O(replicas). Without any C(set_weight)
+        their number is their share.
+      - C(instance_weight) is the percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for a person after it,
+        unless a C(pause) follows.
+      - C(pause) is a duration, a mapping with C(duration), or an empty mapping, which waits for a person; that one takes
+        C(timeout) and C(on_timeout) as a gate does.
+      - C(gate) is one gate. See O(gates) for what it takes.
+      - Beside it there may be C(name); C(on_failure), which goes before O(on_failure) for this step; and C(reversible), which is V(false) where
+        there is no way back from this step on, so that a failure holds.
+    type: raw
+    default: []
+  gates:
+    description:
+      - What has to let a rollout pass at which moment, whatever the O(strategy). Each moment has a list of gates, asked one after the other.
+      - A gate is a mapping. C(driver) names the gate driver, the other keys are its options, but for these four, which every gate takes.
+      - C(interval) is how long after an answer it is asked again, V(5s) if not given.
+      - C(timeout) is how long the rollout waits for it, V(1d) if not given, or V(unlimited).
+      - C(on_timeout) is what then happens, V(rollback), V(hold) or V(promote), which lets it pass. As O(on_failure) says if not given.
+      - C(on_error) is what it comes to where it cannot be asked, V(fail), the default, or V(ignore), which lets it pass.
+      - C(driver=pause) passes after a time.
+      - C(duration) (required) is that time.
+      - C(driver=approval) passes when a person says so, with the word V(promote) (M(progressive.rollout.control)), or in one of these ways.
+      - C(file) is a file on the controller. It passes by being there. If its first word is V(no) or V(rejected), the gate fails.
+      - C(url) is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else fails.
+      - C(driver=web) sends the rollout to a web service as JSON. 2xx passes, 409 and 425 are not yet, anything else fails.
+      - C(url) (required) is its URL.
+      - C(method) is V(POST) or V(GET), which sends nothing. V(POST) if not given.
+      - C(headers) are headers of the request. They are not shown.
+      - C(secret) is a key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC. It is not shown.
+      - C(answer_within) is how long an answer may take, V(10s) if not given.
+      - C(retries) is how often a question is repeated where there was no answer, or 5xx. 2 if not given.
+      - C(validate_certs) is whether the certificate has to be valid, which it has to if not given.
+      - C(ca_path) is a file with the authorities that may have signed it.
+      - C(driver=command) runs a command and gives it the rollout as JSON. Exit code 0 passes, 75 is not yet, anything else fails.
+      - C(command) (required) is a list, the program and its arguments.
+      - C(host) is the inventory host that it runs on, the controller if not given.
+      - C(answer_within) is how long it may take, V(60s) if not given.
+      - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in.
+        Write V({{) or V(}}) for a brace.
+    type: dict
+    default: {}
+    suboptions:
+      confirm_rollout:
+        description: Before anything is started.
+        type: list
+        elements: dict
+      confirm_traffic_increase:
+        description: Before each rise of the new instances' share of requests.
+        type: list
+        elements: dict
+      confirm_promotion:
+        description: Before the new instances get all requests for good.
+        type: list
+        elements: dict
+      post_rollout:
+        description: When they have all requests, before the new revision is the stable one.
+        type: list
+        elements: dict
+      rollback:
+        description: All along. A gate that passes takes the rollout back, and anything else is no reason to.
+        type: list
+        elements: dict
+  approval:
+    description:
+      - How a person is waited for, wherever that is.
+    type: dict
+    default: {}
+    suboptions:
+      timeout:
+        description: How long. V(1d) if not given, or V(unlimited).
+        type: raw
+      on_timeout:
+        description: What then happens, V(rollback), V(hold) or V(promote). As O(on_failure) says if not given.
+        type: str
+        choices: [rollback, hold, promote]
+      file:
+        description: A file on the controller that says the same as the word V(promote), as of the gate driver C(approval).
+        type: str
+      url:
+        description: A web service that says the same.
+        type: str
+  auto_promote:
+    description:
+      - Of O(strategy=blue_green). Whether the switch needs no person.
+    type: bool
+    default: true
+  promote_delay:
+    description:
+      - Of O(strategy=blue_green) with O(auto_promote=true). How long the new set stands ready before the switch. A duration.
+    type: raw
+    default: 0
+  hold:
+    description:
+      - Of O(strategy=blue_green). How long the old set stays ready after the switch, without requests. Going back is one switch meanwhile. A duration.
+    type: raw
+    default: 30s
+  freeze:
+    description:
+      - Times in which a rollout must not move. What is on its way is finished, then it waits. The way back does not.
+      - Each is a range, O(freeze.from) and O(freeze.to), or begins again and again, O(freeze.cron) and O(freeze.duration).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      from:
+        description: A date, or a date and time (V(2026-12-24 16:00)).
+        type: raw
+      to:
+        description: Another. A date is frozen as a whole.
+        type: raw
+      cron:
+        description: Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.
+        type: str
+      duration:
+        description: How long it lasts, one minute to 366 days.
+        type: raw
+      timezone:
+        description: Name of the time zone.
+        type: str
+        default: UTC
+      reason:
+        description: Shown to who has to wait.
+        type: str
+  supersede:
+    description:
+      - Whether a rollout of another revision that is under way gives way to this one. Otherwise this one is refused.
+    type: bool
+    default: false
+  wait:
+    description:
+      - How long a run waits for a person, a gate or the end of a freeze before it leaves the rollout parked and ends well, with RV(ignore:parked).
+        Run again, it goes on. A duration.
+    type: raw
+    default: 1h
 attributes:
   action:
     description: Runs on the controller, as an action plugin, and reaches hosts through their own connections.

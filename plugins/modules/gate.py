@@ -13,14 +13,13 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Keeps the fleet of the rollout under way as it is, and in repair, until a gate lets it pass, an operator says so (M(progressive.rollout.control)),
-    or O(gate.timeout) is over.
+    or the C(timeout) of the gate is over.
   - Where the gate fails it ends as O(on_failure) says.
   - Changes nothing if no rollout is under way.
 options:
   gate:
     description:
-      - What has to let the rollout pass, as in O(steps), for example V({driver: web, url: "https://example.org/ok"}).
-      - The drivers are V(pause), V(approval), V(web) and V(command), or the name of one of another collection.
+      - What has to let the rollout pass. See O(gates) for what a gate takes.
     type: dict
     required: true
   label:

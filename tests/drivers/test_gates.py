@@ -300,7 +300,7 @@ def test_nobody_there_is_not_a_no() -> None:
 def test_an_answer_that_drips_is_bounded(server: Server) -> None:
     server.hangs.set()
     with pytest.raises(GateError, match=r"cannot be asked: no answer in 0\.2 s \(asked 2 times\)$"):
-        ask(make(web, url=server.url, timeout="200ms", retries=1))
+        ask(make(web, url=server.url, answer_within="200ms", retries=1))
 
 
 def test_no_secret_is_shown(server: Server) -> None:
@@ -371,7 +371,7 @@ def test_the_end_of_the_output_is_shown(transport: Transport) -> None:
 def test_a_command_that_takes_too_long_is_not_a_no(transport: Transport) -> None:
     long = f"300.{os.getpid()}{time.time_ns()}"
     with pytest.raises(GateError, match=r"^sleep on the controller: no answer in 1 s$"):
-        ask(make(command, transport, timeout="1s", command=["sleep", long]))
+        ask(make(command, transport, answer_within="1s", command=["sleep", long]))
     deadline = time.monotonic() + 20
     while running(long):
         assert time.monotonic() < deadline, "it still runs"
@@ -421,7 +421,7 @@ def running(word: str) -> bool:
         (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^gate\.headers\.X: its value must be one line"),
         (web, {"url": "http://h", "secret": ""}, r"^gate\.secret: it is empty"),
         (web, {"url": "http://h", "secret": SECRET, "method": "GET"}, r"^gate\.secret: a signature is of what is sent"),
-        (web, {"url": "http://h", "timeout": 0}, r"^gate\.timeout: '0' is too short"),
+        (web, {"url": "http://h", "answer_within": 0}, r"^gate\.answer_within: '0' is too short"),
         (web, {"url": "http://h", "retries": 11}, r"^gate\.retries: 11 is not a whole number from 0 to 10"),
         (web, {"url": "http://h", "retries": -1}, r"^gate\.retries: -1 is not"),
         (web, {"url": "http://h", "ca_path": "/no/such"}, r"^gate\.ca_path: '/no/such' is not the absolute path"),
@@ -432,7 +432,7 @@ def running(word: str) -> bool:
         (command, {"command": ["true", None]}, r"^gate\.command: a word of the type NoneType"),
         (command, {"command": ["true", "\0"]}, r"^gate\.command: a NUL character"),
         (command, {"command": ["true", "{port}"]}, r"^gate\.command: there is no placeholder '\{port\}'"),
-        (command, {"command": ["true"], "timeout": "never"}, r"^gate\.timeout: 'never' is not a duration"),
+        (command, {"command": ["true"], "answer_within": "never"}, r"^gate\.answer_within: 'never' is not a duration"),
         (command, {"command": ["true"], "host": "h9"}, r"^gate\.host: 'h9' is not in the inventory"),
         (command, {"command": ["true"], "host": "all"}, r"^gate\.host: 'all' names 2 hosts"),
     ],

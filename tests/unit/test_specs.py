@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, steps, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -22,7 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FRAGMENT = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
 SPECS = yaml.safe_load((ROOT / "roles/rolling/meta/argument_specs.yml").read_text())["argument_specs"]
 DEFAULTS = yaml.safe_load((ROOT / "roles/rolling/defaults/main.yml").read_text())
-OWN = {("control", "rollout_command"), ("control", "rollout_why"), ("control", "rollout_force")}  # of one entry point alone
+OWN = {
+    ("control", "rollout_command"),
+    ("control", "rollout_why"),
+    ("control", "rollout_force"),
+    ("rollback", "rollout_to"),
+}  # of one entry point alone
 STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
@@ -30,6 +35,10 @@ DRIVERS = [
     ("traffic", "traffic", "envoy"),
     ("traffic", "traffic", "none"),
     ("store", "stores", "file"),
+    ("gates", "gates", "pause"),
+    ("gates", "gates", "approval"),
+    ("gates", "gates", "web"),
+    ("gates", "gates", "command"),
 ]
 
 
@@ -67,6 +76,16 @@ def test_every_entry_point_of_the_role_has_the_same_defaults(entry: str) -> None
     assert given_defaults(options) == stated
 
 
+@pytest.mark.parametrize("strategy", sorted(set(LISTS) - {"rolling"}))
+def test_a_strategys_role_is_rolling_with_its_strategy(strategy: str) -> None:
+    role = ROOT / "roles" / strategy
+    (task,) = yaml.safe_load((role / "tasks/main.yml").read_text())
+    assert task["ansible.builtin.include_role"] == {"name": "progressive.rollout.rolling"}
+    assert task["vars"] == {"rollout_strategy": strategy}
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
+    assert list(specs) == ["main"] and specs["main"]["options"] == {}, "variables are documented in rolling alone"
+
+
 def test_the_defaults_file_holds_every_default() -> None:
     assert given_defaults(SPECS["main"]["options"]) == DEFAULTS
 
@@ -101,6 +120,22 @@ def test_the_budget_options_are_those_of_the_code() -> None:
     assert sorted(names) == ["max_in_flight", "max_surge", "max_unavailable"]
     settings.budget({"max_surge": 1, "max_unavailable": 0})
     settings.budget({"max_in_flight": 1})
+
+
+def test_the_gates_options_are_those_of_the_code() -> None:
+    text = " ".join(FRAGMENT["gates"]["description"])
+    assert tuple(FRAGMENT["gates"]["suboptions"]) == steps.CALLS
+    assert all(f"C({name})" in text for name in steps.OF_GATES)
+    approval = FRAGMENT["approval"]["suboptions"]
+    assert tuple(approval["on_timeout"]["choices"]) == steps.ON_TIMEOUT
+    assert steps.parse({"approval": {"timeout": "1d", "on_timeout": "hold", "file": "/run/approved"}})
+    assert sorted(approval) == sorted(["timeout", "on_timeout", *module("plugin_utils.gates", "approval").OPTIONS])
+
+
+def test_the_steps_are_those_of_the_code() -> None:
+    text = " ".join(FRAGMENT["steps"]["description"])
+    kinds = set(steps.KINDS) - {"analysis"}  # comes later
+    assert all(f"C({name})" in text for name in (*kinds, *steps.BESIDE))
 
 
 @pytest.mark.parametrize(("option", "folder", "name"), DRIVERS)

@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.transport impo
 OPTIONS: dict[str, t.Any] = {
     "command": {"type": "raw", "required": True},  # not a list of Ansible's, which a string becomes without a word
     "host": {"type": "str"},
-    "timeout": {"type": "str", "default": "60s"},
+    "answer_within": {"type": "str", "default": "60s"},
 }
 
 _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
@@ -35,7 +35,7 @@ class Driver:
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._command = _command(options.get("command"))
-        self._timeout = values.duration(options.get("timeout") or "60s", "gate.timeout", minimum=0.01)
+        self._timeout = values.duration(options.get("answer_within") or "60s", "gate.answer_within", minimum=0.01)
         self._host = options.get("host") or CONTROLLER
         if self._host != CONTROLLER and (found := context.transport.hosts(self._host)) != [self._host]:
             what = f"names {len(found)} hosts" if found else "is not in the inventory"

@@ -33,7 +33,7 @@ OPTIONS: dict[str, t.Any] = {
     "method": {"type": "str", "default": "POST", "choices": ["POST", "GET"]},
     "headers": {"type": "dict", "default": {}, "no_log": True},
     "secret": {"type": "str", "no_log": True},
-    "timeout": {"type": "str", "default": "10s"},
+    "answer_within": {"type": "str", "default": "10s"},
     "retries": {"type": "int", "default": RETRIES},
     "validate_certs": {"type": "bool", "default": True},
     "ca_path": {"type": "str"},
@@ -54,7 +54,7 @@ class Driver:
         self._secret = _secret(options.get("secret"), self._method)
         headers = _headers(options.get("headers") or {})
         self._client = Client(
-            timeout=values.duration(options.get("timeout") or "10s", "gate.timeout", minimum=0.01),
+            timeout=values.duration(options.get("answer_within") or "10s", "gate.answer_within", minimum=0.01),
             retries=_retries(options.get("retries", RETRIES)),
             headers=headers,
             secrets=[*headers.values(), self._secret],
