@@ -490,16 +490,19 @@ class Conductor:
 
 def goal(stage: Stage, rollout: Rollout) -> Waypoint:
     """The stage's waypoint; where the switch is forced, one new instance that is ready is enough for it."""
-    return replace(stage.waypoint, need=1) if rollout.force and stage.waypoint.switches else stage.waypoint
+    before = stage.waypoint.switches and stage.waypoint.need is None
+    return replace(stage.waypoint, need=1) if rollout.force and before else stage.waypoint
 
 
 def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint) -> Waypoint:
     """A waypoint at which nothing moves: what is there is kept, and kept in repair."""
     there = [i for i in fleet if i.state.counted and i.draining_since is None]
-    new = sum(i.generation == waypoint.generation for i in there)
+    new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
-    before = waypoint.switches and any(i.in_rotation for i in old)  # a switch that is not done is not done now
-    return replace(waypoint, new=new, old=len(old), share=0 if before else waypoint.share)
+    # A switch that is not done is not done now.
+    done = not any(i.in_rotation for i in old) and (waypoint.need == 0 or any(i.in_rotation for i in new))
+    before = waypoint.switches and not done
+    return replace(waypoint, new=len(new), old=len(old), share=0 if before else waypoint.share)
 
 
 def pause_after(took: float) -> float:

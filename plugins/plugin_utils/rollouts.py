@@ -277,6 +277,9 @@ def walk_back(run: Run, rollout: Rollout) -> None:
     # A first deployment has nothing to go back to: everything of it goes (E-15).
     target = back or Composition(rollout.revision, 0, 0)
     run.conductor.spare(target.generation)
+    if rollout.generation != target.generation:
+        idle = unserved(run.conductor.fleet, rollout.generation, rollout.asked)
+        run.record.draining.update({name: clock.now() for name in idle if name not in run.record.draining})
     try:
         for stage in way_home(run.conductor.fleet, rollout.asked, target):
             rollout.name = stage.name
@@ -289,6 +292,14 @@ def walk_back(run: Run, rollout: Rollout) -> None:
         ) from None
     run.record.stable = back
     close(run, (rollout.ending or "rolled_back") if back else "failed", rollout.reason)
+
+
+def unserved(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
+    """Who serves nobody of the generation that is left: it goes at once, and never has its first request on the way back."""
+    there = [i for i in fleet if i.state.counted]
+    if asked != 0 and not any(i.in_rotation for i in there):
+        return []  # the balancers were restarted: any of them may have served, and is better than none
+    return [i.id for i in there if i.generation == generation and not i.in_rotation]
 
 
 def way_home(fleet: Iterable[Instance], asked: int | None, target: Composition) -> Sequence[Stage]:

@@ -154,7 +154,9 @@ def limit(waypoint: Waypoint, room: Room) -> int:
 def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: float) -> _Census:
     census = _Census()
     if waypoint.switches:
-        census.switched = not any(i.in_rotation and i.state.counted for i in fleet if i.generation != waypoint.generation)
+        serving = {i.generation == waypoint.generation for i in fleet if i.in_rotation and i.state.counted}
+        # A balancer that was restarted shows neither side: that alone is no switch.
+        census.switched = False not in serving and (True in serving or waypoint.need == 0)
     kept_out = waypoint.dark or (waypoint.switches and not census.switched)
     for instance in fleet:
         state = instance.state

@@ -35,7 +35,7 @@ class Waypoint:
     old: int
     desired: int
     share: int | None = None
-    need: int | None = None  # how many new ones have to be ready for a switch; None: all
+    need: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
     stable: int = 0  # the generation whose instances are the last of the old ones to go (E-16)
 
     @property
@@ -175,7 +175,7 @@ def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
     yield from _confirm(goal.waypoint(0, old, 0), plan.confirm_rollout)
     yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
     yield Stage("switch", switched, plan.post_rollout, PROMOTE)
-    yield Stage("hold", switched, plan.hold, FINISH, waiting="holding")
+    yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding")
     yield Stage("retire", goal.waypoint(new, 0), part=FINISH)
 
 
