@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import typing as t
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -182,14 +183,15 @@ class Load:
         """As they stand; up to half a second old while the load runs."""
         return [json.loads(path.read_text()) if path.exists() else {"served": 0} for path in self._reports]
 
-    def served(self, since: float, until_: float) -> int:
-        """How many requests were answered in the whole seconds between two moments."""
-        return sum(
-            sum(second["served"].values())
-            for report in self.reports()
-            for second in report["per_second"]
-            if since <= report["started"] + second["second"] and report["started"] + second["second"] + 1 <= until_
-        )
+    def served(self, since: float, until_: float) -> Counter[str]:
+        """How many requests each revision answered in the whole seconds between two moments."""
+        found: Counter[str] = Counter()
+        for report in self.reports():
+            for second in report.get("per_second", ()):
+                begins = report["started"] + second["second"]
+                if since <= begins and begins + 1 <= until_:
+                    found.update(second["served"])
+        return found
 
     def stop(self) -> list[dict[str, t.Any]]:
         """End it when the answers under way have come, and return the last reports."""
@@ -308,14 +310,18 @@ class Shop(Playground):
         """The events of a rollout, oldest first."""
         return [json.loads(line) for line in (self.store / "journal" / "shop" / f"{rollout}.jsonl").read_text().splitlines()]
 
+    def words(self) -> list[dict[str, t.Any]]:
+        """What operators have said, oldest first."""
+        return [json.loads(line) for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()]
+
     def settled(self, revision: str) -> None:
-        """Six instances of the revision, all of them in rotation; no others, no entry, no lease, no temporary file."""
-        assert self.revisions() == [revision] * 6
+        """All its instances are of the revision and in rotation; no others, no entry, no lease, no temporary file."""
+        assert self.revisions() == [revision] * self.variables["rollout_replicas"]
         places = {(record["address"], record["port"]) for record in self.living()}
         for front in self.fronts:
             until(partial(lambda front: front.serving() == places, front), f"{front.traffic} sends to {places}", 10)
             assert front.known() == places
-        assert len(self.records()) == 6
+        assert len(self.records()) == self.variables["rollout_replicas"]
         assert self.lease() is None
         assert not [name for name in self.files() if name.endswith(".tmp")]
         assert self.journal()["rollout"]["phase"] == "finished"

@@ -6,6 +6,7 @@
     GET|POST /          200, "<REVISION> <INSTANCE>", header X-Revision
     GET      /healthz   200 when ready, 503 otherwise
     GET|POST /slow?s=2  as /, after 2 s
+    GET      /requests  200, how many requests of / and /slow came to it so far
 
 The environment says what it is and how it behaves; times are seconds, or "lognormal:MEDIAN:SIGMA:SEED", drawn
 once from the seed and SLOT (or INSTANCE), the same every time:
@@ -91,6 +92,7 @@ class App:
         self.clients = set()
         self.timers = []  # (when, number, function, arguments)
         self.number = 0
+        self.requests = 0  # of clients, not of those who look after it
         self.told = 0.0  # when it was told to stop
 
     # Time
@@ -249,7 +251,8 @@ class App:
 
     def work(self, client, method, target, keep):
         path, _mark, query = target.partition("?")
-        delay, status = 0.0, 200
+        delay, status, text = 0.0, 200, ""
+        self.requests += path in ("/", "/slow")
         if method not in ("GET", "POST", "HEAD"):
             status = 405
         elif path == "/healthz":
@@ -261,22 +264,24 @@ class App:
                 delay = float(dict(pair.partition("=")[::2] for pair in query.split("&")).get("s", 1))
             except ValueError:
                 status = 400
+        elif path == "/requests":
+            text = str(self.requests)
         else:
             status = 404
         if delay > 0:
             self.later(delay, self.finish, client, method, status, keep)
         else:
-            self.answer(client, method, status, keep)
+            self.answer(client, method, status, keep, text)
 
     def finish(self, client, method, status, keep):
         self.answer(client, method, status, keep)
         self.proceed(client)
 
-    def answer(self, client, method, status, keep):
+    def answer(self, client, method, status, keep, text=""):
         if client not in self.clients:
             return
         keep = keep and not self.draining
-        body = f"{self.revision} {self.instance}\n" if status == 200 else f"{status} {REASONS[status]}\n"
+        body = f"{text or f'{self.revision} {self.instance}'}\n" if status == 200 else f"{status} {REASONS[status]}\n"
         head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body.encode())}\r\n"
         head += f"X-Revision: {self.revision}\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n"
         client.outbox += (head + ("" if method == "HEAD" else body)).encode()

@@ -1,12 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the demo needs around the rollout: an Envoy, clients that count, a summary, and an end without leftovers.
+"""What the demo needs around the rollout: an Envoy, clients that count, an operator, a summary, and an end without leftovers.
 
-    demo.py start    Envoy on free loopback ports; prints where, as JSON
-    demo.py load     two clients, one that keeps its connections and one that opens one for each request
-    demo.py summary  of one rollout: its time against the ideal, the requests it served and failed
-    demo.py stop     ends what is left of a demo, by pid and start time, and nothing else
+    demo.py start     Envoy on free loopback ports; prints where, as JSON
+    demo.py load      two clients, one that keeps its connections and one that opens one for each request
+    demo.py operator  somebody elsewhere who runs abort.yml once clients have seen a revision; returns at once
+    demo.py summary   of the rollout that `info` (on stdin) tells of: its time, shares and switches, the requests served and failed
+    demo.py stop      ends what is left of a demo, by pid and start time, and nothing else
 
 All of it lives in one directory, `--state`.
 """
@@ -39,6 +40,7 @@ CLIENTS = {
     "load-no-keep-alive": ["--connections", "6", "--rate", "150", "--no-keep-alive"],
 }
 LIMITS = ["--max-requests", "100000", "--max-seconds", "180"]  # whatever happens, the load ends
+SEEN = 100  # answers of a revision, after which the operator has seen enough of it
 
 
 # Processes, known by pid and start time
@@ -195,6 +197,23 @@ def counts(found: list[dict[str, t.Any]]) -> dict[str, dict[str, int]]:
     return {"served": served, "failed": failed}
 
 
+# The operator
+
+
+def operator(state: Path, options: list[str]) -> None:
+    spawn(state, "operator", [sys.executable, __file__, "watch", "--state", str(state), *options])
+
+
+def watch(state: Path, revision: str, variables: str) -> None:
+    """Abort the rollout of a revision once clients have seen it."""
+    while counts(reports(state))["served"].get(revision, 0) < SEEN:
+        if not ticks(json.loads((state / "load-keep-alive.pid").read_text())["pid"]):
+            sys.exit(f"the load ended before anybody saw revision {revision}")
+    os.chdir(HERE.parent)
+    playbook = str(Path(sys.executable).with_name("ansible-playbook"))
+    os.execv(playbook, [playbook, "abort.yml", "-e", variables])  # with the pid that `stop` knows
+
+
 # The summary
 
 
@@ -226,25 +245,75 @@ def ideal(starts: list[float], surge: int, pause: float) -> tuple[float, float]:
     return max(lanes), sum(max(batch) + pause for batch in batches)
 
 
-def summary(state: Path, rollout: dict[str, t.Any], surge: int, pause: float) -> None:
-    now = counts(reports(state))
-    before = json.loads((state / "counted.json").read_text())
+Timeline = list[dict[str, t.Any]]
+
+
+def summary(state: Path, info: dict[str, t.Any], surge: int, pause: float) -> None:
+    found, rollout = reports(state), info["rollout"]
+    now, before = counts(found), json.loads((state / "counted.json").read_text())
     replace_file(str(state / "counted.json"), json.dumps(now))
     served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
-    took = rollout["updated"] - rollout["started"]
-    if rollout["outcome"] == "promoted":
-        fresh = [instance for instance in instances(state, rollout["revision"]) if instance.created >= rollout["started"]]
-        window, batches = ideal([instance.delay for instance in fresh], surge, pause)
-        print(
-            f"{len(fresh)} instances of revision {rollout['previous']} replaced by revision {rollout['revision']}, {surge} at a time"
-        )
-        print(f"time             {took:.1f} s; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)")
-    else:
-        print(f"revision {rollout['revision']} {rollout['outcome'].replace('_', ' ')} to {rollout['stable']}")
-        print(f"time             {took:.1f} s")
-    print(f"requests served  {', '.join(f'{number} by revision {name}' for name, number in sorted(served.items()))}")
-    print(f"requests failed  {told(failed)}")
+    rows = duration(state, rollout, info["timeline"], surge, pause)
+    rows += [*shares(info["timeline"], found, rollout["revision"]), *switches(info["timeline"])]
+    rows += [("requests served", ", ".join(f"{number} by revision {name}" for name, number in sorted(served.items())))]
+    rows += [("requests failed", told(failed))]
+    print(headline(rollout, surge))
+    print("\n".join(f"{name:16} {text}" for name, text in rows))
     sys.exit(1 if failed else 0)
+
+
+def headline(rollout: dict[str, t.Any], surge: int) -> str:
+    """What became of it."""
+    revision, previous = rollout["revision"], rollout["previous"]
+    if rollout["outcome"] != "promoted":
+        return f"revision {revision} {rollout['outcome'].replace('_', ' ')}, back to revision {rollout['stable']}"
+    pace = f", {surge} at a time" if rollout["strategy"] == "rolling" else ""
+    return f"{rollout['replaced']} instances of revision {previous} replaced by revision {revision}{pace}"
+
+
+def duration(state: Path, rollout: dict[str, t.Any], timeline: Timeline, surge: int, pause: float) -> list[tuple[str, str]]:
+    """How long it took; if it is known how long it would take at best, that too, and if it went back, how long that took."""
+    text = f"{rollout['updated'] - rollout['started']:.1f} s"
+    back = [event["at"] for event in timeline if event["kind"] == "phase" and event["phase"] == "rolling_back"]
+    if back:
+        text += f", of these the way back: {rollout['updated'] - back[0]:.1f} s"
+    elif rollout["strategy"] == "rolling":
+        fresh = [one.delay for one in instances(state, rollout["revision"]) if one.created >= rollout["started"]]
+        window, batches = ideal(fresh, surge, pause)
+        text += f"; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)"
+    return [("time", text)]
+
+
+def shares(timeline: Timeline, found: list[dict[str, t.Any]], revision: str) -> t.Iterator[tuple[str, str]]:
+    """At every stage that divided the requests: the share asked for, and what clients got in the seconds it stood still."""
+    stage: dict[str, t.Any] = {}
+    since = 0.0
+    for event in timeline:
+        if event["kind"] == "wait" and not since:
+            since = event["at"]
+        elif event["kind"] in ("stage", "gate", "phase") and since:
+            got = received(found, since, event["at"])
+            if 0 < (stage.get("share") or 0) < 100 and got:
+                measured = f"{100 * got[revision] / got.total():.1f} % of {got.total()} requests"
+                yield stage["stage"], f"asked for {stage['share']} %, clients got {measured}"
+            since = 0.0 if event["kind"] != "phase" or event["phase"] == "rolling_back" else since
+        stage = event if event["kind"] == "stage" else stage
+
+
+def received(found: list[dict[str, t.Any]], since: float, until: float) -> Counter[str]:
+    """Answers by revision, in all whole seconds of the clients between two moments."""
+    answers: Counter[str] = Counter()
+    for report in found:
+        for second in report["per_second"]:
+            if since <= report["started"] + second["second"] and report["started"] + second["second"] + 1 <= until:
+                answers.update(second["served"])
+    return answers
+
+
+def switches(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
+    """Of blue-green: how long the load balancer took to switch, and to switch back."""
+    for name, event in zip(("switch", "switch back"), (event for event in timeline if event["kind"] == "switch"), strict=False):
+        yield name, f"{event['milliseconds']:.1f} ms"
 
 
 def told(failed: Counter[str]) -> str:
@@ -258,7 +327,7 @@ def told(failed: Counter[str]) -> str:
 
 def end_all(state: Path) -> int:
     """End what is left of a demo, and say how many processes that were. Clients first: nothing they count may be our doing."""
-    clients = [state / f"{name}.pid" for name in CLIENTS]
+    clients = [state / f"{name}.pid" for name in ("operator", *CLIENTS)]
     return end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
 
 
@@ -273,18 +342,23 @@ def stop(state: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Around the demo's rollouts: Envoy, load, summary, end.")
-    parser.add_argument("what", choices=("start", "load", "summary", "stop"))
+    parser = argparse.ArgumentParser(description="Around the demo's rollouts: Envoy, load, operator, summary, end.")
+    parser.add_argument("what", choices=("start", "load", "operator", "watch", "summary", "stop"))
     parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--rollout", type=json.loads, help="what the steps return, as JSON")
+    parser.add_argument("--revision", help="which one the operator aborts")
+    parser.add_argument("--variables", help="of abort.yml, as JSON")
     parser.add_argument("--surge", type=int)
     parser.add_argument("--pause", type=float, help="seconds an instance is watched when ready, and takes to stop")
     options = parser.parse_args()
     state = options.state.resolve()
+    if options.what == "watch":
+        return watch(state, options.revision, options.variables)
     with open(state.with_suffix(".busy"), "w") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)  # the stop of an interrupted demo waits for its start
         if options.what == "summary":
-            summary(state, options.rollout, options.surge, options.pause)
+            summary(state, json.load(sys.stdin), options.surge, options.pause)
+        elif options.what == "operator":
+            operator(state, ["--revision", options.revision, "--variables", options.variables])
         else:
             {"start": start, "load": load, "stop": stop}[options.what](state)
 

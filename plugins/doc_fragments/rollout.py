@@ -301,7 +301,7 @@ options:
   freeze:
     description:
       - Times in which a rollout must not move. What is on its way is finished, then it waits. The way back does not.
-      - Each is a range, O(freeze.from) and O(freeze.to), or begins again and again, O(freeze.cron) and O(freeze.duration).
+      - Each is a range, O(freeze[].from) and O(freeze[].to), or begins again and again, O(freeze[].cron) and O(freeze[].duration).
     type: list
     elements: dict
     default: []

@@ -13,6 +13,8 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Looks once more at whether the new revision is all there and ready, repairs what is not, and makes it the stable one.
+  - With O(strategy=blue_green) this is the switch, done at all load balancers and read back, or undone.
+  - Waits at the gates of this stage, as O(gates.post_rollout).
   - From here on a rollback goes to the revision before it.
   - Changes nothing if no rollout is under way.
 extends_documentation_fragment:
@@ -54,9 +56,25 @@ rollout:
     previous: {description: "The revision before it.", type: str}
     stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
     strategy: {description: "The strategy.", type: str}
-    phase: {description: "Where it stands, V(progressing), V(promoting), V(rolling_back), V(held) or V(finished).", type: str}
-    outcome: {description: "How it ended, V(promoted), V(rolled_back) or V(failed); empty before.", type: str}
+    kind: {description: "What it is, V(rollout), V(restart), V(scale) or V(rollback).", type: str}
+    phase:
+      description:
+        - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).
+        - V(holding) is promoted, with the old instances kept ready. V(held) is stopped after a failure, for a person to decide.
+      type: str
+    outcome: {description: "How it ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.", type: str}
     reason: {description: "Why it is held, was rolled back or failed.", type: str}
+    stage: {description: "The stage of the strategy that it walks to or waits at.", type: str}
+    share:
+      description: The new revision's share of the requests in percent. Empty where no rollout is under way.
+      type: dict
+      contains:
+        asked: {description: "What the stage asks for. Null where it is what the number of instances comes to.", type: int}
+        set: {description: "What the load balancers are set to now.", type: float}
+        measured: {description: "What the load balancers counted since the stage was reached. Null before the first request.", type: float}
+        requests: {description: "How many requests they counted.", type: int}
+    waiting: {description: "The gates that it waits at, with what they said last.", type: list, elements: str}
+    paused: {description: "By whom, when and why it was paused, if an operator did. Otherwise empty.", type: dict}
     step: {description: "The last step that worked on it.", type: str}
     started: {description: "When it began, in seconds since the epoch.", type: float}
     updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
@@ -64,6 +82,14 @@ rollout:
     replaced: {description: "Instances taken out in favour of others.", type: int}
     fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
     changed: {description: "Whether this step changed anything.", type: bool}
+parked:
+  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  returned: when it is true
+  type: bool
+msg:
+  description: What is waited for.
+  returned: when the rollout was parked
+  type: str
 next:
   description: What would be done now.
   returned: in check mode
@@ -71,6 +97,7 @@ next:
   contains:
     create: {description: "How many instances to start.", type: int}
     admit: {description: "Instances to put in rotation.", type: list, elements: str}
+    shelve: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
     drain: {description: "Instances to take out of rotation.", type: list, elements: str}
     retire: {description: "Instances to stop.", type: list, elements: str}
     reasons: {description: "Why, a sentence each.", type: list, elements: str}

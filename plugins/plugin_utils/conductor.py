@@ -194,6 +194,7 @@ class Conductor:
                         self._count(rollout)
                         lines.show(self.fleet, waypoint, clock.now(), force=True)
                         if guide.passed(described):
+                            self._tell_share(rollout, lines)
                             self.commit()
                             return motion
                     # Waiting is no lack of progress.
@@ -388,6 +389,13 @@ class Conductor:
                 sent["all"] += fresh
                 sent["new"] += fresh if generations.get(endpoint) == self._target else 0
         rollout.sent = sent
+
+    def _tell_share(self, rollout: Rollout, lines: Lines) -> None:
+        """What the load balancers sent to the new ones, beside what was asked for."""
+        new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
+        if rollout.asked is not None and every:
+            self.event("share", asked=rollout.asked, new=new, all=every)
+            lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}")
 
     def _tidy(self) -> bool:
         """Whether no balancer is left with an entry of an instance that is gone. One may keep it for as long as its last

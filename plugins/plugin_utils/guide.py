@@ -91,7 +91,8 @@ class Guide:
             return self._stay(f"paused by {self.rollout.paused['by']}{f': {why}' if why else ''}")
         freeze = frozen(self.settings.freeze, time.time())
         if freeze and self.stage.part != FINISH and self.rollout.kind != "rollback":  # never kept from what is safer
-            return self._stay(f"frozen for {span(freeze.until - time.time())} more: {freeze.reason or 'rollout_freeze'}")
+            left = freeze.until - time.time()
+            return self._stay(f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait)
         if self._stayed:
             self._stayed, self._waiting, self._waits = False, None, ""
             self._turn(self._walking)
@@ -131,9 +132,11 @@ class Guide:
         open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != "passed"]
         return bool(open_) and open_[0].driver not in TIMERS
 
-    def _stay(self, why: str) -> Motion:
+    def _stay(self, why: str, long: bool = False) -> Motion:
+        """Stay; with `long` there is no use in waiting for the end of it."""
         self._stayed = True
         self._wait(PAUSED, why, True)
+        self._waiting = float("-inf") if long else self._waiting
         return Motion.STAY
 
     def _wait(self, phase: str, what: str, somebody: bool) -> None:

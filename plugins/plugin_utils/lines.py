@@ -31,7 +31,7 @@ class Lines:
         if text == self._last and (force or now < self._next + 15):
             return
         elapsed = now - self._started
-        ahead = f" of about {clock(elapsed / done)}" if 0.3 <= done < 1 and elapsed > 1 else ""
+        ahead = f" of about {clock(elapsed / done)}" if waypoint.share is None and 0.3 <= done < 1 and elapsed > 1 else ""
         self._say(f"{self._title} {progress_bar(done)} {text}, {clock(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)
@@ -45,13 +45,14 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
     """The counts in words, and which part of the walk is done (0 to 1)."""
     new = dict.fromkeys(State, 0)
     old = dict(new)
-    serving = new_serving = 0
+    serving = new_serving = in_rotation = 0
     for instance in fleet:
         is_new = instance.generation == waypoint.generation
         (new if is_new else old)[instance.state] += 1
         if instance.in_rotation and instance.state is not State.DRAINING:
-            serving += 1
-            new_serving += is_new
+            in_rotation += is_new
+            serving += instance.weight
+            new_serving += instance.weight * is_new
     left = sum(count for state, count in old.items() if state.counted)
     parts = [f"{new[State.READY]}/{waypoint.new} new ready"]
     parts += [
@@ -63,7 +64,9 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
     parts += [f"{lost} unreachable"] if lost else []
     parts += [f"{round(100 * new_serving / serving)} % of traffic to new"] if serving else []
     todo = waypoint.new + left
-    done = min(1.0, new_serving / waypoint.new) if waypoint.new else 0.0 if left else 1.0
+    # Of several waypoints each is a part of the way.
+    whole = waypoint.new if waypoint.share is None else waypoint.desired
+    done = min(1.0, (new[State.READY] if waypoint.dark else in_rotation) / whole) if whole else 0.0 if left else 1.0
     return ", ".join(parts), done if todo else 1.0
 
 

@@ -93,7 +93,7 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
                 outcome = shop.to("2") if forward else shop.run(f"{PLAYBOOKS}rollback")
                 assert outcome.rc == 0, outcome.output
                 shop.settled("2" if forward else "1")
-                through += load.served(*walked(outcome, shop))
+                through += load.served(*walked(outcome, shop)).total()
                 moves += 1
                 assert few(outcome) and complete(shop, outcome)
                 spanned(shop, outcome, slow)
