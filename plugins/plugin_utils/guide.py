@@ -29,7 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.session import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 
 LISTEN = 1.0  # seconds between two looks for an operator's word
-TIMERS = ("pause",)  # drivers of gates that only take time: their end is known, so a run waits for it
+PERSON = "approval"  # the driver of gates that wait for a person; hooks and timers end by themselves
 
 
 class Motion(Enum):
@@ -128,9 +128,9 @@ class Guide:
 
     @property
     def _person(self) -> bool:
-        """Whether the gate that is waited for may take any time."""
+        """Whether the gate that is waited for waits for a person."""
         open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != "passed"]
-        return bool(open_) and open_[0].driver not in TIMERS
+        return bool(open_) and open_[0].driver == PERSON
 
     def _stay(self, why: str, long: bool = False) -> Motion:
         """Stay; with `long` there is no use in waiting for the end of it."""
@@ -166,6 +166,8 @@ class Guide:
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue
+            if word["word"] in ("retry", "resume") and self.rollout.phase == PROGRESSING:
+                continue  # said while nobody ran it: this run does so
             refused = words.refusal(self.rollout.phase, word["word"], bool(word.get("force")))
             self._note("word", **{key: word[key] for key in ("word", "by", "why") if word.get(key)}, refused=refused)
             said = f"{word['word']} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
@@ -187,7 +189,7 @@ class Guide:
             return False
         rollout.force = rollout.force or bool(word.get("force"))
         rollout.full = rollout.full or name == "promote_full"
-        self._gates.pass_(None if name in ("skip", "promote_full") else ("approval", "pause"), word["by"])
+        self._gates.pass_(None if name in ("skip", "promote_full") else (PERSON, "pause"), word["by"])
         return name in ("skip", "promote_full") and self.stage.part == REPLACE
 
 

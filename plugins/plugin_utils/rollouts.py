@@ -335,6 +335,7 @@ def close(run: Run, outcome: str, reason: str) -> None:
 def ended(service: str, rollout: Rollout) -> str:
     """How it ended, in a line."""
     back = f" to {rollout.previous.revision}" if rollout.outcome == "rolled_back" and rollout.previous else ""
+    back = f", back to {rollout.previous.revision}" if rollout.outcome == "aborted" and rollout.previous else back
     what = f": {rollout.replaced or rollout.replicas} instance(s){' replaced' if rollout.replaced else ''} in"
     took = f"{what if rollout.outcome == 'promoted' else ' after'} {rollout.elapsed:.1f} s"
     why = f" ({rollout.reason})" if rollout.kind == "rollback" else f". Why: {rollout.reason}" if rollout.reason else ""
@@ -381,7 +382,7 @@ def open_rollback(run: Run, back: Composition) -> Rollout:
 
 
 def _rolled_back(rollout: Rollout) -> bool:
-    return rollout.outcome == "rolled_back" or (rollout.kind == "rollback" and rollout.over)
+    return rollout.outcome in ("rolled_back", "aborted") or (rollout.kind == "rollback" and rollout.over)
 
 
 def nothing_to_undo(record: Record) -> str:
