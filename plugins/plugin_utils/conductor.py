@@ -393,7 +393,7 @@ class Conductor:
     def _tell_share(self, rollout: Rollout, lines: Lines) -> None:
         """What the load balancers sent to the new ones, beside what was asked for."""
         new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
-        if rollout.asked is not None and every:
+        if rollout.asked is not None and every and rollout.phase != ROLLING_BACK:
             self.event("share", asked=rollout.asked, new=new, all=every)
             lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}")
 
