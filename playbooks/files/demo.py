@@ -249,12 +249,12 @@ Timeline = list[dict[str, t.Any]]
 
 
 def summary(state: Path, info: dict[str, t.Any], surge: int, pause: float) -> None:
-    found, rollout = reports(state), info["rollout"]
-    now, before = counts(found), json.loads((state / "counted.json").read_text())
+    rollout, now = info["rollout"], counts(reports(state))
+    before = json.loads((state / "counted.json").read_text())
     replace_file(str(state / "counted.json"), json.dumps(now))
     served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
     rows = duration(state, rollout, info["timeline"], surge, pause)
-    rows += [*shares(info["timeline"], found, rollout["revision"]), *switches(info["timeline"])]
+    rows += [*shares(info["timeline"]), *switches(info["timeline"])]
     rows += [("requests served", ", ".join(f"{number} by revision {name}" for name, number in sorted(served.items())))]
     rows += [("requests failed", told(failed))]
     print(headline(rollout, surge))
@@ -266,7 +266,7 @@ def headline(rollout: dict[str, t.Any], surge: int) -> str:
     """What became of it."""
     revision, previous = rollout["revision"], rollout["previous"]
     if rollout["outcome"] != "promoted":
-        return f"revision {revision} {rollout['outcome'].replace('_', ' ')}, back to revision {rollout['stable']}"
+        return f"revision {revision} {'aborted, and ' * (rollout['outcome'] == 'aborted')}rolled back to revision {rollout['stable']}"
     pace = f", {surge} at a time" if rollout["strategy"] == "rolling" else ""
     return f"{rollout['replaced']} instances of revision {previous} replaced by revision {revision}{pace}"
 
@@ -284,30 +284,14 @@ def duration(state: Path, rollout: dict[str, t.Any], timeline: Timeline, surge: 
     return [("time", text)]
 
 
-def shares(timeline: Timeline, found: list[dict[str, t.Any]], revision: str) -> t.Iterator[tuple[str, str]]:
-    """At every stage that divided the requests: the share asked for, and what clients got in the seconds it stood still."""
-    stage: dict[str, t.Any] = {}
-    since = 0.0
+def shares(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
+    """At every stage that divides the requests: the share asked for, and the one measured at the load balancer."""
+    stage = ""
     for event in timeline:
-        if event["kind"] == "wait" and not since:
-            since = event["at"]
-        elif event["kind"] in ("stage", "gate", "phase") and since:
-            got = received(found, since, event["at"])
-            if 0 < (stage.get("share") or 0) < 100 and got:
-                measured = f"{100 * got[revision] / got.total():.1f} % of {got.total()} requests"
-                yield stage["stage"], f"asked for {stage['share']} %, clients got {measured}"
-            since = 0.0 if event["kind"] != "phase" or event["phase"] == "rolling_back" else since
-        stage = event if event["kind"] == "stage" else stage
-
-
-def received(found: list[dict[str, t.Any]], since: float, until: float) -> Counter[str]:
-    """Answers by revision, in all whole seconds of the clients between two moments."""
-    answers: Counter[str] = Counter()
-    for report in found:
-        for second in report["per_second"]:
-            if since <= report["started"] + second["second"] and report["started"] + second["second"] + 1 <= until:
-                answers.update(second["served"])
-    return answers
+        stage = event["stage"] if event["kind"] == "stage" else stage
+        if event["kind"] == "share" and event["asked"] < 100:
+            measured = f"{100 * event['new'] / event['all']:.1f} % of {event['all']} requests"
+            yield stage, f"asked for {event['asked']} %, measured {measured}"
 
 
 def switches(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
