@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -23,13 +23,19 @@ class ActionModule(StepAction):
         rollouts.adopt(run)
         generation, revision = rollouts.which(run)
         others = sum(1 for i in run.conductor.fleet if i.generation != generation and i.state.counted)
-        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others)
+        under_way = run.record.open
+        share = under_way.asked if under_way else None
+        if under_way is not None and share is not None and generation != under_way.generation:
+            raise RolloutFailed(
+                f"rollout_revision: {revision!r} has to wait: {under_way.strategy} divides the requests between it and "
+                f"{under_way.revision} while that is under way"
+            )
+        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, share=share)
         rollouts.fits(run, replicas + others, Plan())
         if run.check_mode:
             return run.would([waypoint], revision)
         if run.conductor.foresee(waypoint).reached:
             return run.report(False)
-        under_way = run.record.open
         rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
         rollouts.walk_to(run, Stage("scale", waypoint), rollout, revision)

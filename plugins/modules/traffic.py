@@ -7,13 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: traffic
-short_description: Put ready instances in rotation
+short_description: Put ready instances in rotation, or divide the requests
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Puts the ready instances of O(revision), or of the stable one, in rotation at every load balancer.
   - Waits until the load balancers' own checks have passed them, at most O(progress_deadline).
+  - With O(share), gives the revision that is rolled out that share of the requests instead, where enough of it is ready to carry it.
+options:
+  share:
+    description: Percentage of the requests for the revision that is rolled out, 1 to 100.
+    type: int
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

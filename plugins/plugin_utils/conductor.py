@@ -395,7 +395,9 @@ class Conductor:
         new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
         if rollout.asked is not None and every and rollout.phase != ROLLING_BACK:
             self.event("share", asked=rollout.asked, new=new, all=every)
-            lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}")
+            lines.tell(
+                f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}"
+            )
 
     def _tidy(self) -> bool:
         """Whether no balancer is left with an entry of an instance that is gone. One may keep it for as long as its last

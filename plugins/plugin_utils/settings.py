@@ -50,6 +50,7 @@ OF_STEPS = (
     "to",
     "gate",
     "label",
+    "share",
 )  # variables that one step or playbook takes
 
 

@@ -245,8 +245,7 @@ def _reach(step: Step, last: Waypoint, asked: int | None, goal: Goal) -> Waypoin
 def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int, int]:
     """New and old for a share of the requests (1 to 99): both have to carry theirs (E-4h)."""
     desired, surge = goal.desired, goal.room.surge
-    needed = desired - goal.room.unavailable
-    least, rest = max(1, _up(needed, share)), max(1, _up(needed, 100 - share))
+    least, rest = carrying(desired, goal.room, share), carrying(desired, goal.room, 100 - share)
     most = desired + surge - rest
     if most < least:
         raise Unfit(f"{step.name}: {desired} replica(s) without surge cannot be both new and old; raise max_surge to 1")
@@ -264,6 +263,11 @@ def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int,
             f"of the requests of {desired} replicas; raise max_surge to {new + rest - desired} or set_replicas at most {most}"
         )
     return new, min(max(desired - new, _up(desired, 100 - share)), desired + surge - new)
+
+
+def carrying(desired: int, room: Room, share: int) -> int:
+    """How many new ones have to be ready to carry a share of the requests (E-4h)."""
+    return max(1, _up(desired - room.unavailable, share))
 
 
 def _beside(step: Step, new: int, goal: Goal) -> int:
