@@ -332,7 +332,7 @@ options:
     default: false
   wait:
     description:
-      - How long a run waits for a person, a gate or the end of a freeze before it leaves the rollout parked and ends well, with RV(ignore:parked).
+      - How long a run waits for a person or the end of a freeze before it leaves the rollout parked and ends well, with RV(ignore:parked).
         Run again, it goes on. A duration.
     type: raw
     default: 1h

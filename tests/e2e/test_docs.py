@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import doctest
+import hmac
+import http.server
 import json
 import os
 import re
@@ -15,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import typing as t
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -22,6 +25,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
@@ -50,7 +56,19 @@ USED = {
     "docs/balancers.md": {"dynamic.cfg", "dynamic.yml", "envoy-files", "envoy.json", "envoy.yml"},
     "docs/drivers.md": {"local.py", "upstreams.py", "drivers.yml"},
     "docs/idea.md": {"rooms", "budget"},
-    "docs/operator.md": {"variables.yml", "look", "events", "again", "drain.yml", "drain"},
+    "docs/operator.md": {
+        *("variables.yml", "look", "events", "again", "drain.yml", "drain", "promote.yml", "abort.yml", "receiver.py"),
+        *(
+            "canary.yml",
+            "replicas.yml",
+            "groups.yml",
+            "instances.yml",
+            "in-place.yml",
+            "marked.yml",
+            "blue-green.yml",
+            "gates.yml",
+        ),
+    },
 }
 
 
@@ -317,6 +335,82 @@ def test_operator_at_night(site: Site, balancer: Balancer) -> None:
     on, back = site.shell(site.text(page, "again")).split("PLAY [Go back")
     assert "shop 2.4.1 promoted" in on and "shop 2.4.0 promoted" in back
     assert site.served() == {"2.4.0"}
+
+
+LISTED = {  # the stages of six instances, and new and old ones of each
+    "canary.yml": "step 1 1+6, step 3 a fifth 2+5, step 5 3+3, promote 6+0",
+    "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
+    "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",
+    "instances.yml": "step 1 1+6, step 2 3+4, promote 6+0",
+    "in-place.yml": "step 1 1+5, promote 6+0",
+    "marked.yml": "step 1 1+5, step 2 advice 1+5, step 3 3+3, step 4 migration 3+3, promote 6+0",
+    "blue-green.yml": "prepare 6+6, switch 6+6, hold 6+6, retire 6+0",
+    "gates.yml": "confirm 0+6, replace 6+0, promote 6+0",
+}
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_operator_strategies_are_what_the_page_says(name: str) -> None:
+    given = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"]) | yaml.safe_load(SNIPPETS["docs/operator.md"][name])
+    parsed = settings.parse({variable.removeprefix("rollout_"): value for variable, value in given.items()})
+    listed = stages(parsed.plan, Goal(2, 6, parsed.budget.resolve(6), before=6, stable=1))
+    assert ", ".join(f"{stage.name} {stage.waypoint.new}+{stage.waypoint.old}" for stage in listed) == LISTED[name]
+
+
+def test_operator_receiver_knows_a_genuine_question() -> None:
+    names: dict[str, t.Any] = {}
+    exec(SNIPPETS["docs/operator.md"]["receiver.py"], names)
+    with Hook() as hook:
+        answer = web.Driver({"url": hook.url, "secret": "swordfish"}, t.cast(t.Any, None)).ask({"id": "r1"}, 0.0)
+    assert answer.verdict == "pass"
+    assert names["genuine"](hook.body, hook.headers, b"swordfish")
+    assert not names["genuine"](hook.body, hook.headers, b"tuna")
+    assert not names["genuine"](hook.body + b" ", hook.headers, b"swordfish")
+    old = json.dumps(json.loads(hook.body) | {"sent": 0}).encode()
+    signed = {"X-Rollout-Signature": "sha256=" + hmac.new(b"swordfish", old, "sha256").hexdigest()}
+    assert not names["genuine"](old, signed, b"swordfish")
+
+
+class Hook:
+    """A web service that answers one POST with 200, and keeps it."""
+
+    def __enter__(self) -> Hook:
+        kept = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                kept.headers = dict(self.headers)
+                kept.body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_args: t.Any) -> None:
+                """Quiet."""
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.handle_request, daemon=True).start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.server.server_close()
+
+
+def test_operator_parks_and_goes_on(site: Site, balancer: Balancer) -> None:
+    """As in AWX: nobody waits, the rollout is parked, and promote.yml goes on with it."""
+    page = "docs/operator.md"
+    site.write("README.md", "inventory.yml", "rollout.yml")
+    site.write(page, "promote.yml", "abort.yml")
+    person = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 50}, {"pause": {}}], "rollout_wait": 0}
+    variables = yaml.safe_load(site.text("README.md", "shop.yml")) | {"rollout_replicas": 2, "rollout_min_ready": 0} | person
+    (site.home / "shop.yml").write_text(yaml.safe_dump(variables))
+    run = site.text("README.md", "run")
+    say = "ansible-playbook -i inventory.yml {}.yml -e @shop.yml"
+    site.shell(run.replace("2.4.1", "2.4.0"))
+    assert "parked: run it again to go on" in site.shell(run) and site.served() == {"2.4.0", "2.4.1"}
+    assert "shop 2.4.1 promoted" in site.shell(say.format("promote")) and site.served() == {"2.4.1"}
+    site.shell(run.replace("2.4.1", "2.4.2"))
+    assert "shop 2.4.2 aborted" in site.shell(say.format("abort")) and site.served() == {"2.4.1"}
 
 
 def texts(node: ast.AST) -> str:
