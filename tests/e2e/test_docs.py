@@ -25,8 +25,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils import settings, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
@@ -55,8 +57,8 @@ USED = {
         *("canary.yml", "blue-green.yml", "say"),
     },
     "docs/balancers.md": {"dynamic.cfg", "dynamic.yml", "envoy-files", "envoy.json", "envoy.yml"},
-    "docs/drivers.md": {"local.py", "upstreams.py", "drivers.yml"},
-    "docs/idea.md": {"rooms", "budget"},
+    "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
+    "docs/idea.md": {"rooms", "budget", "stages"},
     "docs/operator.md": {
         *("variables.yml", "look", "events", "again", "drain.yml", "drain", "promote.yml", "abort.yml", "receiver.py"),
         *(
@@ -501,6 +503,20 @@ def test_the_drivers_of_the_example_work(site: Site) -> None:
             os.kill(record["pid"], signal.SIGKILL)
 
 
+def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
+    names: dict[str, t.Any] = {}
+    exec(SNIPPETS["docs/drivers.md"]["tickets.py"], names)
+    assert not set(names["OPTIONS"]) & set(steps.OF_GATES)
+    gate: GateDriver = names["Driver"]({"folder": str(tmp_path)}, None)
+    with pytest.raises(GateError, match=r"the ticket of 2\.4\.1: No such file"):
+        gate.ask({"revision": "2.4.1"}, 0.0)
+    for state, verdict in (("open", WAIT), ("closed", PASS), ("refused", FAIL), ("lost", FAIL)):
+        (tmp_path / "2.4.1").write_text(state)
+        assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(verdict, f"its ticket is {state}, for 3 s")
+    with pytest.raises(InputError, match="not an absolute path"):
+        names["Driver"]({"folder": "tickets"}, None)
+
+
 # docs/idea.md
 
 
@@ -514,6 +530,7 @@ def test_the_rooms_are_there_and_none_is_forgotten() -> None:
     assert rooms - named == {f"plugins/plugin_utils/{name}.py" for name in ("drivers", "errors", "values")}
 
 
-def test_the_arithmetic_is_right() -> None:
-    test = doctest.DocTestParser().get_doctest(SNIPPETS["docs/idea.md"]["budget"], {}, "budget", None, 0)
+@pytest.mark.parametrize("name", ["budget", "stages"])
+def test_the_arithmetic_is_right(name: str) -> None:
+    test = doctest.DocTestParser().get_doctest(SNIPPETS["docs/idea.md"][name], {}, name, None, 0)
     assert doctest.DocTestRunner().run(test).failed == 0
