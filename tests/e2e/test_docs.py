@@ -417,12 +417,21 @@ def test_operator_parks_and_goes_on(site: Site, balancer: Balancer) -> None:
     site.write("README.md", "inventory.yml", "rollout.yml")
     site.write(page, "promote.yml")
     assert site.text(page, "abort.yml") == site.text(page, "promote.yml").replace("promote", "abort")
-    person = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 50}, {"pause": {}}], "rollout_wait": 0}
-    variables = yaml.safe_load(site.text("README.md", "shop.yml")) | {"rollout_replicas": 2, "rollout_min_ready": 0} | person
+    variables = yaml.safe_load(site.text("README.md", "shop.yml")) | {
+        "rollout_replicas": 2,
+        "rollout_min_ready": 0,
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_weight": 50}, {"pause": {}}],
+        "rollout_gates": {"rollback": [{"driver": "web", "url": "http://127.0.0.1:1/", "secret": "swordfish", "retries": 0}]},
+        "rollout_wait": 0,
+    }
     (site.home / "shop.yml").write_text(yaml.safe_dump(variables))
     run = site.text("README.md", "run")
     site.shell(run.replace("2.4.1", "2.4.0"))
-    assert "parked: run it again to go on" in site.shell(run) and site.served() == {"2.4.0", "2.4.1"}
+    parked = site.shell(f"{run.strip()} -vvv")
+    assert "parked: run it again to go on" in parked and site.served() == {"2.4.0", "2.4.1"}
+    kept = "".join(path.read_text(errors="replace") for path in (site.home / "rollout").rglob("*") if path.is_file())
+    assert "swordfish" not in parked + kept
     told = site.shell("ansible-playbook -i inventory.yml promote.yml -e @shop.yml")
     assert "shop 2.4.1 promoted" in told and site.served() == {"2.4.1"}
 
