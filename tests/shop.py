@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import ROOT, Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.playbook import ROOT, Outcome, Playground, Run, until
 
 LOAD = ROOT / "playbooks" / "files" / "load.py"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin") or "haproxy"
@@ -342,3 +342,29 @@ def walked(outcome: Outcome, shop: Shop) -> tuple[float, float]:
     events = shop.timeline(outcome.rollout["id"])
     begin = next(event["at"] for event in events if event["kind"] == "begin")
     return begin, events[-1]["at"]
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that came of it. Ansible's workers have sessions of their own; so have instances, which are
+    nobody's children by then."""
+    try:
+        children = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [pid, *(one for child in children for one in descendants(child))]
+
+
+def kill_all(run: Run, shop: Shop) -> None:
+    """As when a container or a machine with the controller ends: everything but the instances, at once."""
+    instances = {record["pid"] for record in shop.living()}
+    pids = [pid for pid in descendants(run.process.pid) if pid not in instances]
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    run.process.wait()
+
+
+def stood(shop: Shop) -> str:
+    return ", ".join(f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}" for record in shop.records())

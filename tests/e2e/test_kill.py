@@ -14,11 +14,10 @@ import signal
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.tests.playbook import Run, until
-from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures
+from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
 
 KILLS = 5  # at each load balancer
 SEED = 20261121
@@ -51,28 +50,6 @@ def reached(shop: Shop, run: Run, moment: int) -> bool:
     return steps_of(shop) > moment or run.process.poll() is not None
 
 
-def descendants(pid: int) -> list[int]:
-    """The process and all that came of it. Ansible's workers have sessions of their own; so have instances, which are
-    nobody's children by then."""
-    try:
-        children = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
-    except FileNotFoundError:
-        return []
-    return [pid, *(one for child in children for one in descendants(child))]
-
-
-def kill_all(run: Run, shop: Shop) -> None:
-    """As when a container or a machine with the controller ends: everything but the instances, at once."""
-    instances = {record["pid"] for record in shop.living()}
-    pids = [pid for pid in descendants(run.process.pid) if pid not in instances]
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    run.process.wait()
-
-
 def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop) -> None:
     """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the rollout or of a rollback."""
     print(f"seed {SEED}")
@@ -99,10 +76,6 @@ def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop) -> None:
         reports = load.stop()
     assert failures(reports) == []
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
-
-
-def stood(shop: Shop) -> str:
-    return ", ".join(f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}" for record in shop.records())
 
 
 @pytest.mark.parametrize("front", ["haproxy"], indirect=True)

@@ -8,6 +8,8 @@ All tests share one service at each load balancer. Each finds it settled at some
 
 from __future__ import annotations
 
+import os
+import random
 import time
 import typing as t
 import urllib.request
@@ -16,13 +18,16 @@ from contextlib import contextmanager
 
 import pytest
 from ansible_collections.progressive.rollout.tests.playbook import Outcome, Run, until
-from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures
+from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
 
 REPLICAS, SURGE = 4, 2
 RATE = 150  # requests a second, of each kind of client
 KINDS = (("GET", True), ("POST", False))
 SAID = ("abort", "pause", "promote", "resume")  # words that have a playbook of their own
 PLAYBOOKS = "progressive.rollout."
+KILLS = 2  # of each strategy
+SEED = int(os.environ.get("SEED", "20261121"))
+EVENTS = 45  # of a rollout of four, about
 PERSON: dict[str, t.Any] = {"pause": {}}
 ASK = [{"driver": "approval"}]
 
@@ -88,6 +93,7 @@ class Walk:
         self.old = shop.journal()["stable"]["revision"]
         self.new = str(int(self.old) + 1)
         self.variables = {"rollout_revision": self.new, "rollout_strategy": strategy, **variables}
+        self._last = shop.journal()["rollout"]["id"]
         self._run: Run | None = None
 
     def start(self, **variables: t.Any) -> Run:
@@ -109,7 +115,7 @@ class Walk:
     def record(self) -> dict[str, t.Any]:
         """What the journal has of it; empty before it has begun."""
         found: dict[str, t.Any] = self.shop.journal()["rollout"]
-        return found if found["revision"] == self.new else {}
+        return found if found["id"] != self._last else {}
 
     def comes_to(self, phase: str, stage: str = "") -> None:
         """Wait until the run under way has come there."""
@@ -122,8 +128,20 @@ class Walk:
 
         until(there, f"{phase} {stage}")
 
+    def comes_to_event(self, number: int) -> None:
+        """Wait until the run under way has come there, or to its end."""
+        until(lambda: len(self.timeline()) > number or (self._run and self._run.process.poll() is not None), f"event {number}")
+
+    def timeline(self) -> list[dict[str, t.Any]]:
+        """Its events so far; none before it has begun."""
+        return self.shop.timeline(self.record["id"]) if self.record else []
+
     def events(self, kind: str) -> list[dict[str, t.Any]]:
-        return [event for event in self.shop.timeline(self.record["id"]) if event["kind"] == kind]
+        return [event for event in self.timeline() if event["kind"] == kind]
+
+    def heard(self, word: str) -> float:
+        """When the word was last obeyed."""
+        return max(event["at"] for event in self.events("word") if event["word"] == word and not event["refused"])
 
     def ended(self, outcome: str) -> None:
         """It has, in this way, and the fleet is as it has to be then; nothing is left of anything else."""
@@ -162,10 +180,7 @@ def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
         canary.say("promote")
         outcome = run.wait()
         assert outcome.rc == 0, outcome.output
-    said = canary.shop.words()[-1]
-    heard = canary.events("word")[-1]
-    assert heard["word"] == said["word"] == "promote" and heard["refused"] == ""
-    assert 0 <= heard["at"] - said["at"] <= 2
+    assert 0 <= canary.heard("promote") - shop.words()[-1]["at"] <= 2
     shares = [event["shares"] for event in canary.events("traffic")]
     assert {canary.old: 50.0, canary.new: 50.0} in shares
     assert [share.get(canary.new, 0) for share in shares] == sorted(share.get(canary.new, 0) for share in shares)
@@ -211,27 +226,217 @@ def test_blue_green_that_asks_nobody(shop: Shop) -> None:
     pair.ended("promoted")
 
 
-CANARY = {"rollout_steps": [{"set_weight": 25}, PERSON, {"set_weight": 50}, PERSON]}
+WAITS: dict[str, dict[str, dict[str, t.Any]]] = {  # by strategy, by the stage at which a rollout waits for somebody
+    "canary": {
+        "begin": {"rollout_steps": [PERSON, {"set_weight": 25}]},
+        "step 1": {"rollout_steps": [{"set_weight": 25}, PERSON]},
+        "step 2": {"rollout_steps": [{"set_weight": 25}, {"set_weight": 50}, PERSON]},
+        "promote": {"rollout_steps": [{"set_weight": 25}], "rollout_gates": {"post_rollout": ASK}},
+    },
+    "blue_green": {
+        "confirm": {"rollout_gates": {"confirm_rollout": ASK}},
+        "prepare": {"rollout_auto_promote": False},
+        "switch": {"rollout_gates": {"post_rollout": ASK}},
+    },
+}
+
+
+@pytest.mark.parametrize("strategy", WAITS)
+def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
+    """Nobody runs it then, so the play that says the word goes back with it. One rollout after the other, in one go."""
+    walk = Walk(shop, strategy, rollout_wait=0)
+    plays = [
+        {"import_playbook": f"{PLAYBOOKS}{playbook}", "vars": variables}
+        for variables in WAITS[strategy].values()
+        for playbook in ("rollout", "abort")
+    ]
+    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
+        outcome = shop.run(plays, walk.variables)
+        assert outcome.rc == 0, outcome.output
+    parked = [task.result["rollout"] for task in outcome.tasks if task.result.get("parked")]
+    assert [rollout["stage"] for rollout in parked] == list(WAITS[strategy])
+    back = [task.result["rollout"]["outcome"] for task in outcome.of("rollback") if task.status == "ok"]
+    assert back == ["aborted"] * len(parked)
+    found = [task.result["rollout"]["fleet"] for task in outcome.of("begin")[::2]]  # by each rollout when it begins
+    assert [{revision: of["ready"] for revision, of in fleet.items()} for fleet in found] == [{walk.old: REPLICAS}] * len(parked)
+    assert not any(task.result["running"] for task in outcome.of("control"))
+    walk.ended("aborted")
 
 
 @pytest.mark.parametrize(
     ("strategy", "stage", "variables"),
     [
-        ("canary", "begin", {"rollout_steps": [PERSON, {"set_weight": 25}]}),
-        ("canary", "step 1", {"rollout_steps": [{"set_weight": 25}, PERSON]}),
-        ("canary", "step 2", {"rollout_steps": [{"set_weight": 25}, {"set_weight": 50}, PERSON]}),
-        ("canary", "promote", {"rollout_steps": [{"set_weight": 25}], "rollout_gates": {"post_rollout": ASK}}),
-        ("blue_green", "confirm", {"rollout_gates": {"confirm_rollout": ASK}}),
-        ("blue_green", "prepare", {"rollout_auto_promote": False}),
-        ("blue_green", "switch", {"rollout_gates": {"post_rollout": ASK}}),
+        ("canary", "step 1", {"rollout_steps": [{"set_weight": 25}]}),
+        ("canary", "promote", {"rollout_steps": [{"set_weight": 25}]}),
+        ("blue_green", "prepare", {}),
     ],
 )
-def test_aborted_where_it_is_parked(shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]) -> None:
-    """Nobody runs it then, so the play that says the word goes back with it."""
-    walk = Walk(shop, strategy, rollout_wait=0, **variables)
+def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]) -> None:
+    """The run that is under way elsewhere goes back, and ends red."""
+    walk = Walk(shop, strategy, **variables)
+    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "3" if stage != "promote" else "1.5"}}
     with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
-        outcome = walk.run()
-        assert outcome.rc == 0 and outcome.tasks[-1].status == "skipped", outcome.output
-        assert walk.record["name"] == stage and shop.lease() is None
+        run = walk.start(rollout_platform=slow)
+        walk.comes_to("progressing", stage)
         walk.say("abort")
+        outcome = run.wait()
+    assert outcome.rc != 0 and "now aborted to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
+    assert walk.events("stage")[-1]["stage"] == stage
     walk.ended("aborted")
+
+
+BAD: dict[str, tuple[dict[str, t.Any], dict[str, str], str]] = {
+    "is never ready": ({"rollout_steps": [{"set_weight": 25}]}, {"HEALTH": "fail"}, "not ready within 1 s"),
+    "fails its gate": (
+        {"rollout_steps": [{"set_weight": 25}, {"gate": {"driver": "command", "command": ["false"]}}]},
+        {},
+        "false ended with 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_canary_goes_back_by_itself(shop: Shop, kind: str) -> None:
+    variables, env, why = BAD[kind]
+    canary = Walk(shop, "canary", **variables)
+    bad = {**shop.variables["rollout_platform"], "env": {**shop.variables["rollout_platform"]["env"], **env}}
+    with loaded(shop) as load:
+        began = time.time()
+        outcome = canary.run(rollout_platform=bad, rollout_health={**shop.variables["rollout_health"], "deadline": "1s"})
+        served = load.served(began, time.time())
+    assert outcome.rc != 0 and why in outcome.failed.msg and "now rolled back to" in outcome.failed.msg, outcome.output
+    assert kind == "fails its gate" or set(served) == {canary.old}
+    canary.ended("rolled_back")
+
+
+def test_operators_speak_all_along(shop: Shop) -> None:
+    """Paused in the middle, resumed, past a gate, held, tried again, parked, promoted, and straight to the end."""
+    steps = [{"set_weight": 25}, PERSON, {"set_weight": 50}, PERSON, {"set_weight": 75}, PERSON]
+    canary = Walk(shop, "canary", rollout_steps=steps)
+    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "3"}}
+    with loaded(shop):
+        run = canary.start(rollout_platform=slow)
+        canary.comes_to("progressing", "step 1")
+        assert canary.say("pause", rollout_why="lunch").one("control").result["running"]
+        canary.comes_to("paused", "step 1")
+        until(lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]], "the one in hand is finished")
+        assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
+        canary.say("resume")
+        until(lambda: canary.events("wait")[-1]["what"].startswith("waits at step 2 pause"), "it waits at its gate")
+        assert shop.revisions() == [canary.old] * (REPLICAS - 1) + [canary.new]
+        between = canary.heard("pause"), canary.heard("resume")
+        assert not [e for e in canary.events("decision") if between[0] < e["at"] < between[1] and "drain" in e["reason"]]
+        canary.say("skip")
+        canary.comes_to("progressing", "step 3")
+        canary.say("hold")
+        outcome = run.wait()
+        assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg
+        assert canary.record["phase"] == "held" and shop.lease() is None
+        parked = canary.say("retry", rollout_wait=0)
+        assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 3"
+        parked = canary.say("promote", rollout_wait=0)
+        assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 5"
+        canary.say("promote_full")
+    assert not [event for event in canary.events("word") if event["refused"]]
+    said = [word["word"] for word in shop.words() if word["rollout"] == canary.record["id"]]
+    assert said == ["pause", "resume", "skip", "hold", "retry", "promote", "promote_full"]
+    canary.ended("promoted")
+
+
+def test_a_freeze_that_begins_in_the_middle(shop: Shop) -> None:
+    """What is in hand is finished, the run parks, and a later one goes on."""
+    canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, {"pause": "1h"}, {"set_weight": 50}], rollout_wait=0)
+    with loaded(shop):
+        window = {"timezone": "UTC", "reason": "the fair"}
+        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after)) for after in (4, 3600))
+        outcome = canary.run(rollout_freeze=[{"from": begin, "to": end, **window}])
+        assert outcome.rc == 0 and outcome.of("replace")[-1].result["parked"], outcome.output
+        assert "the fair" in outcome.of("replace")[-1].msg and canary.record["phase"] == "paused"
+        assert shop.lease() is None and shop.revisions().count(canary.new) == 1
+        canary.say("promote_full")
+    canary.ended("promoted")
+
+
+def test_superseded_in_the_middle(shop: Shop) -> None:
+    half = Walk(shop, "canary", rollout_steps=[{"set_weight": 50}, PERSON], rollout_wait=0)
+    with loaded(shop, most=REPLICAS + SURGE):
+        assert half.run().rc == 0 and half.record["phase"] == "paused"
+        refused = shop.run(variables={**half.variables, "rollout_revision": "next"})
+        assert refused.rc != 0 and "supersede it (rollout_supersede: true)" in refused.failed.msg
+        other = Walk(shop, "canary", rollout_steps=[{"set_weight": 50}], rollout_supersede=True)
+        other.new = other.variables["rollout_revision"] = str(int(half.new) + 1)
+        outcome = other.run()
+        assert outcome.rc == 0, outcome.output
+    assert [past["outcome"] for past in shop.journal()["history"][-2:]] == ["superseded", "promoted"]
+    other.ended("promoted")
+
+
+def test_in_place_on_a_fixed_fleet() -> None:
+    """No port is spare: one is drained and replaced, judged, then the others, one after the other."""
+    shop = opened(FRONTS["haproxy"](), "8100-8100", rollout_replicas=3, rollout_budget={"max_surge": 0, "max_unavailable": 1})
+    try:
+        canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 33}, PERSON])
+        with loaded(shop, most=3, fewest=2):
+            run = canary.start()
+            canary.comes_to("paused", "step 1")
+            assert shop.revisions() == ["1", "1", "2"] and len(shop.fronts[0].serving()) == 3
+            canary.say("promote")
+            assert run.wait().rc == 0
+        canary.ended("promoted")
+    finally:
+        close(shop)
+
+
+def test_failures_that_hold_it(shop: Shop) -> None:
+    """As its step says, and where there is no way back any more."""
+
+    def there(name: str) -> dict[str, t.Any]:
+        return {"gate": {"driver": "command", "command": ["test", "-e", str(shop.home / name)]}}
+
+    steps = [{"set_weight": 25}, {**there("one"), "on_failure": "hold"}, {"set_weight": 50, "reversible": False}, there("two")]
+    canary = Walk(shop, "canary", rollout_steps=steps)
+    with loaded(shop):
+        outcome = canary.run()
+        assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg, outcome.output
+        assert (canary.record["phase"], canary.record["name"], shop.lease()) == ("held", "step 2", None)
+        assert shop.revisions().count(canary.new) == 1
+        (shop.home / "one").touch()
+        again = canary.run()
+        assert again.rc != 0 and "it is held as it is" in again.failed.msg, again.output
+        assert (canary.record["phase"], canary.record["name"]) == ("held", "step 3")
+        assert shop.revisions().count(canary.new) == 2
+        (shop.home / "two").touch()
+        canary.say("retry")
+    for name in ("one", "two"):
+        (shop.home / name).unlink()
+    canary.ended("promoted")
+
+
+@pytest.mark.parametrize(
+    ("shop", "strategy", "variables"),
+    [
+        ("haproxy", "canary", {"rollout_steps": [{"set_weight": 25}, {"pause": "500ms"}, {"set_weight": 50}]}),
+        ("envoy", "blue_green", {"rollout_hold": "1s"}),
+    ],
+    indirect=["shop"],
+)
+def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables: Mapping[str, t.Any]) -> None:
+    """As `test_kill.py` does with rolling: of the whole tree, or of ansible-playbook alone, at a random event."""
+    print(f"seed {SEED}")
+    dice = random.Random(f"{SEED} {strategy}")
+    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
+        kills = 0
+        while kills < KILLS:
+            walk = Walk(shop, strategy, **variables)
+            whole, moment, delay = dice.random() < 0.5, dice.randrange(EVENTS), dice.uniform(0, 0.2)
+            run = walk.start()
+            walk.comes_to_event(moment)
+            time.sleep(delay)
+            if run.process.poll() is None:
+                kills += 1
+                kill_all(run, shop) if whole else run.process.kill()
+                print(f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} + {delay:.3f} s: {stood(shop)}")
+            run.process.wait()
+            again = walk.run()
+            assert again.rc == 0, again.output
+            walk.ended("promoted")
