@@ -389,6 +389,9 @@ def test_operator_receiver_knows_a_genuine_question() -> None:
 class Hook:
     """A web service that answers one POST with 200, and keeps it."""
 
+    body = b""
+    headers: Mapping[str, str] = {}
+
     def __enter__(self) -> Hook:
         kept = self
 
