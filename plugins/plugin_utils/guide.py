@@ -15,13 +15,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, Parked, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import frozen
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import ANSWER, Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
     HOLDING,
     PAUSED,
     PROGRESSING,
     PROMOTING,
     ROLLING_BACK,
+    WAITING,
     Rollout,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
@@ -61,9 +62,10 @@ class Guide:
         self._note = note
         self._tell = tell
         self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
-        self._hooks = [] if self._back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
+        back = self._back or rollout.kind == "rollback"  # there is never a rollback of a rollback
+        self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
         self._listened = float("-inf")
-        self._stayed = rollout.phase == PAUSED and not rollout.gates  # by a word or a freeze, not at a gate
+        self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
         self._waits = ""  # what for, as last told
         self._waiting: float | None = None  # since when this run waits for somebody
 
@@ -151,7 +153,7 @@ class Guide:
         self._waits = what
 
     def _turn(self, phase: str) -> None:
-        if self.rollout.turn_to(phase, "", clock.now()):
+        if self.rollout.turn_to(phase, self.rollout.reason, clock.now()):
             self._note("phase", phase=phase)
 
     # -- the operator -------------------------------------------------------------------------------------------
@@ -166,14 +168,23 @@ class Guide:
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue
-            if word["word"] in ("retry", "resume") and self.rollout.phase == PROGRESSING:
+            if word["word"] in ("retry", "resume") and self._standing == PROGRESSING:
                 continue  # said while nobody ran it: this run does so
-            refused = words.refusal(self.rollout.phase, word["word"], bool(word.get("force")))
+            refused = words.refusal(self._standing, word["word"], bool(word.get("force")))
             self._note("word", **{key: word[key] for key in ("word", "by", "why") if word.get(key)}, refused=refused)
             said = f"{word['word']} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
             self._tell(f"{said}{f'; refused: {refused}' if refused else ''}")
             skip = (not refused and self._obey(word, said)) or skip
         return skip
+
+    @property
+    def _standing(self) -> str:
+        """The phase to judge a word by: others were perhaps obeyed a moment ago, and a freeze waits for nobody's word."""
+        if self.rollout.paused:
+            return PAUSED
+        if self.rollout.phase not in WAITING:
+            return self.rollout.phase
+        return self.stage.waiting if self.rollout.waiting else self._walking
 
     def _obey(self, word: Mapping[str, t.Any], said: str) -> bool:
         """Do as it was said; whether that is to leave the stage."""
@@ -206,7 +217,8 @@ class _Hook:
         if time.monotonic() < self._again:
             return False
         standing = self.keeper.poll(rollout)
-        if standing.failed:
+        pulled = standing.passed and self._kept[self.gate.key]["by"] == ANSWER  # not by an error that is ignored, nor by time
+        if standing.failed or (standing.passed and not pulled):
             self._kept.clear()
             self._again = time.monotonic() + self.gate.interval
-        return standing.passed
+        return pulled

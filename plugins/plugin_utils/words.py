@@ -76,4 +76,4 @@ def refusal(phase: str, word: str, force: bool = False) -> str:
 
 def ahead(phase: str, word: str) -> str:
     """The phase in which to judge the next word, while `word` was said in `phase` and is not obeyed yet."""
-    return _AHEAD.get(word, phase)
+    return _AHEAD.get(word) or (PROMOTING if phase in (PROMOTING, HOLDING) else PROGRESSING)

@@ -339,3 +339,40 @@ def test_only_recorded_processes_are_ended(start: Callable[..., Running], tmp_pa
     assert demo.end(tmp_path.glob("*.pid")) == 1
     assert ours.wait(10) == 0 and reused.poll() is None
     assert demo.end(tmp_path.glob("*.pid")) == 0
+
+
+def test_the_operator_ends_with_the_demo(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+    operator = start().process
+    (tmp_path / "operator.pid").write_text(json.dumps({"pid": operator.pid, "ticks": demo.ticks(operator.pid)}))
+    assert demo.end_all(tmp_path) == 1
+    assert operator.wait(10) == 0
+
+
+def told(**rollout: t.Any) -> dict[str, t.Any]:
+    """A rollout as `info` returns it."""
+    common = {"revision": "2", "previous": "1", "stable": "2", "strategy": "canary", "outcome": "promoted", "replaced": 6}
+    return {**common, "started": 100.0, "updated": 112.5, **rollout}
+
+
+def test_how_the_summary_begins() -> None:
+    assert demo.headline(told(), 2) == "6 instances of revision 1 replaced by revision 2"
+    assert demo.headline(told(strategy="rolling"), 2) == "6 instances of revision 1 replaced by revision 2, 2 at a time"
+    assert demo.headline(told(outcome="rolled_back", stable="1"), 2) == "revision 2 rolled back to revision 1"
+    assert demo.headline(told(outcome="aborted", stable="1"), 2) == "revision 2 aborted, and rolled back to revision 1"
+
+
+def test_times_shares_and_switches_are_those_of_the_timeline(tmp_path: pathlib.Path) -> None:
+    canary = [
+        {"at": 100.0, "kind": "stage", "stage": "step 1", "share": 20},
+        {"at": 104.0, "kind": "share", "asked": 20, "new": 201, "all": 1000},
+        {"at": 104.1, "kind": "stage", "stage": "promote", "share": 100},
+        {"at": 110.0, "kind": "phase", "phase": "rolling_back"},
+        {"at": 111.0, "kind": "share", "asked": 100, "new": 10, "all": 10},
+    ]
+    assert demo.duration(tmp_path, told(), canary[:3], 2, 1.4) == [("time", "12.5 s")]
+    assert demo.duration(tmp_path, told(), canary, 2, 1.4) == [("time", "12.5 s, of these the way back: 2.5 s")]
+    assert list(demo.shares(canary)) == [("step 1", "asked for 20 %, measured 20.1 % of 1000 requests")]
+    assert not list(demo.switches(canary))
+    switch = {"at": 105.0, "kind": "switch", "milliseconds": 12.34}
+    assert list(demo.switches([switch])) == [("switch", "12.3 ms")]
+    assert list(demo.switches([switch, switch])) == [("switch", "12.3 ms"), ("switch back", "12.3 ms")]

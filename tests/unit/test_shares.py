@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import pytest
@@ -81,4 +82,4 @@ def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int,
 def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: int) -> None:
     split = Split(2, share, asked)
     grown = [achieved(split.weights(there, old), there, old) for there in range(1, asked + 1)]
-    assert all(after >= before - HALF / 5 for before, after in zip(grown, grown[1:], strict=False))
+    assert all(after >= before - HALF / 5 for before, after in itertools.pairwise(grown))

@@ -61,7 +61,8 @@ def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: str, word: str) -
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
     assert refusal("progressing", "resume") and not refusal(ahead("progressing", "pause"), "resume")
     assert refusal("progressing", "retry") and not refusal(ahead("progressing", "hold"), "retry")
-    assert ahead("paused", "promote") == "paused"
+    assert ahead("paused", "promote") == "progressing"
+    assert ahead("holding", "skip") == "promoting"
 
 
 def test_the_operators_guide_has_the_same_table() -> None:

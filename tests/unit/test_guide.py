@@ -1,0 +1,758 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What guides a walk: every word in every phase, pauses, freeze windows, gates and hooks. On a clock of the test's own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    PROMOTE,
+    Gate,
+    Plan,
+    Stage,
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    GateError,
+    GateFailed,
+    Parked,
+    RolloutError,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import Range
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.words import WORDS, refusal
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+SWITCHED = Waypoint(2, 3, 3, 3, 100)
+Script = Callable[[], Answer]
+
+
+class Told:
+    """A gate's driver that says what the test says, at once."""
+
+    instant = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._says: Script = options["says"]
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        return self._says()
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time; and the driver is found by its name, as one of another collection is."""
+    name = "ansible_collections.test.gates.plugins.plugin_utils.gates.told"
+    for count in range(5):
+        monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
+    monkeypatch.setattr(sys.modules[name], "Driver", Told, raising=False)
+    passed = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(clock, "_BEGAN", 1.7e9)  # whole seconds, so that sums are exact
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed.seconds)
+    monkeypatch.setattr(time, "time", clock.now)
+    return passed
+
+
+def says(answer: Answer | Exception) -> Script:
+    def script() -> Answer:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return script
+
+
+def told(key: str, script: Script, **settings: t.Any) -> Gate:
+    return Gate(key, "test.gates.told", {"says": script}, **settings)
+
+
+def approval(key: str = "approval", **settings: t.Any) -> Gate:
+    return Gate(key, "approval", **settings)
+
+
+def pause(seconds: float, key: str = "pause") -> Gate:
+    return Gate(key, "pause", {"duration": seconds})
+
+
+class Walk:
+    """One stage of a rollout under its guide, turned as the conductor's loop turns it."""
+
+    def __init__(self, now: SimpleNamespace, *gates: Gate, **stage: t.Any) -> None:
+        self.now = now
+        self.stage = Stage("stage", stage.pop("waypoint", rolling(2, 3)), gates, **stage)
+        self.settings = parse({"service": "shop", "wait": "1h"}, drivers=False)
+        self.record = Record("shop", stable=Composition("1", 1, 3))
+        self.record.rollout = Rollout("r1", "2", 2, 3, "canary", self.record.stable, clock.now(), entered=clock.now())
+        self.said: list[dict[str, t.Any]] = []
+        self.events: list[dict[str, t.Any]] = []
+        self.lines: list[str] = []
+        self.cord: tuple[Gate, ...] = ()
+        self._guide: Guide | None = None
+
+    @property
+    def rollout(self) -> Rollout:
+        assert self.record.rollout is not None
+        return self.record.rollout
+
+    @property
+    def guide(self) -> Guide:
+        if self._guide is None:
+            plan = Plan("canary", cord=self.cord)
+            session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words))
+            context = Context("shop", t.cast(t.Any, None))
+            settings = replace(self.settings, plan=plan)
+            made = (self.stage, self.rollout, settings, t.cast(t.Any, session), context)
+            self._guide = Guide(*made, self._note, self.lines.append, lambda: None)
+        return self._guide
+
+    def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
+        return [word for word in self.said if word["number"] > after]
+
+    def _note(self, kind: str, **what: t.Any) -> None:
+        self.events.append({"kind": kind, **what})
+
+    def say(self, word: str, rollout: str = "r1", **more: t.Any) -> None:
+        said = {"number": len(self.said) + 1, "word": word, "rollout": rollout, "by": "ann", "why": "", "at": clock.now()}
+        self.said.append(said | more)
+
+    def turn(self, after: float = 1.0, arrived: bool = True) -> str:
+        """What one turn comes to: goes, stays, skips, waits (at a gate), or passed."""
+        self.now.seconds += after
+        motion = self.guide.motion(dict)
+        if motion is Motion.SKIP:
+            return "skips"
+        if arrived and motion is Motion.GO and self.guide.passed(dict):
+            return "passed"
+        if arrived:
+            self.guide.park()
+        return "stays" if motion is Motion.STAY else "waits" if arrived else "goes"
+
+    def next_run(self, **stage: t.Any) -> None:
+        """The run died or parked after its record was written; another one goes on, perhaps from another stage."""
+        self.record = Record.load("shop", json.loads(json.dumps(self.record.dump())))
+        self.stage = replace(self.stage, **stage)
+        self._guide = None
+
+    def kinds(self, kind: str) -> list[dict[str, t.Any]]:
+        return [event for event in self.events if event["kind"] == kind]
+
+    def frozen(self, *spans: tuple[float, float]) -> None:
+        """In spans of seconds from now."""
+        windows = tuple(Range(time.time() + begin, time.time() + end, "year end") for begin, end in spans)
+        self.settings = replace(self.settings, freeze=windows)
+
+
+# -- phases: how a walk comes into each of them ---------------------------------------------------------------------
+
+
+def progressing(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, approval())
+    assert walk.turn(arrived=False) == "goes"
+    return walk
+
+
+def at_a_pause(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, approval())
+    assert walk.turn() == "waits"
+    return walk
+
+
+def paused(now: SimpleNamespace) -> Walk:
+    walk = progressing(now)
+    walk.say("pause")
+    assert walk.turn(arrived=False) == "stays"
+    return walk
+
+
+def paused_at_a_pause(now: SimpleNamespace) -> Walk:
+    walk = at_a_pause(now)
+    walk.rollout.paused = {"by": "ann", "why": "", "at": clock.now()}
+    assert walk.turn() == "stays"
+    return walk
+
+
+def awaiting_promotion(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, approval("promotion approval"), waiting="awaiting_promotion")
+    assert walk.turn() == "waits"
+    return walk
+
+
+def promoting(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, part=FINISH)
+    walk.rollout.phase = "promoting"
+    assert walk.turn(arrived=False) == "goes"
+    return walk
+
+
+def holding(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, pause(30, "hold"), part=FINISH, waiting="holding", waypoint=SWITCHED)
+    walk.rollout.phase = "promoting"
+    assert walk.turn() == "waits"
+    return walk
+
+
+def rolling_back(now: SimpleNamespace) -> Walk:
+    walk = Walk(now, approval())
+    walk.rollout.turn_to("rolling_back", "3 instances failed", clock.now())
+    assert walk.turn(arrived=False) == "goes"
+    return walk
+
+
+PHASES: Mapping[str, Sequence[Callable[[SimpleNamespace], Walk]]] = {
+    "progressing": [progressing],
+    "paused": [at_a_pause, paused, paused_at_a_pause],
+    "awaiting_promotion": [awaiting_promotion],
+    "promoting": [promoting],
+    "holding": [holding],
+    "rolling_back": [rolling_back],
+}
+PLACES = [(phase, place) for phase, places in PHASES.items() for place in places]
+
+
+def outcome(walk: Walk) -> str:
+    """What a turn, or the end of the walk, comes to."""
+    try:
+        return walk.turn()
+    except RolloutFailed as exc:
+        return exc.ending or str(exc.then)
+
+
+@pytest.mark.parametrize(("phase", "place"), PLACES)
+def test_the_phases_are_what_they_are_called(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]) -> None:
+    assert place(now).rollout.phase == phase
+
+
+# What each word comes to where it makes sense, with the fleet as it should be.
+COMES_TO = {
+    ("progressing", "pause"): "stays",
+    ("progressing", "promote_full"): "skips",
+    ("progressing", "skip"): "skips",
+    ("paused", "resume"): "passed",
+    ("paused", "promote"): "passed",
+    ("paused", "promote_full"): "skips",
+    ("paused", "skip"): "skips",
+    ("awaiting_promotion", "promote"): "passed",
+    ("awaiting_promotion", "promote_full"): "skips",
+    ("awaiting_promotion", "skip"): "skips",
+    ("awaiting_promotion", "pause"): "stays",
+    ("holding", "promote_full"): "passed",
+    ("holding", "skip"): "passed",
+}
+
+
+@pytest.mark.parametrize(("phase", "place", "word"), [(*place, word) for place in PLACES for word in WORDS])
+def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str) -> None:
+    walk, silent = place(now), place(now)
+    walk.say(word, why="a hunch")
+    expected = {"abort": "aborted", "hold": "hold"}.get(word) or COMES_TO.get((phase, word), "")
+    if place is paused and word == "resume":
+        expected = "waits"  # at the gate that it then comes to
+    if place is paused_at_a_pause and word == "resume":
+        expected = "waits"  # the pause was by a word: it goes on as if it had not been said
+    why_not = refusal(phase, word)
+    came_to = outcome(walk)
+    assert came_to == (outcome(silent) if why_not else expected)
+    if why_not:
+        assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())
+    assert walk.record.obeyed == len(walk.said)
+    ignored = phase == "progressing" and word in ("resume", "retry")
+    told = {"kind": "word", "word": word, "by": "ann", "why": "a hunch", "refused": why_not}
+    assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
+    assert ignored or f"{word} is said by ann: a hunch" in "\n".join(walk.lines)
+
+
+@pytest.mark.parametrize(("phase", "place"), PLACES)
+def test_words_for_another_rollout_are_passed_over(
+    now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]
+) -> None:
+    walk, silent = place(now), place(now)
+    for word in WORDS:
+        walk.say(word, rollout="r0")
+    assert outcome(walk) == outcome(silent)
+    assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())
+    assert walk.record.obeyed == len(walk.said) and walk.kinds("word") == silent.kinds("word")
+
+
+def test_a_word_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("promote")
+    assert walk.turn() == "passed"
+    walk.rollout.advance(1, "next")
+    walk.next_run(gates=(approval("the next"),))
+    assert walk.turn() == "waits"
+    assert len(walk.kinds("word")) == 1
+
+
+def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    before = walk.record.dump()
+    walk.say("abort")
+    with pytest.raises(RolloutFailed, match="abort is said by ann"):
+        walk.turn()
+    walk.record = Record.load("shop", json.loads(json.dumps(before)))
+    walk.next_run()
+    with pytest.raises(RolloutFailed, match="abort is said by ann"):
+        walk.turn()
+
+
+def test_words_are_looked_for_once_a_second(now: SimpleNamespace) -> None:
+    walk = progressing(now)
+    walk.say("pause")
+    assert walk.turn(0.5, arrived=False) == "goes"
+    assert walk.turn(0.5, arrived=False) == "stays"
+
+
+@pytest.mark.parametrize("phase", ["progressing", "paused"])
+@pytest.mark.parametrize("word", ["retry", "resume"])
+def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(now: SimpleNamespace, word: str, phase: str) -> None:
+    """Its begin makes it progressing; the word says nothing to the gates it comes to."""
+    walk = Walk(now, approval())
+    walk.say(word)
+    assert walk.turn() == "waits"
+    assert not walk.kinds("word")
+
+
+# Two words at once: said within a second, or while nobody ran it.
+
+LASTING = ("pause", "resume", "promote")
+
+
+def settled(walk: Walk) -> t.Any:
+    gates = {key: kept["state"] for key, kept in walk.rollout.gates.items()}
+    return walk.turn(arrived=False), bool(walk.rollout.paused), gates
+
+
+@pytest.mark.parametrize("place", [progressing, paused])
+@pytest.mark.parametrize("said", list(itertools.product(LASTING, repeat=2)) + list(itertools.product(LASTING, repeat=3)))
+def test_words_at_once_are_obeyed_as_words_one_after_the_other(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk], said: Sequence[str]
+) -> None:
+    """As long as the walk is on its way: nothing but words happens meanwhile."""
+    once, slowly = place(now), place(now)
+    for word in said:
+        once.say(word)
+        slowly.say(word)
+        slowly.turn(arrived=False)
+    once.turn(arrived=False)
+    assert settled(once) == settled(slowly)
+    assert [event["refused"] for event in once.kinds("word")] == [event["refused"] for event in slowly.kinds("word")]
+
+
+def test_the_last_word_counts(now: SimpleNamespace) -> None:
+    walk = paused(now)
+    walk.say("resume")
+    walk.say("pause", why="no, wait")
+    assert walk.turn(arrived=False) == "stays"
+    assert walk.rollout.paused["why"] == "no, wait"
+
+
+def test_resume_at_a_pause_and_pause_again_stays(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("resume")
+    walk.say("pause")
+    assert walk.turn() == "stays"
+
+
+@pytest.mark.parametrize("word", ["resume", "promote", "promote_full", "skip"])
+def test_it_is_known_what_a_word_not_obeyed_yet_leads_to(now: SimpleNamespace, word: str) -> None:
+    """So that `control` takes a pause that follows on it."""
+    assert refusal(words.ahead("paused", word), "pause") == ""
+    assert refusal(words.ahead("holding", word), "abort") == ""
+
+
+# -- gates ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion, holding])
+def test_after_a_gate_it_walks_again(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+    walk = place(now)
+    entered = walk.rollout.entered
+    walk.say("skip" if place is holding else "promote")
+    assert walk.turn() == "passed"
+    assert walk.rollout.phase == ("promoting" if place is holding else "progressing")
+    assert walk.rollout.entered > entered
+
+
+@pytest.mark.parametrize("word", ["skip", "promote_full"])
+def test_who_skips_a_wait_does_not_wait_any_more(now: SimpleNamespace, word: str) -> None:
+    walk = awaiting_promotion(now)
+    walk.say(word)
+    assert walk.turn() == "skips"
+    walk.rollout.advance(1, "switch")
+    walk.next_run(gates=(), part=PROMOTE)
+    walk.turn(arrived=False)
+    assert walk.rollout.phase == "progressing"
+
+
+def test_the_clock_of_a_phase_begins_when_it_is_entered(now: SimpleNamespace) -> None:
+    """Whoever looks at it, however often, and also in the next run (E-11, E-13)."""
+    walk = progressing(now)
+    assert walk.turn(100) == "waits"
+    entered, since = walk.rollout.entered, walk.rollout.gates["approval"]["since"]
+    assert entered == since == clock.now()
+    walk.turn(50)
+    walk.next_run()
+    walk.turn(50)
+    assert (walk.rollout.entered, walk.rollout.gates["approval"]["since"]) == (entered, since)
+
+
+@pytest.mark.parametrize(("then", "came_to"), [("rollback", "rollback"), ("hold", "hold"), (None, "None"), ("promote", "passed")])
+def test_nobody_comes(now: SimpleNamespace, then: str | None, came_to: str) -> None:
+    walk = Walk(now, approval(timeout=10 * 60.0, on_timeout=then))
+    walk.settings = replace(walk.settings, wait=2 * DAY)
+    assert [walk.turn(), walk.turn(599)] == ["waits", "waits"]
+    assert outcome(walk) == came_to
+    assert walk.kinds("gate")[-1]["passed"] is (then == "promote")
+
+
+def test_only_who_asks_for_it_waits_without_end(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval())
+    walk.settings = replace(walk.settings, wait=40 * DAY)
+    assert [walk.turn(), walk.turn(30 * DAY)] == ["waits", "waits"]
+
+
+def test_a_delay_of_which_nothing_is_known_begins_now(now: SimpleNamespace) -> None:
+    walk = Walk(now, pause(60, "promotion delay"), waiting="awaiting_promotion")
+    walk.rollout.gates["promotion delay"] = {"state": "waiting", "since": None}
+    assert [walk.turn(), walk.turn(59)] == ["waits", "waits"]
+    assert walk.turn(1) == "passed"
+
+
+def test_a_gate_that_fails_says_so_and_what_follows_is_not_its_to_say(now: SimpleNamespace) -> None:
+    walk = Walk(now, told("checks", says(Answer(FAIL, "5 % errors"))))
+    with pytest.raises(GateFailed, match=r"checks .*: 5 % errors") as failed:
+        walk.turn()
+    assert (failed.value.then, failed.value.ending) == (None, "")
+    assert walk.kinds("gate") == [{"kind": "gate", "gate": "checks", "message": str(failed.value), "passed": False}]
+
+
+def test_gates_are_not_asked_on_the_way_there_nor_back(now: SimpleNamespace) -> None:
+    walk = Walk(now, told("checks", says(AssertionError("asked"))))
+    walk.turn(arrived=False)
+    walk.rollout.phase = "rolling_back"
+    assert walk.turn() == "passed"
+    assert walk.rollout.gates == {}
+
+
+def test_promote_lets_people_and_timers_pass_and_asks_the_hooks_all_the_same(now: SimpleNamespace) -> None:
+    answers = iter([Answer(WAIT, "not yet"), Answer(PASS)])
+    walk = Walk(now, approval(), told("hook", lambda: next(answers)), pause(60))
+    assert walk.turn() == "waits"
+    walk.say("promote")
+    assert walk.turn() == "waits"
+    assert walk.turn() == "passed"
+
+
+def test_promote_full_asks_nobody_any_more_but_keeps_the_old_set_for_its_time(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("promote_full")
+    assert walk.turn() == "skips"
+    walk.rollout.advance(3, "switch")
+    walk.next_run(gates=(told("post_rollout 1", says(AssertionError("asked"))),), part=PROMOTE)
+    assert walk.turn() == "passed"
+    walk.rollout.phase = "promoting"
+    walk.rollout.advance(4, "hold")
+    walk.next_run(gates=(pause(30, "hold"),), part=FINISH, waiting="holding")
+    assert [walk.turn(), walk.turn(29), walk.turn()] == ["waits", "waits", "passed"]
+
+
+def test_skip_leaves_one_stage_and_no_other(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("skip")
+    assert walk.turn() == "skips"
+    walk.rollout.advance(1, "next")
+    walk.next_run(gates=(approval("next"),))
+    assert [walk.turn(), walk.rollout.full] == ["waits", False]
+
+
+@pytest.mark.parametrize("word", ["skip", "promote_full"])
+def test_the_last_stage_is_walked_whatever_is_said(now: SimpleNamespace, word: str) -> None:
+    walk = Walk(now, approval("post_rollout 1"), part=PROMOTE)
+    assert walk.turn(arrived=False) == "goes"
+    walk.say(word)
+    assert walk.turn(arrived=False) == "goes"
+    assert walk.turn() == "passed"
+
+
+def test_a_forced_promotion_is_recorded(now: SimpleNamespace) -> None:
+    walk = progressing(now)
+    walk.say("promote", force=True)
+    assert walk.turn() == "passed"
+    walk.next_run()
+    assert walk.rollout.force
+
+
+# -- staying --------------------------------------------------------------------------------------------------------
+
+
+def test_who_paused_it_is_recorded_and_a_later_run_still_stays(now: SimpleNamespace) -> None:
+    walk = progressing(now)
+    walk.say("pause", why="looking into it")
+    assert walk.turn(arrived=False) == "stays"
+    assert (walk.rollout.paused["by"], walk.rollout.paused["why"]) == ("ann", "looking into it")
+    assert "paused by ann: looking into it" in walk.lines
+    walk.next_run()
+    assert walk.turn(arrived=False) == "stays"
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "goes"
+    assert (walk.rollout.phase, walk.rollout.paused) == ("progressing", {})
+
+
+def test_gates_are_not_asked_while_it_is_paused(now: SimpleNamespace) -> None:
+    walk = Walk(now, told("checks", says(AssertionError("asked"))))
+    walk.say("pause")
+    assert walk.turn() == "stays"
+
+
+def test_a_freeze_begins_in_the_middle_of_a_stage_and_ends(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.frozen((10, 600))
+    assert walk.turn(9, arrived=False) == "goes"
+    assert walk.turn(1, arrived=False) == "stays"
+    assert (walk.rollout.phase, walk.lines) == ("paused", ["frozen: year end, for 9 min 50 s more"])
+    assert walk.turn(589, arrived=False) == "stays"
+    assert len(walk.kinds("wait")) == 1
+    assert walk.turn(1, arrived=False) == "goes"
+    assert walk.rollout.phase == "progressing"
+
+
+def test_a_freeze_that_is_over_is_over_in_the_next_run(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.frozen((0, 600))
+    assert walk.turn() == "stays"
+    walk.next_run()
+    assert walk.turn(600, arrived=False) == "goes"
+    assert walk.rollout.phase == "progressing"
+
+
+def test_a_freeze_at_a_gate_comes_before_the_gate(now: SimpleNamespace) -> None:
+    walk = awaiting_promotion(now)
+    walk.frozen((10, 600))
+    walk._guide = None
+    walk.say("promote")
+    walk.now.seconds += 20
+    assert walk.turn() == "stays"
+    assert walk.turn(600) == "passed"
+
+
+@pytest.mark.parametrize("word", ["resume", "promote"])
+def test_a_word_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(now: SimpleNamespace, word: str) -> None:
+    walk = Walk(now, approval())
+    walk.frozen((0, 60))
+    assert walk.turn(arrived=False) == "stays"
+    walk.say(word)
+    assert walk.turn(arrived=False) == "stays"
+    assert walk.turn(60) == "waits"
+
+
+def test_a_freeze_stops_neither_a_way_back_nor_a_rollback_nor_the_end(now: SimpleNamespace) -> None:
+    back = rolling_back(now)
+    back.frozen((0, DAY))
+    back._guide = None
+    assert back.turn(arrived=False) == "goes"
+    by_hand = Walk(now)
+    by_hand.rollout.kind = "rollback"
+    by_hand.frozen((0, DAY))
+    assert by_hand.turn(arrived=False) == "goes"
+    end = Walk(now, part=FINISH)
+    end.rollout.phase = "promoting"
+    end.frozen((0, DAY))
+    assert end.turn(arrived=False) == "goes"
+    assert Walk(now).turn() == "passed"
+
+
+def test_abort_is_obeyed_in_a_freeze(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.frozen((0, DAY))
+    walk.settings = replace(walk.settings, wait=2 * DAY)
+    assert walk.turn() == "stays"
+    walk.say("abort")
+    assert outcome(walk) == "aborted"
+
+
+def test_the_reason_of_a_rollback_is_kept(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.rollout.kind, walk.rollout.reason = "rollback", "rolled back from 2"
+    walk.say("pause")
+    assert walk.turn() == "stays"
+    walk.say("resume")
+    assert walk.turn() == "passed"
+    assert (walk.rollout.phase, walk.rollout.reason) == ("progressing", "rolled back from 2")
+
+
+# -- parking --------------------------------------------------------------------------------------------------------
+
+
+def parks(walk: Walk, after: float) -> None:
+    """Not a second sooner."""
+    assert walk.turn(after - 1) in ("stays", "waits")
+    with pytest.raises(Parked, match=r"shop 2: .*; parked: run it again to go on"):
+        walk.turn()
+
+
+@pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion, paused])
+def test_a_run_waits_for_a_person_for_so_long(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+    parks(place(now), HOUR)
+
+
+def test_every_run_waits_anew(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    parks(walk, HOUR)
+    walk.next_run()
+    assert walk.turn() == "waits"
+    parks(walk, HOUR)
+
+
+def test_who_need_not_wait_parks_at_once(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval())
+    walk.settings = replace(walk.settings, wait=0.0)
+    with pytest.raises(Parked):
+        walk.turn()
+    assert walk.rollout.phase == "paused" and walk.rollout.gates["approval"]["state"] == "waiting"
+
+
+def test_a_word_that_is_said_begins_the_wait_anew(now: SimpleNamespace) -> None:
+    walk = awaiting_promotion(now)
+    walk.turn(HOUR - 10)
+    walk.say("pause")
+    walk.say("resume")
+    assert walk.turn() == "waits"
+    parks(walk, HOUR)
+
+
+def test_nobody_parks_for_timers_and_hooks(now: SimpleNamespace) -> None:
+    timer = Walk(now, pause(DAY))
+    assert [timer.turn(), timer.turn(DAY - 1)] == ["waits", "waits"]
+    hook = Walk(now, told("hook", says(Answer(WAIT))), approval())
+    assert [hook.turn(), hook.turn(DAY)] == ["waits", "waits"]
+    assert [holding(now).turn(10)] == ["waits"]
+
+
+def test_the_time_at_a_hook_is_no_time_for_the_person_after_it(now: SimpleNamespace) -> None:
+    answers = iter([Answer(WAIT), Answer(WAIT), Answer(PASS)])
+    walk = Walk(now, told("hook", lambda: next(answers)), approval())
+    assert [walk.turn(), walk.turn(2 * HOUR), walk.turn()] == ["waits", "waits", "waits"]
+    parks(walk, HOUR)
+
+
+def test_a_timer_is_no_person_but_who_paused_it_is(now: SimpleNamespace) -> None:
+    walk = Walk(now, pause(DAY, "promotion delay"), waiting="awaiting_promotion")
+    assert walk.turn() == "waits"
+    walk.say("pause")
+    assert walk.turn() == "stays"
+    parks(walk, HOUR)
+
+
+def test_nobody_parks_while_something_is_to_be_done(now: SimpleNamespace) -> None:
+    walk = paused(now)
+    assert walk.turn(2 * HOUR, arrived=False) == "stays"
+    with pytest.raises(Parked):
+        walk.turn(arrived=True)
+
+
+def test_a_short_freeze_is_waited_for_and_a_long_one_is_not(now: SimpleNamespace) -> None:
+    short = Walk(now)
+    short.frozen((0, HOUR))
+    assert [short.turn(), short.turn(HOUR - 2), short.turn(1)] == ["stays", "stays", "passed"]
+    long = Walk(now)
+    long.frozen((0, HOUR + 10))
+    assert long.turn(arrived=False) == "stays"
+    with pytest.raises(Parked, match=r"frozen: year end, for 60 min .* more; parked"):
+        long.turn(2)
+
+
+def test_after_a_long_freeze_a_person_is_waited_for_as_ever(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval())
+    walk.frozen((0, HOUR + 10))
+    assert walk.turn(arrived=False) == "stays"
+    assert walk.turn(HOUR + 10) == "waits"
+    parks(walk, HOUR)
+
+
+# -- hooks that pull the cord ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [progressing, at_a_pause, paused, awaiting_promotion, promoting, holding])
+def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+    walk = place(now)
+    answers = iter([Answer(WAIT), Answer(PASS, "the queue grows")])
+    walk.cord = (told("rollback 1", lambda: next(answers)),)
+    walk.next_run()
+    walk.turn(arrived=False)
+    with pytest.raises(RolloutFailed, match="rollback 1") as pulled:
+        walk.turn(arrived=False)
+    assert (pulled.value.then, pulled.value.ending) == ("rollback", "")
+
+
+@pytest.mark.parametrize("answer", [Answer(FAIL, "all is well"), GateError("no route"), ValueError("a bug"), Answer(WAIT)])
+@pytest.mark.parametrize("on_error", ["fail", "ignore"])
+def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Answer | Exception, on_error: str) -> None:
+    walk = Walk(now)
+    walk.cord = (told("rollback 1", says(answer), on_error=on_error),)
+    assert [walk.turn(10, arrived=False) for _ in range(5)] == ["goes"] * 5
+    assert walk.rollout.gates == {}
+
+
+@pytest.mark.parametrize("then", ["promote", "rollback", "hold", None])
+def test_a_hook_that_never_answers_is_no_reason_to_go_back(now: SimpleNamespace, then: str | None) -> None:
+    walk = Walk(now)
+    walk.cord = (told("rollback 1", says(Answer(WAIT)), timeout=60.0, on_timeout=then),)
+    assert [walk.turn(50, arrived=False) for _ in range(5)] == ["goes"] * 5
+
+
+def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamespace) -> None:
+    asked: list[float] = []
+
+    def script() -> Answer:
+        asked.append(walk.now.seconds)
+        return Answer(PASS if len(asked) == 3 else FAIL)
+
+    walk = Walk(now)
+    walk.cord = (told("rollback 1", script, interval=30.0),)
+    with pytest.raises(RolloutFailed):
+        for _ in range(100):
+            walk.turn(arrived=False)
+    assert asked == [1.0, 31.0, 61.0]
+
+
+def test_nobody_pulls_the_cord_of_a_way_back_or_a_rollback(now: SimpleNamespace) -> None:
+    """There is never a rollback of a rollback."""
+    back, by_hand = rolling_back(now), Walk(now)
+    by_hand.rollout.kind = "rollback"
+    for walk in (back, by_hand):
+        walk.cord = (told("rollback 1", says(Answer(PASS))),)
+        walk.next_run()
+        assert walk.turn(arrived=False) == "goes"
+
+
+def test_an_operator_is_heard_before_a_hook(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.cord = (told("rollback 1", says(Answer(PASS))),)
+    walk.say("abort")
+    assert outcome(walk) == "aborted"
+
+
+def test_whatever_it_ends_with_is_an_error_of_ours(now: SimpleNamespace) -> None:
+    for word in ("abort", "hold"):
+        walk = rolling_back(now) if word == "hold" else progressing(now)
+        walk.say(word)
+        with pytest.raises(RolloutError):
+            walk.turn()
