@@ -1,28 +1,51 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet on a virtual clock, walked by `evaluate` as the conductor does it, with faults.
+"""A fleet on a virtual clock, walked by `evaluate` as the conductor does it, with faults and with operators.
 
-Platform, load balancers and checks are abstract; what lies between them and the engine (`fleet.assemble`,
-`fleet.targets`) is the real thing. Every action is checked against DESIGN's invariants at the moment it is done, with
-this file's own idea of what is available. One tick is one second.
+Platform, load balancers, checks and gates are abstract; what lies between them and the engine (`fleet.assemble`,
+`fleet.targets`, `conductor.as_it_is`, `rollouts.way_home`, the table of words) is the real thing. Every action is checked
+against DESIGN's invariants at the moment it is done, with this file's own idea of what is available, and after every turn
+what the balancers show is checked against what the stage asks for. One tick is one second.
 """
 
 from __future__ import annotations
 
-import copy
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is, goal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import MOST, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    PROMOTE,
+    REPLACE,
+    Stage,
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
+    FINISHED,
+    HELD,
+    HOLDING,
+    PAUSED,
+    PROGRESSING,
+    PROMOTING,
+    ROLLING_BACK,
+    WAITING,
+    Rollout,
+)
 
 HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
@@ -30,6 +53,14 @@ BOUND = 5000  # ticks no walk may take: one that does has no end
 
 class Killed(Exception):
     """The run died between two actions."""
+
+
+class Ended(Exception):
+    """The walk to a stage ends without arriving; `then`: rollback, hold, or abort (an operator's)."""
+
+    def __init__(self, then: str, why: str) -> None:
+        super().__init__(why)
+        self.then = then
 
 
 @dataclass(frozen=True)
@@ -60,6 +91,19 @@ class World:
     prove: int = 0  # until a balancer's own check has passed a new entry
 
 
+@dataclass(frozen=True)
+class Script:
+    """What people say to a rollout, and what its gates come to. Times in seconds of the clock, or since the stage is reached."""
+
+    words: Mapping[int, str] = field(default_factory=dict)  # when: a word; `force` after it for a promotion of what is there
+    gates: Mapping[str, int] = field(default_factory=dict)  # of which stage: how long they take to pass
+    no: frozenset[str] = frozenset()  # stages whose gates come to no
+    on_failure: str = "rollback"
+
+
+PATIENCE = 30  # seconds after which somebody who paused a rollout, and says nothing more, lets it go on
+
+
 @dataclass
 class Node:
     """An instance as it really is."""
@@ -79,6 +123,7 @@ class Entry:
     since: int
     rotation: Rotation = Rotation.OUT
     left: int | None = None  # rotation, since
+    weight: int = 100
 
 
 class Balancer:
@@ -91,7 +136,7 @@ class Balancer:
 
     def observe(self) -> dict[Endpoint, Server]:
         return {
-            endpoint: Server(entry.rotation, self.proven(entry), self.active(entry), name=entry.name)
+            endpoint: Server(entry.rotation, self.proven(entry), self.active(entry), entry.weight, name=entry.name)
             for endpoint, entry in self.entries.items()
         }
 
@@ -123,6 +168,7 @@ class Balancer:
             self.entries.pop(endpoint, None)
             return
         entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
+        entry.weight = target.weight
         if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.proven(entry):
             assert target.name not in self.sim.marks, f"3: {target.name} is put in rotation while it is going"
             entry.rotation, entry.left = Rotation.IN, None
@@ -143,8 +189,18 @@ class Simulator:
         self.marks: dict[str, float] = {}
         self.tally: Tally | None = None
         self.serial = 0
-        self.committed: tuple[dict[str, float], Tally | None, int] = ({}, None, 0)
+        self.rollout: Rollout | None = None
+        self.stable = 0  # the generation of the stable revision
+        self.obeyed = -1  # when the last word was said that was taken in
+        self.committed: tuple[t.Any, ...] = ()
+        self._commit()
+        # What a run has in memory only.
+        self.split: Split | None = None
+        self.known: set[str] = set()  # instances that were there before the run
+        self.out: dict[str, float] = {}  # draining ones, since when they were seen out of rotation
         # What was seen.
+        self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
+        self.shown: set[int] = set()  # generations that were to have requests
         self.fleet: list[Instance] = []
         self.actions = 0
         self.made = 0
@@ -162,13 +218,31 @@ class Simulator:
             self.vitals[node.labels.id] = Vital(Health.PASSING, float(node.created))
             for balancer in self.balancers:
                 balancer.entries[node.labels.endpoint] = Entry(node.labels.id, -1000, Rotation.IN)
-        self.committed = (dict(self.marks), self.tally, self.serial)
+        self.known = set(self.nodes)
+        self.stable = generation
+        self.shown.add(generation)
+        self._commit()
+
+    def _commit(self) -> None:
+        self.committed = self._journal(self.marks, self.tally, self.serial, self.rollout, self.stable, self.obeyed)
+
+    def _journal(self, marks: dict[str, float], tally: Tally | None, serial: int, rollout: Rollout | None, *rest: int) -> t.Any:
+        """A copy of what is not frozen of it."""
+        kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
+        return dict(marks), tally, serial, kept, *rest
+
+    def _die(self) -> None:
+        """The next run knows what was committed, and what it sees."""
+        self.marks, self.tally, self.serial, self.rollout, self.stable, self.obeyed = self._journal(*self.committed)
+        self.vitals, self.out, self.known = {}, {}, set(self.nodes)
+        self.deaths += 1
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
         self.serial += 1
         name, host = f"i-{self.serial}", self.serial % HOSTS
         labels = Labels(name, "shop", revision, generation, f"h{host}", Endpoint("127.0.0.1", self.serial), self.serial)
         node = self.nodes[name] = Node(labels, life, created)
+        self.made_as[name] = generation
         return node
 
     # -- how things really are ------------------------------------------------------------------------------------
@@ -216,7 +290,11 @@ class Simulator:
             self._check(node)
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)} if self.balancers else None
         self.reports = [self._report(node) for node in self.nodes.values()]
-        self.fleet = fleets.assemble(self.reports, table, self.vitals, self.marks)
+        target = self.split.generation if self.split else None
+        known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
+        going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
+        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known)
+        self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         return self.fleet
 
     def _report(self, node: Node) -> Report:
@@ -240,22 +318,22 @@ class Simulator:
             health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
         self.vitals[name] = before if health is before.health and name in self.vitals else Vital(health, float(self.clock))
 
+    def ripe(self, instance: Instance) -> bool:
+        """This file's own idea of one that may be given requests."""
+        since = instance.ready_since
+        ready = instance.state is State.READY and instance.proven
+        return ready and since is not None and self.clock - since >= self.rules.min_ready
+
     def available(self, instance: Instance) -> bool:
         """This file's own idea of it."""
-        since = instance.ready_since
-        return (
-            instance.state is State.READY
-            and instance.rotation is Rotation.IN
-            and instance.proven
-            and since is not None
-            and self.clock - since >= self.rules.min_ready
-        )
+        return self.ripe(instance) and instance.rotation is Rotation.IN
 
     # -- the walk, as the conductor does it -----------------------------------------------------------------------
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
         """To its end, or to a moment of the clock; killed runs are followed by the next one."""
-        self.tally, self.committed = None, (dict(self.marks), None, self.serial)
+        self.tally = None
+        self._commit()
         new, old, progressed = 0, 10**9, self.clock
         begun = self.clock
         while True:
@@ -263,11 +341,11 @@ class Simulator:
             if self.clock in self.world.resize:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
+            self.split = Split(waypoint.generation, waypoint.share, waypoint.new)
             try:
                 decision = self._turn(waypoint, revision)
             except Killed:
-                self.marks, self.tally, self.serial = copy.deepcopy(self.committed)
-                self.vitals = {}
+                self._die()
                 # Progress that was not committed is seen, and counted, once more.
                 new, old = (self.tally.new, self.tally.old or 0) if self.tally else (0, 10**9)
                 progressed = self.clock + 1
@@ -305,7 +383,8 @@ class Simulator:
 
     def _wanted(self, decision: Decision) -> tuple[Table, dict[str, dict[Endpoint, Target]]]:
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
-        return table, fleets.targets(self.reports, table, decision.admit, self.marks, decision.retire)
+        out = {*self.marks, *decision.shelve}
+        return table, fleets.targets(self.reports, table, decision.admit, out, decision.retire, self.split)
 
     def _differs(self, decision: Decision) -> bool:
         return fleets.differs(*self._wanted(decision))
@@ -317,7 +396,7 @@ class Simulator:
         self.serial += decision.create
         if not decision.idle or fleets.differs(table, wanted):
             self._step()
-            self.committed = copy.deepcopy((self.marks, self.tally, self.serial))
+            self._commit()
         for number, balancer in enumerate(self.balancers):
             self._step()
             balancer.order(wanted[f"lb{number}"])
@@ -329,6 +408,7 @@ class Simulator:
             if instance.state is State.STOPPED and instance.rotation is Rotation.ABSENT:
                 self.nodes.pop(instance.id, None)
                 self.marks.pop(instance.id, None)
+        self._check_traffic(waypoint)
 
     def _start(self, number: int, revision: str, waypoint: Waypoint, surge: int) -> None:
         self._step()
@@ -337,9 +417,8 @@ class Simulator:
         node = self._node(revision, waypoint.generation, self.world.lives[self.made % len(self.world.lives)], self.clock)
         self.serial = serial
         self.made += 1
-        assert self.counted() <= max(waypoint.desired + surge, waypoint.new + waypoint.old), (
-            f"1: {node.labels.id} is one too many"
-        )
+        most = max(waypoint.desired + surge, waypoint.new + waypoint.old)
+        assert self.counted() <= most, f"1: {node.labels.id} is one too many"
 
     def _stop(self, name: str) -> None:
         self._step()
@@ -364,6 +443,213 @@ class Simulator:
         for balancer in self.balancers:
             served = {entry.name for entry in balancer.entries.values()}
             assert served == {node.labels.id for node in alive}, "11: an entry for each instance, and no other"
+            ins = {entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN}
+            fresh = {node.labels.id for node in new}
+            assert not ins & fresh if waypoint.dark else fresh <= ins, "6: the new ones in rotation, or in the dark"
+            assert not waypoint.switches or ins <= fresh, "6: switched, and an old one is in rotation"
+
+    # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
+
+    def roll(self, listed: Sequence[Stage], script: Script | None = None, revision: str = "new") -> Rollout:
+        """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one."""
+        script, begun = script or Script(), self.clock
+        goal_ = listed[-1].waypoint
+        back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
+        previous = rollouts.Composition("old", self.stable, back) if self.stable else None
+        self.rollout = Rollout("r", revision, goal_.generation, goal_.new, "", previous, float(self.clock))
+        self.tally = None
+        self._commit()
+        while True:
+            assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
+            try:
+                self._steps(listed, script)
+                if self.rollout.over or not any(when >= self.clock for when in script.words):
+                    return self.rollout
+                self._said_while_held(script)
+            except Killed:
+                self._die()
+            self._live()
+
+    def _steps(self, listed: Sequence[Stage], script: Script) -> None:
+        """What a run does, from where the one before it has left off."""
+        rollout = self.rollout
+        assert rollout
+        try:
+            while rollout.phase not in (ROLLING_BACK, HELD, FINISHED) and rollout.stage < len(listed):
+                stage = listed[rollout.stage]
+                self._stage(stage, rollout.revision, script)
+                following = rollout.stage + 1
+                while rollout.full and following < len(listed) and listed[following].part == REPLACE:
+                    following += 1
+                rollout.advance(following, "")
+                self.tally = None
+                if stage.part == PROMOTE:
+                    self.stable, rollout.phase = rollout.generation, PROMOTING
+                self._commit()
+        except Ended as end:
+            # A clean-up that fails is no reason to take a good revision back.
+            held = end.then == "hold" or (end.then == "rollback" and (stage.part == FINISH or not stage.reversible))
+            rollout.phase, rollout.reason = HELD if held else ROLLING_BACK, str(end)
+            rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
+            self.tally = None
+            self._commit()
+        if rollout.phase == ROLLING_BACK:
+            self._back(rollout, script)
+        elif rollout.phase != HELD:
+            rollout.end("promoted", "", float(self.clock))
+            self._commit()
+
+    def _back(self, rollout: Rollout, script: Script) -> None:
+        target = rollout.previous or rollouts.Composition(rollout.revision, 0, 0)
+        self.look()
+        running = [r.labels for r in self.reports if r.process is Process.RUNNING]
+        for labels in running:
+            if labels.generation == target.generation:
+                self.marks.pop(labels.id, None)
+        for name in rollouts.unserved(self.fleet, rollout.generation, rollout.asked):
+            self.marks.setdefault(name, float(self.clock))
+        try:
+            for stage in rollouts.way_home(self.fleet, rollout.asked, target):
+                self._stage(stage, target.revision, script)
+                self.tally = None
+            self.stable = target.generation
+            rollout.end((rollout.ending or "rolled_back") if rollout.previous else "failed", "", float(self.clock))
+        except Ended as end:
+            rollout.phase, rollout.reason = HELD, str(end)
+        self._commit()
+
+    def _stage(self, stage: Stage, revision: str, script: Script) -> None:
+        """Walk to one stage and wait for its gates, as `Conductor.walk` does it."""
+        rollout, held, standing = self.rollout, None, (0, 10**9)
+        assert rollout
+        begun = progressed = self.clock
+        if rollout.phase != ROLLING_BACK:
+            rollout.asked = stage.waypoint.share
+            if rollout.phase not in (PROMOTING, *WAITING):
+                rollout.phase = PROGRESSING
+        self.tally = replace(self.tally or Tally(0.0), since=float(self.clock))
+        self.split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
+        while True:
+            assert self.clock - begun < BOUND, "4, 5: a walk without an end"
+            motion = self._motion(stage, rollout, script)
+            if motion is Motion.SKIP:
+                return
+            waypoint = goal(stage, rollout)
+            if motion is Motion.STAY:
+                waypoint = held = held or as_it_is(self.look(), waypoint)
+            else:
+                held = None
+            decision = self._turn(waypoint, revision)
+            if decision.failed:
+                raise Ended(script.on_failure, decision.failed)
+            if decision.reached or (rollout.force and waypoint.dark):
+                if motion is Motion.GO and self._passed(stage, rollout, script):
+                    self._commit()
+                    return
+                self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock
+            seen = self._standing(waypoint)
+            if seen[0] > standing[0] or seen[1] < standing[1]:
+                standing, progressed = (max(seen[0], standing[0]), min(seen[1], standing[1])), self.clock
+            assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
+            self._live()
+
+    def _standing(self, waypoint: Waypoint) -> tuple[int, int]:
+        """How far it has come: new ones that are available, or as far as they may come, and old ones that are left."""
+        kept = waypoint.dark or (
+            waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
+        )
+        new = [i for i in self.fleet if i.generation == waypoint.generation]
+        left = sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted)
+        return sum(self.available(i) or (kept and self.ripe(i)) for i in new), left
+
+    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
+        skip = False
+        for when in sorted(script.words):
+            if self.obeyed < when <= self.clock:
+                self.obeyed = when
+                skip = self._obey(stage, rollout, *script.words[when].partition(" ")[::2]) or skip
+        if rollout.phase == ROLLING_BACK:
+            return Motion.GO
+        if skip:
+            return Motion.SKIP
+        if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.words):
+            rollout.paused = {}
+        if rollout.paused:
+            rollout.phase = PAUSED
+            return Motion.STAY
+        if rollout.phase == PAUSED and not rollout.gates:
+            rollout.phase = self._walking(stage)
+        return Motion.GO
+
+    def _obey(self, stage: Stage, rollout: Rollout, word: str, force: str) -> bool:
+        if words.refusal(rollout.phase, word, bool(force)):
+            return False
+        if word in ("abort", "hold"):
+            raise Ended(word, f"{word} was said")
+        if word == "pause":
+            rollout.paused = {"at": self.clock}
+            return False
+        was_paused, rollout.paused = bool(rollout.paused), {}
+        if word == "resume" and was_paused:
+            return False
+        rollout.force = rollout.force or bool(force)
+        rollout.full = rollout.full or word == "promote_full"
+        rollout.gates["passed"] = {}
+        return word in ("skip", "promote_full") and stage.part == REPLACE
+
+    def _said_while_held(self, script: Script) -> None:
+        """Nobody walks; a run that is begun by a word goes on."""
+        rollout, word = self.rollout, script.words.get(self.clock, "")
+        assert rollout and rollout.phase == HELD
+        if self.clock in script.words:
+            self.obeyed = self.clock
+        if word == "abort":
+            rollout.phase, rollout.ending, self.tally = ROLLING_BACK, "aborted", None
+        elif word in ("retry", "resume"):
+            rollout.phase, self.tally, rollout.gates = PROGRESSING, None, {}
+            mine = [i for i in self.look() if i.generation == rollout.generation]
+            late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
+            self.marks.update(dict.fromkeys(late, float(self.clock)))
+        self._commit()
+
+    def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
+        if rollout.phase == ROLLING_BACK or (rollout.full and stage.waiting != HOLDING):
+            return True
+        takes = script.gates.get(stage.name, 0)
+        since = rollout.gates.setdefault("since", {"at": self.clock})["at"]
+        if "passed" not in rollout.gates and self.clock < since + takes:
+            rollout.phase = stage.waiting
+            return False
+        if "passed" not in rollout.gates and stage.name in script.no:
+            raise Ended(script.on_failure, f"the gate of {stage.name} says no")
+        rollout.phase = self._walking(stage)
+        return True
+
+    def _walking(self, stage: Stage) -> str:
+        return PROMOTING if stage.part == FINISH else PROGRESSING
+
+    # -- what the balancers show ------------------------------------------------------------------------------------
+
+    def _check_traffic(self, waypoint: Waypoint) -> None:
+        """After every turn: nobody has a request who is not to have one, and the new ones no more than was asked for."""
+        standing = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i))
+        need = waypoint.new if waypoint.need is None else waypoint.need
+        if not waypoint.dark and (not waypoint.switches or standing >= max(1, need) or not need):
+            self.shown.add(waypoint.generation)
+        for balancer in self.balancers:
+            ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
+            for entry in ins:
+                assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
+            split = self.split
+            if split is None or not split.share or self.world.latency:
+                continue
+            new = [entry.weight for entry in ins if self.made_as[entry.name] == split.generation]
+            old = [entry.weight for entry in ins if self.made_as[entry.name] != split.generation]
+            if new and old:
+                part, least = Fraction(split.share * len(new), split.new), Fraction(100, 1 + MOST * len(old) // len(new))
+                got = Fraction(100 * sum(new), sum(new) + sum(old))
+                assert got <= max(part + Fraction(1, 2), least), f"{len(new)} of {split.new} have {got}% of {split.share}%"
+                assert len(set(new)) == 1, "all new ones are alike"
 
 
 def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
@@ -383,9 +669,11 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     def serves(i: Instance) -> bool:
         return i.proven and i.rotation in (Rotation.IN, Rotation.PARTIAL)
 
+    def ripe(i: Instance) -> bool:
+        return i.ready_since is not None and now - i.ready_since >= rules.min_ready
+
     def available(i: Instance) -> bool:
-        ripe = i.ready_since is not None and now - i.ready_since >= rules.min_ready
-        return i.state is State.READY and i.rotation is Rotation.IN and i.proven and ripe
+        return i.state is State.READY and i.rotation is Rotation.IN and i.proven and ripe(i)
 
     floor = waypoint.desired - room.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
@@ -402,17 +690,23 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     for name in decision.admit:
         i = by_id[name]
         assert i.state is State.READY and i.proven and i.rotation is not Rotation.IN, "3"
+        assert not (waypoint.dark and i in fresh), "a new one is put in rotation in the dark"
     for name in decision.retire:
         i = by_id[name]
         assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
         assert i.draining_since is not None, "8"
         done = i.active == 0 and now - i.draining_since >= rules.settle
         assert done or now - i.draining_since >= rules.drain_timeout, "3: stopped with requests in flight"
-    names = [*decision.admit, *decision.drain, *decision.retire]
+    standing = sum(1 for i in fresh if i.state is State.READY and i.proven and ripe(i))
+    for name in decision.shelve:
+        i = by_id[name]
+        assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: shelved for nothing"
+        need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
+        assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
+    names = [*decision.admit, *decision.shelve, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:
-        new = [i for i in fleet if i.generation == waypoint.generation]
-        assert sum(map(available, new)) == waypoint.new, "6"
+        assert (standing if waypoint.dark else sum(map(available, fresh))) == waypoint.new, "6"
     if decision.failed:
         assert decision.idle and not decision.reached and decision.reasons, "8: an end has a reason"
 

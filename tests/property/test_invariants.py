@@ -4,20 +4,19 @@
 """What must always hold (DESIGN), for random fleets, budgets, times and faults.
 
 `tests/simulator.py` checks every decision and every action; an assertion there begins with the invariant's number.
-`HYPOTHESIS_PROFILE=thorough` runs twenty times as many examples, others each time.
+Whole strategies are in `test_strategies.py`.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
@@ -28,85 +27,24 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     classify,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
-from ansible_collections.progressive.rollout.tests.simulator import HOSTS, Life, Simulator, World, all_new, check
-from hypothesis import example, given, note, settings
+from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World, all_new, check
+from ansible_collections.progressive.rollout.tests.worlds import (
+    DEADLINE,
+    budgets,
+    calm,
+    examples,
+    olds,
+    rough,
+    rules_,
+    sizes,
+    spans,
+    working,
+)
+from hypothesis import example, given, note
 from hypothesis import strategies as st
-
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-DEADLINE = 60.0
-
-
-def examples(count: int) -> settings:
-    """That many examples, the same in every run; or twenty times as many, others each time."""
-    return settings(max_examples=count * (20 if THOROUGH else 1), derandomize=not THOROUGH, deadline=None)
-
-
-percents = st.integers(0, 100).map(lambda number: Percent(Decimal(number)))
-amounts = st.one_of(st.integers(0, 4), percents)
-
-
-@st.composite
-def budgets(draw: st.DrawFn) -> Budget:
-    """Any that settings let through."""
-    if draw(st.booleans()) and draw(st.booleans()):
-        return Budget(max_in_flight=draw(st.one_of(st.integers(1, 4), st.integers(1, 100).map(lambda n: Percent(Decimal(n))))))
-    surge, unavailable = draw(amounts), draw(amounts)
-    if surge == 0 and unavailable == 0:
-        surge = 1
-    return Budget(surge, unavailable)
-
-
-times = st.integers(0, 5)
-working = st.builds(Life, start=times, stop=times, work=times)
-faulty = st.builds(
-    Life,
-    start=times,
-    stop=times,
-    work=times,
-    crash=st.none() | st.integers(1, 40),
-    vanish=st.none() | st.integers(1, 40),
-    flap=st.none() | st.integers(1, 8),
-    never=st.booleans(),
-)
-rules_ = st.builds(
-    Rules,
-    min_ready=st.sampled_from([0.0, 0.0, 1.0, 4.0]),
-    progress_deadline=st.just(DEADLINE),
-    ready_deadline=st.sampled_from([None, None, 10.0]),
-    failure_limit=st.sampled_from([None, 1, 3]),
-    drain_timeout=st.integers(0, 8).map(float),
-    settle=st.sampled_from([0.0, 0.0, 2.0]),
-)
-calm = st.builds(
-    World,
-    lives=st.lists(working, min_size=1, max_size=4),
-    balancers=st.integers(0, 2),
-    latency=st.integers(0, 2),
-    prove=st.integers(0, 3),
-)
-moments = st.integers(0, 60)
-spans = st.tuples(moments, st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-outages = st.tuples(st.integers(0, HOSTS - 1), moments, st.none() | st.integers(1, 30)).map(
-    lambda outage: (outage[0], outage[1], None if outage[2] is None else outage[1] + outage[2])
-)
-rough = st.builds(
-    World,
-    lives=st.lists(st.one_of(working, faulty), min_size=1, max_size=5),
-    unreachable=st.lists(outages, max_size=2),
-    restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
-    blips=st.lists(spans, max_size=2),
-    resize=st.dictionaries(moments, st.integers(1, 12), max_size=2),
-    kills=st.frozensets(st.integers(1, 80), max_size=4),
-    balancers=st.integers(0, 2),
-    latency=st.integers(0, 2),
-    prove=st.integers(0, 3),
-)
-sizes = st.integers(1, 12)
-olds = st.lists(st.one_of(working, working, faulty, st.just(Life(crash=0))), max_size=12)
-
 
 # 1, 2, 3, 6, 8: on every decision, also for fleets no walk would ever lead to -----------------------------------------
 
@@ -141,7 +79,14 @@ fleets = st.lists(st.one_of(instances, well, well, well), max_size=16).map(
 )
 waypoints = st.integers(0, 10).flatmap(
     lambda desired: st.builds(
-        Waypoint, st.just(2), new=st.integers(0, desired), old=st.integers(0, desired), desired=st.just(desired)
+        Waypoint,
+        st.just(2),
+        new=st.integers(0, desired),
+        old=st.integers(0, desired),
+        desired=st.just(desired),
+        share=st.sampled_from([None, None, 0, 20, 100, 100]),
+        need=st.sampled_from([None, None, None, 0, 1]),
+        stable=st.integers(0, 1),
     )
 )
 
@@ -156,12 +101,12 @@ def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, 
     assert evaluate(fleet, waypoint, budget, rules, tally, 31.0) == decision
 
 
-@given(fleets, rules_)
+@given(fleets, waypoints, rules_)
 @examples(300)
-def test_every_instance_is_in_one_class(fleet: list[Instance], rules: Rules) -> None:
+def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoint, rules: Rules) -> None:
     # 8: what goes into a turn comes out of it in exactly one class.
-    census = engine._count(fleet, rolling(2, 3), rules, 31.0)
-    sides = [*census.new.available, *census.new.rest, *census.old.available, *census.old.rest]
+    census = engine._count(fleet, waypoint, rules, 31.0)
+    sides = [i for side in (census.new, census.old) for part in (side.available, side.prepared, side.rest) for i in part]
     assert Counter(i.id for i in [*sides, *census.going, *census.dead]) == Counter(i.id for i in fleet)
     assert census.total == sum(1 for i in fleet if i.state.counted) == len(sides) + len(census.going)
 

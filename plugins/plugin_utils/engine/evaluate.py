@@ -217,12 +217,13 @@ def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tup
     elif waypoint.switches and not census.switched:
         need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
         # Looked at at the very moment of the switch, whoever asked for it (E-10).
-        if census.new.standing < max(1, need):
-            return old, []
-        admit, shelve = census.new.prepared, [i for i in (*census.old.available, *census.old.rest) if i.in_rotation]
+        if census.new.standing >= max(1, need):
+            admit, shelve = census.new.prepared, [i for i in (*census.old.available, *census.old.rest) if i.in_rotation]
+        else:
+            admit, shelve = old, []
     else:
         admit, shelve = [*(i for i in census.new.rest if admissible(i)), *old], []
-    return [i for i in admit if i.id not in leaving], shelve
+    return [i for i in admit if i.id not in leaving], [i for i in shelve if i.id not in leaving]
 
 
 def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float) -> list[Instance]:

@@ -1,0 +1,229 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What must always hold of whole rollouts: rolling, canary and blue-green with random steps, faults, gates and words.
+
+After every turn `tests/simulator.py` checks besides DESIGN's invariants that what stands in the dark has no request, that
+the new ones' share is at no balancer more than was asked for, and that a switch is done with enough ready ones only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    LISTS,
+    Goal,
+    Groups,
+    Plan,
+    Stage,
+    Step,
+    Unfit,
+    peak,
+    stages,
+)
+from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World
+from ansible_collections.progressive.rollout.tests.worlds import (
+    budgets,
+    calm,
+    examples,
+    faulty,
+    moments,
+    outages,
+    rough,
+    rules_,
+    sizes,
+    working,
+)
+from hypothesis import given, note, reject
+from hypothesis import strategies as st
+
+percents = st.lists(st.integers(1, 100), min_size=1, max_size=4, unique=True).map(sorted)
+
+
+@st.composite
+def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
+    """Any steps that are parsed; some do not fit the number of replicas."""
+    strategy = draw(st.sampled_from(strategies))
+    if strategy != "canary":
+        return Plan(strategy)
+    kind = draw(st.sampled_from(["weights", "weights", "replicas", "instances", "groups"]))
+    if kind == "groups":
+        return Plan(strategy, Groups(draw(st.integers(1, 5)), draw(st.integers(0, 3))))
+    if kind == "instances":
+        return Plan(strategy, tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents))))
+    steps = [Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents))]
+    if kind == "replicas":
+        steps.insert(draw(st.integers(0, len(steps))), Step("replicas", replicas=draw(st.integers(1, 6))))
+    return Plan(strategy, tuple(steps))
+
+
+def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage, ...]:
+    """Its stages; an example that does not fit is none."""
+    try:
+        return stages(plan, Goal(2, desired, budget.resolve(desired), before, 1))
+    except Unfit:
+        reject()
+
+
+waits = st.integers(0, 40)
+quiet = calm.map(lambda world: replace(world, balancers=max(1, world.balancers)))
+wild = rough.map(lambda world: replace(world, balancers=max(1, world.balancers), resize={}))
+words_ = st.sampled_from(
+    [
+        "pause",
+        "resume",
+        "promote",
+        "promote --force",
+        "promote_full",
+        "skip",
+        "abort",
+        "retry",
+        "hold",
+        "pause",
+        "promote",
+        "skip",
+    ]
+)
+
+
+@st.composite
+def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...], most: int = 4) -> Script:
+    """What people say at any moment, and gates that pass, or do not, after any time."""
+    names = st.sampled_from([stage.name for stage in stages_])
+    return Script(
+        draw(st.dictionaries(st.integers(0, 12) | st.integers(0, 90), words_, max_size=most)),
+        draw(st.dictionaries(names, waits, max_size=3)),
+        draw(st.frozensets(names, max_size=1)) if draw(st.booleans()) else frozenset(),
+        draw(st.sampled_from(["rollback", "hold"])),
+    )
+
+
+def generations(simulator: Simulator) -> list[int]:
+    """Of all that is there, in order."""
+    return sorted(node.labels.generation for node in simulator.nodes.values() if not node.gone)
+
+
+def served(simulator: Simulator) -> list[set[int]]:
+    """The generations in rotation, at each balancer."""
+    tables = [balancer.entries.values() for balancer in simulator.balancers]
+    return [{simulator.made_as[e.name] for e in entries if e.rotation is Rotation.IN} for entries in tables]
+
+
+@given(quiet, plans(), st.lists(working, min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
+@examples(100)
+def test_working_instances_are_promoted(
+    world: World, plan: Plan, old: list[Life], desired: int, budget: Budget, rules: Rules, data: st.DataObject
+) -> None:
+    # 1, 2, 4, 6, 11: nothing else acts, so what is available is never below the floor.
+    rules = replace(rules, ready_deadline=None)
+    path = listed(plan, desired, len(old), budget)
+    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
+    simulator = Simulator(world, budget, rules)
+    simulator.populate(old)
+    end = simulator.roll(path, Script(gates=gates))
+    assert end.outcome == "promoted", end.reason
+    assert generations(simulator) == [2] * desired and served(simulator) == [{2}] * world.balancers
+    room = budget.resolve(desired)
+    assert simulator.least is not None and simulator.least >= min(desired - room.unavailable, len(old))
+    assert simulator.peak <= max(peak(path, room), len(old))
+    assert simulator.made == desired
+
+
+@given(
+    quiet,
+    plans(),
+    st.integers(1, 10),
+    budgets(),
+    rules_,
+    st.integers(0, 90),
+    st.frozensets(st.integers(1, 120), max_size=3),
+    st.data(),
+)
+@examples(150)
+def test_an_abort_at_any_moment(
+    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, moment: int, kills: frozenset[int], data: st.DataObject
+) -> None:
+    # 7, 9, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than the floor in between.
+    # A run that was just begun does not know since when they have been ready.
+    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    path = listed(plan, size, size, budget)
+    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
+    others = data.draw(st.dictionaries(st.integers(0, moment), st.sampled_from(["pause", "skip", "promote", "hold"]), max_size=1))
+    simulator = Simulator(replace(world, kills=kills), budget, rules)
+    simulator.populate([Life()] * size)
+    end = simulator.roll(path, Script({**others, moment: "abort"}, gates))
+    note(f"{end.outcome} at {simulator.clock}: {end.reason}")
+    assert end.outcome in ("promoted", "aborted"), end.reason
+    assert end.outcome == "aborted" or simulator.clock <= moment or end.stage >= len(path)
+    there = 1 if end.outcome == "aborted" else 2
+    assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
+    room = budget.resolve(size)
+    assert simulator.least is not None and simulator.least >= size - room.unavailable
+    assert simulator.peak <= peak(path, room)
+
+
+@given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
+@examples(250)
+def test_any_fault_and_any_word(
+    world: World, plan: Plan, old: list[Life], desired: int, budget: Budget, rules: Rules, data: st.DataObject
+) -> None:
+    # 1, 2, 3, 5, 6, 8, 11 at every action, whatever happens, and whatever is said; and it ends.
+    path = listed(plan, desired, len(old), budget)
+    simulator = Simulator(world, budget, rules)
+    simulator.populate(old)
+    end = simulator.roll(path, data.draw(scripts(path)))
+    note(f"{end.outcome or end.phase} at {simulator.clock}: {end.reason}")
+    assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
+
+
+@given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
+@examples(60)
+def test_a_set_that_is_not_ready_never_has_a_request(
+    world: World, size: int, budget: Budget, rules: Rules, moment: int, restarts: bool, data: st.DataObject
+) -> None:
+    # 6: one of the second set is never ready: nobody promotes it, and a balancer that restarts does not switch either.
+    number = data.draw(st.integers(0, size - 1))
+    lives = [Life(never=number == place) for place in range(size)]
+    world = replace(world, lives=lives, restarts=[(0, moment)] if restarts else ())
+    simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
+    simulator.populate([Life()] * size)
+    words = {
+        data.draw(st.integers(0, 20)): "skip",
+        data.draw(st.integers(21, 50)): data.draw(st.sampled_from(["pause", "promote"])),
+    }
+    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script(words))
+    assert end.outcome == "rolled_back" and simulator.shown == {1}
+    assert generations(simulator) == [1] * size and served(simulator) == [{1}] * world.balancers
+    assert restarts or simulator.least == size
+
+
+@given(quiet, sizes, budgets(), rules_, moments, st.integers(0, 20), st.lists(st.integers(0, 11), max_size=12))
+@examples(60)
+def test_a_forced_promotion_takes_what_is_there(
+    world: World, size: int, budget: Budget, rules: Rules, moment: int, late: int, bad: list[int]
+) -> None:
+    # 6: all but those that are ready stay without a request; where none is, the old ones stay.
+    lives = [Life(start=late, never=place in bad) for place in range(size)]
+    simulator = Simulator(replace(world, lives=lives), budget, replace(rules, ready_deadline=None))
+    simulator.populate([Life()] * size)
+    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script({moment: "promote --force"}))
+    none = len(set(bad) & set(range(size))) == size
+    assert end.outcome == ("promoted" if not set(bad) & set(range(size)) else "rolled_back")
+    assert not none or (simulator.shown == {1} and simulator.least == size)
+
+
+@given(quiet, plans(("blue_green", "canary")), sizes, budgets(), rules_, st.lists(outages, max_size=1), st.integers(0, 60))
+@examples(60)
+def test_an_abort_with_old_ones_missing(
+    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, lost: list[tuple[int, int, int | None]], moment: int
+) -> None:
+    # An old one is gone, so that too few serve: what was not shown before is not shown on the way back either.
+    path = listed(plan, size, size, budget)
+    simulator = Simulator(replace(world, unreachable=lost), budget, replace(rules, failure_limit=None))
+    simulator.populate([Life(crash=moment // 2), *[Life()] * (size - 1)])
+    end = simulator.roll(path, Script({moment: "abort"}, {path[0].name: 40}))
+    assert end.outcome in ("aborted", "promoted", "rolled_back") or end.phase == "held"
