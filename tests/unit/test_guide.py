@@ -707,7 +707,7 @@ def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable
 def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Answer | Exception, on_error: str) -> None:
     walk = Walk(now)
     walk.cord = (told("rollback 1", says(answer), on_error=on_error),)
-    assert [walk.turn(10, arrived=False) for _ in range(5)] == ["goes"] * 5
+    assert [walk.turn(10, arrived=False) for _dummy in range(5)] == ["goes"] * 5
     assert walk.rollout.gates == {}
 
 
@@ -715,7 +715,7 @@ def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Ans
 def test_a_hook_that_never_answers_is_no_reason_to_go_back(now: SimpleNamespace, then: str | None) -> None:
     walk = Walk(now)
     walk.cord = (told("rollback 1", says(Answer(WAIT)), timeout=60.0, on_timeout=then),)
-    assert [walk.turn(50, arrived=False) for _ in range(5)] == ["goes"] * 5
+    assert [walk.turn(50, arrived=False) for _dummy in range(5)] == ["goes"] * 5
 
 
 def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamespace) -> None:
@@ -728,7 +728,7 @@ def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamesp
     walk = Walk(now)
     walk.cord = (told("rollback 1", script, interval=30.0),)
     with pytest.raises(RolloutFailed):
-        for _ in range(100):
+        for _dummy in range(100):
             walk.turn(arrived=False)
     assert asked == [1.0, 31.0, 61.0]
 
