@@ -53,7 +53,7 @@ def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
     force = values.boolean(own.get("force", False), "rollout_force")
     if force and word != "promote":
         raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
-    return {"word": word, "why": str(own.get("why", ""))} | ({"force": True} if force else {})
+    return {"word": word, "why": values.line(own.get("why"), "rollout_why")} | ({"force": True} if force else {})
 
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, rollouts, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -16,8 +16,9 @@ class ActionModule(StepAction):
     own = ("gate", "label")
 
     def step(self, run: Run) -> Result:
-        label = str(run.own.get("label") or "gate")
+        label = steps.label(run.own.get("label") or "gate", "rollout_label")
         gate = steps.gate(run.own.get("gate"), label, "rollout_gate")
+        gatekeeper.check([gate], run.context)
         run.begin()
         rollout = run.record.open
         if rollout is None or run.check_mode:

@@ -109,7 +109,7 @@ def _window(value: t.Any, variable: str) -> Window:
         given = ", ".join(sorted(value)) or "nothing"
         raise InputError(f"{variable}: given are {given}; write either from and to, or cron and duration")
     zone = _zone(value.get("timezone"), f"{variable}.timezone")
-    reason = _reason(value.get("reason"), variable)
+    reason = values.line(value.get("reason"), f"{variable}.reason") or variable
     if "cron" in kind:
         return _cron(value, variable, zone, reason)
     begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
@@ -118,13 +118,6 @@ def _window(value: t.Any, variable: str) -> Window:
             f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them"
         )
     return Range(begin, end, reason)
-
-
-def _reason(value: t.Any, variable: str) -> str:
-    """In one line; where none is given, the window's place in the list."""
-    if isinstance(value, (Mapping, list, tuple)):
-        raise InputError(f"{variable}.reason: {value!r} is not a text; write a few words")
-    return " ".join(("" if value is None else str(value)).split()) or variable
 
 
 def _zone(value: t.Any, variable: str) -> tzinfo:

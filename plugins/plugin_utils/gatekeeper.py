@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 import typing as t
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, drivers
@@ -190,11 +190,17 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
     return answer
 
 
+def check(gates: Iterable[Gate], context: Context) -> None:
+    """Raise InputError for options that a gate's driver refuses. Asks nobody."""
+    for gate in gates:
+        _driver(gate, context)
+
+
 def _driver(gate: Gate, context: Context) -> GateDriver:
     try:
         return t.cast(GateDriver, drivers.load("gates", gate.driver, "gate").Driver(gate.options, context))
     except InputError as exc:
-        raise InputError(f"{gate.key}: {exc}") from None
+        raise InputError(gate.variable + str(exc).removeprefix("gate")) from None  # its drivers do not know where it was written
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -77,6 +77,8 @@ def listed(run: Run, generation: int, replicas: int, before: Composition | None,
     room = run.settings.budget.resolve(replicas)
     goal = Goal(generation, replicas, room, before.replicas if before else 0, before.generation if before else 0)
     try:
+        if not goal.before:
+            stages(plan, replace(goal, before=replicas))  # refused at the first rollout, although the second is to walk them
         return stages(plan, goal)
     except Unfit as exc:
         raise InputError(f"rollout_steps: {exc}") from None
@@ -89,7 +91,8 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
 
 
 def fits(run: Run, replicas: int, plan: Plan) -> None:
-    """Refuse what could not be placed or walked: every port is needed while old and new stand side by side."""
+    """Refuse what could not be placed, walked or asked: every port is needed while old and new stand side by side."""
+    gatekeeper.check(plan.gates, run.context)
     room, capacity = run.settings.budget.resolve(replicas), run.conductor.platform.capacity()
     before = run.record.stable
     most = peak(listed(run, run.record.generation + 1, replicas, before, plan), room)

@@ -41,7 +41,7 @@ class Person:
 
     def gate(self, key: str) -> Gate:
         """A wait for them."""
-        return Gate(key, "approval", self.options, timeout=self.timeout, on_timeout=self.on_timeout)
+        return Gate(key, "approval", self.options, timeout=self.timeout, on_timeout=self.on_timeout, variable="rollout_approval")
 
 
 def parse(args: Mapping[str, t.Any]) -> Plan:
@@ -146,13 +146,18 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person) -> tuple
 def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
     """A step with what stands beside its kind."""
     name, on_failure, reversible = (item.get(key) for key in BESIDE)
-    if name is not None and not (isinstance(name, str) and _LABEL.fullmatch(name)):
-        raise InputError(f"{variable}.name: {name!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
     return Step(
-        f"{number} {name}" if name else number,
+        number if name is None else f"{number} {label(name, variable + '.name')}",
         on_failure=None if on_failure is None else _choice(on_failure, ON_FAILURE, variable + ".on_failure"),
         reversible=reversible is None or values.boolean(reversible, variable + ".reversible"),
     )
+
+
+def label(value: t.Any, variable: str) -> str:
+    """What a step or a gate is called in messages and in the journal."""
+    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
+        raise InputError(f"{variable}: {value!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
+    return value
 
 
 def _target(value: t.Any, kind: str, variable: str) -> t.Any:
@@ -228,9 +233,9 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = _mapping(given, variable)
     driver, own = given.get("driver"), {name: value for name, value in given.items() if name not in OF_GATES}
     options = check_gate(driver, own, variable)
-    gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY)
+    gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
-        gate = replace(person.gate(key), options={**person.options, **options})
+        gate = replace(person.gate(key), options={**person.options, **options}, variable=variable)
     if given.get("interval") is not None:
         gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
     if given.get("on_error") is not None:

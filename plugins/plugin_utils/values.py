@@ -111,6 +111,13 @@ def boolean(value: t.Any, variable: str) -> bool:
     return text in ("true", "yes", "1")
 
 
+def line(value: t.Any, variable: str) -> str:
+    """A text for people, in one line; "" for none."""
+    if isinstance(value, (Mapping, list, tuple)):
+        raise InputError(f"{variable}: {value!r} is not a text; write a few words")
+    return " ".join(("" if value is None else str(value)).split())
+
+
 def amount(value: t.Any, variable: str) -> Amount:
     """`3` or `"25%"`; never a float, which could not be exact (E-08)."""
     if isinstance(value, str) and value.strip().endswith("%"):

@@ -31,6 +31,28 @@ def haproxy(**options: t.Any) -> dict[str, t.Any]:
     return {"driver": "haproxy", "socket": [LB], "backend": "shop", **options}
 
 
+def canary(*steps: Changes, **groups: t.Any) -> Changes:
+    return {"rollout_strategy": "canary", "rollout_steps": groups or list(steps)}
+
+
+def listed(*steps: t.Any) -> dict[str, t.Any]:
+    """The options of a step for a canary."""
+    return {"strategy": "canary", "steps": list(steps)}
+
+
+def frozen(begin: str, end: str, **more: str) -> Changes:
+    return {"begin": {"freeze": [{"from": begin, "to": end, **more}]}}
+
+
+def gate(driver: str | None = None, **options: t.Any) -> Changes:
+    """A step that begins a rollout which would ask this gate at its end."""
+    return {"begin": {"gates": {"post_rollout": [{"driver": driver, **options}]}}}
+
+
+GATE = "rollout_gates.post_rollout[0]"
+ONE = {"set_weight": 20}
+
+
 # Name, what is changed (`rollout_budget.max_surge` is a key of that mapping), words the message must have.
 CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     # unknown and misspelt names
@@ -220,6 +242,20 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("store host not in the inventory", {"rollout_store.host": "mars"}, ("rollout_store.host: 'mars'", "inventory")),
     ("store host a group", {"rollout_store.host": "web"}, ("rollout_store.host: 'web'", "3 hosts")),
     ("store host unreachable", {"rollout_store.host": "far1"}, ("rollout_store.host", "far1", "cannot be reached")),
+    # canary, blue-green, gates and people
+    ("canary without steps", {"rollout_strategy": "canary"}, ("rollout_steps: []", "set_weight")),
+    ("steps of rolling", {"rollout_steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling has no steps", "rollout_strategy")),
+    ("steps that descend", canary({"set_weight": 40}, {"set_weight": 20}), ("rollout_steps", "weight 20 after 40", "higher")),
+    ("more than the replicas", canary({"set_replicas": 9}), ("rollout_steps: step 1", "9", "3 replicas", "no more than that")),
+    ("Singularity's group of none", canary(group_size=0), ("rollout_steps.group_size: 0", "least is 1")),
+    ("Cloud Foundry's weights descend", canary({"instance_weight": 4}, {"instance_weight": 2}), ("instance_weight 2 after 4",)),
+    ("gates a list", {"rollout_gates": [{"driver": "web"}]}, ("rollout_gates", "list", "dict")),
+    ("gates of an unknown moment", {"rollout_gates": {"confirm": []}}, ("rollout_gates.confirm:", "no such setting")),
+    ("approval a time", {"rollout_approval": "1h"}, ("rollout_approval", "of type str", "dict")),
+    ("auto_promote neither", {"rollout_auto_promote": "later"}, ("rollout_auto_promote", "later")),
+    ("supersede neither", {"rollout_supersede": "maybe"}, ("rollout_supersede", "maybe")),
+    ("freeze a date", {"rollout_freeze": "2026-12-24"}, ("rollout_freeze", "of type str", "dict")),
+    ("blue-green without a balancer", {"rollout_strategy": "blue_green"}, ("blue_green", "rollout_traffic", "rolling")),
     # what only this moment shows
     ("restart of nothing", {"rollout_restart": True, "rollout_revision": GONE}, ("rollout_restart", "nothing is known to run")),
 ]
@@ -251,6 +287,82 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     ),
     ("fleet with an unknown key", {"plan": {"fleet": [{"revison": "1"}]}}, ("rollout_fleet[0].revison:", "revision?")),
     ("fleet without a revision", {"plan": {"fleet": [{"state": "ready"}]}}, ("rollout_fleet[0].revision: None",)),
+    # of canary and blue-green
+    ("a step that is a number", {"begin": listed(20)}, ("rollout_steps[0]", "int", "mapping")),
+    ("steps as text", {"begin": {"strategy": "canary", "steps": "20"}}, ("rollout_steps", "str", "list")),
+    ("a weight of 0", {"begin": listed({"set_weight": 0})}, ("rollout_steps[0].set_weight: 0", "least is 1")),
+    (
+        "a weight with a sign",
+        {"begin": listed({"set_weight": "20%"})},
+        ("rollout_steps[0].set_weight: '20%'", "without the sign"),
+    ),
+    ("an analysis", {"begin": listed({"analysis": {}})}, ("rollout_steps[0].analysis", "use a gate")),
+    ("replicas of nothing", {"begin": listed({"set_replicas": "0%"})}, ("rollout_steps[0].set_replicas: '0%'",)),
+    ("a pause in words", {"begin": listed(ONE, {"pause": "a while"})}, ("rollout_steps[1].pause: 'a while'", "10m")),
+    ("a step's consequence", {"begin": listed({**ONE, "on_failure": "cry"})}, ("rollout_steps[0].on_failure: 'cry'", "hold")),
+    ("a group in words", {"begin": {"strategy": "canary", "steps": {"cycles": "some"}}}, ("rollout_steps.cycles: 'some'",)),
+    ("a wait for nothing", {"begin": {"strategy": "canary", "steps": {"wait": "1m"}}}, ("rollout_steps.wait: '1m'", "timed")),
+    ("a delay in words", {"begin": {"promote_delay": "later"}}, ("rollout_promote_delay: 'later'", "duration")),
+    ("a hold in words", {"begin": {"hold": "warm"}}, ("rollout_hold: 'warm'", "duration")),
+    ("a wait in words", {"begin": {"wait": "lunch"}}, ("rollout_wait: 'lunch'", "duration")),
+    ("an approval by nothing", {"begin": {"approval": {"flie": "/x"}}}, ("rollout_approval.flie:", "rollout_approval.file?")),
+    ("an approval that goes on", {"begin": {"approval": {"on_timeout": "go"}}}, ("rollout_approval.on_timeout: 'go'", "promote")),
+    ("a freeze of nobody", {"begin": {"freeze": ["xmas"]}}, ("rollout_freeze[0]: 'xmas'", "from and to")),
+    ("a freeze by half", {"begin": {"freeze": [{"from": "2026-12-24"}]}}, ("rollout_freeze[0]", "from", "to")),
+    ("a freeze that ends first", frozen("2026-12-24", "2026-12-20"), ("rollout_freeze[0].to: '2026-12-20'", "not after")),
+    ("a freeze in no zone", frozen("2026-12-24", "2026-12-26", timezone="Mars"), ("rollout_freeze[0].timezone: 'Mars'",)),
+    # of gates, each refused when the rollout begins and not when it comes to them
+    ("a gate without a driver", gate(url="http://h"), (f"{GATE}.driver: None", "driver: web")),
+    ("a gate of no driver", gate("prayer"), (f"{GATE}.driver", "'prayer'")),
+    ("a gate's interval", gate("web", url="http://h", interval=0), (f"{GATE}.interval: 0", "least")),
+    ("a gate's timeout", gate("web", url="http://h", timeout="never"), (f"{GATE}.timeout: 'never'", "duration")),
+    ("a gate's error", gate("web", url="http://h", on_error="retry"), (f"{GATE}.on_error: 'retry'", "ignore")),
+    ("a pause without end", gate("pause"), (GATE, "duration")),
+    ("a pause that is none", gate("pause", duration="soon"), (f"{GATE}.duration: 'soon'", "10m")),
+    ("an approval somewhere", gate("approval", file="ok"), (f"{GATE}.file: 'ok'", "begin it with /")),
+    ("a hook nowhere", gate("web", url="shop/ok"), (f"{GATE}.url:", "https://host/path")),
+    ("a hook of a password", gate("web", url="http://ann:pw@h"), (f"{GATE}.url:", "header")),
+    ("a hook that is asked for ever", gate("web", url="http://h", retries=99), (f"{GATE}.retries: 99", "10")),
+    ("a hook's header", gate("web", url="http://h", headers={"X Y": "1"}), (f"{GATE}.headers: 'X Y'",)),
+    ("a hook signs nothing", gate("web", url="http://h", secret="k", method="GET"), (f"{GATE}.secret:", "POST")),
+    ("a hook without authorities", gate("web", url="http://h", ca_path="/no/such"), (f"{GATE}.ca_path: '/no/such'",)),
+    ("a command as text", gate("command", command="/bin/true now"), (f"{GATE}.command:", "list")),
+    ("a command of no port", gate("command", command=["true", "{port}"]), (f"{GATE}.command:", "'{port}'", "{revision}")),
+    ("a command nowhere", gate("command", command=["true"], host="mars"), (f"{GATE}.host: 'mars'", "inventory")),
+    (
+        "a gate of a step",
+        {"begin": listed(ONE, {"gate": {"driver": "command", "command": []}})},
+        ("rollout_steps[1].gate.command:", "list"),
+    ),
+    (
+        "a person's file",
+        {"begin": listed(ONE, {"pause": {}}) | {"approval": {"file": "ok"}}},
+        ("rollout_approval.file: 'ok'", "begin it with /"),
+    ),
+    (
+        "a gate that is only planned",
+        {"plan": {"gates": {"rollback": [{"driver": "web", "url": "x"}]}}},
+        ("rollout_gates.rollback[0].url:", "https://"),
+    ),
+    # of single steps and of the operator's word
+    ("a gate as text", {"gate": {"gate": "web"}}, ("rollout_gate:", "str", "mapping")),
+    ("no gate", {"gate": {}}, ("rollout_gate.driver: None", "driver: web")),
+    ("a hook of a step", {"gate": {"gate": {"driver": "web", "url": "x"}}}, ("rollout_gate.url:", "https://")),
+    (
+        "a label of two lines",
+        {"gate": {"gate": {"driver": "pause", "duration": 1}, "label": "a\nb"}},
+        ("rollout_label: 'a\\nb'",),
+    ),
+    ("a share of 0", {"traffic": {"share": 0}}, ("rollout_share: 0", "least is 1")),
+    ("a share of more than all", {"traffic": {"share": 101}}, ("rollout_share: 101", "1 to 100")),
+    ("back to nowhere", {"rollback": {"to": "../1"}}, ("rollout_to: '../1'", "letters")),
+    ("no word", {"control": {}}, ("rollout_command: None", "pause", "say one of them")),
+    ("an unknown word", {"control": {"command": "stop"}}, ("rollout_command: 'stop'", "pause", "hold")),
+    ("a word as a list", {"control": {"command": ["abort"]}}, ("rollout_command: ['abort']", "say one of them")),
+    ("a word that is forced", {"control": {"command": "abort", "force": True}}, ("rollout_force: abort", "only promote")),
+    ("force neither", {"control": {"command": "promote", "force": "much"}}, ("rollout_force: 'much'",)),
+    ("a reason as a list", {"control": {"command": "abort", "why": ["a"]}}, ("rollout_why: ['a']", "words")),
+    ("a word to nobody", {"control": {"command": "abort"}}, ("shop: abort makes no sense now", "rollback.yml")),
     ("timeline neither", {"info": {"timeline": "perhaps"}}, ("rollout_timeline: 'perhaps'",)),
 ]
 
@@ -379,6 +491,8 @@ def test_a_lease_of_somebody_else_is_respected(fleet: Playground) -> None:
     [
         ({"health": {"revision": "9", "replicas": 2, "progress_deadline": "1s"}}, ("0 of 2 instance(s) of 9", "no others")),
         ({"scale": {"replicas": 1000}}, ("rollout_replicas 1000", "rollout_platform.ports")),
+        ({"traffic": {"share": 20}}, ("rollout_share", "no rollout of shop is under way")),
+        ({"rollback": {"to": "7"}}, ("rollout_to: '7'", "never promoted", "known are: 1")),
     ],
 )
 def test_what_does_not_fit_the_fleet_is_refused(fleet: Playground, task: Changes, words: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import typing as t
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import pytest
@@ -340,9 +340,9 @@ def test_a_verdict_there_is_none_of_is_an_error() -> None:
 
 
 def test_options_are_refused_before_anything_is_asked() -> None:
-    with pytest.raises(InputError, match=r"^pause: gate\.duration: 'soon' is not a duration"):
-        Stage(pause("soon"))
-    with pytest.raises(InputError, match=r"gate\.driver: there is no driver 'prayer'"):
+    with pytest.raises(InputError, match=r"^rollout_steps\[1\]\.gate\.duration: 'soon' is not a duration"):
+        Stage(replace(pause("soon"), variable="rollout_steps[1].gate"))
+    with pytest.raises(InputError, match=r"^gate\.driver: there is no driver 'prayer'"):
         Stage(Gate("g", "prayer"))
 
 

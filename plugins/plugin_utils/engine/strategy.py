@@ -60,6 +60,7 @@ class Gate:
     timeout: float | None = None  # how long it may keep a rollout waiting; None: as long as it takes
     on_timeout: str | None = None  # rollback | hold | promote; None: what `on_failure` says
     on_error: str = "fail"  # fail | ignore: what a gate that cannot be asked comes to (E-38)
+    variable: str = field(default="gate", compare=False)  # where it was written, for messages
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,13 @@ class Plan:
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
     cord: tuple[Gate, ...] = ()  # asked all along, by no stage: one that passes is a reason to go back
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Every gate there is, whoever asks it."""
+        of_steps = self.steps.gates if isinstance(self.steps, Groups) else sum((step.gates for step in self.steps), ())
+        calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout + self.cord
+        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls)
 
 
 @dataclass(frozen=True)
