@@ -377,8 +377,14 @@ def _address(host: str, name: str, local: bool) -> str:
 
 
 def _program(module: ModuleType, request: t.Any, timeout: float, mark: str) -> bytes:
-    """What the host's Python reads: the serving code, and one call of it. ASCII, whatever the agent is written in."""
-    arguments = (_source(module), f"agents/{module.__name__.rpartition('.')[2]}.py", request, timeout, mark)
+    """What the host's Python reads: the serving code, and one call of it, with what the agent imports from its own folder.
+
+    ASCII, whatever the agent is written in.
+    """
+    folder, _dot, name = module.__name__.rpartition(".")
+    shared = [item for item in vars(module).values() if isinstance(item, ModuleType) and item.__name__.startswith(f"{folder}.")]
+    libraries = [(item.__name__.rpartition(".")[2], _source(item)) for item in shared]
+    arguments = (_source(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
     return f"{_source(_serve)}\nserve(*{arguments!a})\n".encode("ascii")
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
@@ -29,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
-SOURCE = Path(agent.__file__).read_text()
+SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_home, agent)}
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
@@ -59,7 +60,12 @@ class Agents:
 def begin(request: Mapping[str, t.Any], before: str = "") -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    process.stdin.write(f"{SOURCE}\n{before}\nprint(json.dumps(main(json.loads({json.dumps(request)!r}))))\n")
+    process.stdin.write(f"import json, os, sys\nrequest = json.loads({json.dumps(request)!r})\n")
+    process.stdin.write(f"agents = sys.modules[{_home.__package__!r}] = type(sys)('agents')\n")
+    for name, source in SOURCES.items():
+        short = name.rpartition(".")[2]
+        process.stdin.write(f"agents.{short} = type(sys)({short!r})\nexec({source!r}, agents.{short}.__dict__)\n")
+    process.stdin.write(f"{before}\nprint(json.dumps(agents.process.main(request)))\n")
     process.stdin.close()
     process.stdin = None
     return process
@@ -538,7 +544,7 @@ def test_in_our_own_process_the_exit_code_is_known(bench: Bench) -> None:
 def test_an_agent_that_dies_before_the_record_is_written_leaves_no_process(bench: Bench) -> None:
     driver = bench.driver(["/bin/sh", "-c", "echo ran; exec sleep 1000"])
     asked = request(bench, driver, "web1", *labels(driver, "a"))
-    dying = begin(asked, "Service.save = lambda self, record: os.kill(os.getpid(), 9)")
+    dying = begin(asked, "agents.process.Service.save = lambda self, record: os.kill(os.getpid(), 9)")
     assert dying.wait(timeout=60) == -signal.SIGKILL
     until(lambda: not holders(bench.path / "web1" / "shop" / "logs" / "a.log"))
     assert bench.log("a") == ""

@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver, fill, place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import fill, place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
 
 HOSTS = [f"web{number}" for number in range(1, 6)]
 ADDRESSES = {host: f"10.0.0.{number}" for number, host in enumerate(HOSTS, 1)}

@@ -9,6 +9,7 @@ Runs on Python >= 3.8. No json, signal or subprocess: their import would double 
 from __future__ import annotations
 
 import os
+import sys
 
 try:
     from _json import encode_basestring_ascii as quote
@@ -20,14 +21,20 @@ except ImportError:  # not CPython
 SIGALRM = 14
 
 
-def serve(source, name, request, timeout, mark):
+def serve(source, name, request, timeout, mark, folder="", libraries=()):
     """Answer the request in a process of its own, with one line `mark` + JSON.
 
+    `libraries`, pairs of a name and a source, are what the agent imports from `folder`, its own package.
     The JSON is {"value": ...}, {"error": text} or {"late": true}. What an agent prints goes nowhere, so
     neither its noise nor a daemon it starts can hold up or spoil the answer.
     """
     scope = {"__name__": name}
     try:
+        package = sys.modules[folder] = type(os)(folder)
+        for module, text in libraries:
+            library = type(os)(module)
+            exec(compile(text, module, "exec"), library.__dict__)
+            setattr(package, module, library)
         exec(compile(source, name, "exec"), scope)
         line = _collect(*_start(scope["main"], request, timeout))
     except Exception as exc:

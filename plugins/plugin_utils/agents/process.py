@@ -3,26 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and reports plain processes of one service on this host. Runs, answers, and is gone.
 
-Nothing of ours stays on the host but files, below `<path>/<inventory host>/<service>/`:
-`instances/<id>.json` (one record an instance), `logs/<id>.log`, `lock` and `epoch`.
-
-Request: service, host, path, epoch, start (labels with argv, env, cwd), stop (ids), forget (ids), stop_signal,
-stop_timeout (seconds), keep_logs. Answer: {"instances": [labels, process, age in seconds, detail]}, or {"stale": why}
-when a newer lease holder has acted here, or {"error": why}.
+The request is what `_home.py` says, with argv, env and cwd for each instance to start, stop_signal and keep_logs.
 Request {"check": {path, program, search, cwd}}: answers {"problems": {setting: why}} and touches nothing.
 
-Needs Python 3.8 and Linux's /proc. Modules only some calls need are imported there: most calls only look.
+Needs Python 3.8 and Linux's /proc.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import json
 import os
 import signal
 import time
 from collections import namedtuple
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -30,125 +24,20 @@ if TYPE_CHECKING:
 
     Record = t.Dict[str, t.Any]
 
-LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")  # no secrets of whoever runs us
-STOP_WAIT = 0.01  # seconds: quick processes stop within it, which saves the caller another call
-STOP_POLL = 0.005
 
 
 # What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot; with pid and boot it is unmistakable.
 Stat = namedtuple("Stat", ("living", "group", "session", "ticks"))
 
 
-class Stale(Exception):
-    """A newer lease holder has acted here."""
-
-
-class Refused(Exception):
-    """The request cannot be done as it stands."""
-
-
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Do what the request says, under the service's lock, and report every instance."""
-    try:
-        if "check" in request:
-            return {"problems": _problems(request["check"])}
-        return _serve(request)
-    except Stale as exc:
-        return {"stale": str(exc)}
-    except (OSError, Refused) as exc:
-        return {"error": str(exc)}
+    """Answer a request."""
+    return {"problems": _problems(request["check"])} if "check" in request else _home.serve(Service, request)
 
 
-def _serve(request: dict[str, t.Any]) -> dict[str, t.Any]:
-    start, stop, forget = request["start"], request["stop"], request["forget"]
-    for name in [request["host"], request["service"], *(wanted["id"] for wanted in start), *stop, *forget]:
-        if not name or "/" in name or "\0" in name or name.startswith("."):
-            raise Refused(f"{name!r} cannot be part of a file's name")
-    if (start or stop or forget) and request["epoch"] <= 0:
-        raise Refused("nothing is started, stopped or forgotten without a lease (epoch 0 only looks)")
-    home = os.path.join(request["path"], request["host"], request["service"])
-    if request["epoch"] <= 0 and not os.path.isdir(home):
-        return {"instances": []}
-    for folder in (home, os.path.join(home, "instances"), os.path.join(home, "logs")):
-        os.makedirs(folder, 0o750, exist_ok=True)
-    lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _fence(home, request["epoch"])
-        return {"instances": _work(Service(home), request)}
-    finally:
-        os.close(lock)
-
-
-def _fence(home: str, epoch: int) -> None:
-    """Refuse an epoch older than the newest that acted here; remember a newer one."""
-    path = os.path.join(home, "epoch")
-    try:
-        with open(path) as file:
-            stored = int(file.read())
-    except FileNotFoundError:
-        stored = 0
-    except ValueError:
-        raise Refused(f"{path} does not hold a number; remove it") from None
-    if 0 < epoch < stored:
-        raise Stale(
-            f"a newer lease holder has acted here (epoch {stored}, ours is {epoch}); "
-            f"if nobody has and the store was made anew, remove {path}"
-        )
-    if epoch > stored:
-        _write(path, str(epoch))
-
-
-def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
-    """Stop, start, forget, look; in this order, so that stopping goes on while others start."""
-    records = service.load()
-    number = getattr(signal, "SIG" + request["stop_signal"])
-    asked = [records[id] for id in request["stop"] if id in records]
-    told = [record for record in asked if service.stop(record, number, request["stop_timeout"])]
-    for wanted in request["start"]:
-        if wanted["id"] not in records:
-            records[wanted["id"]] = service.start(wanted)
-    deadline = time.monotonic() + STOP_WAIT
-    while any(service.alive(record) for record in told) and time.monotonic() < deadline:
-        time.sleep(STOP_POLL)
-    for id in request["forget"]:
-        if id in records:
-            service.forget(records.pop(id))
-    if request["start"] or request["forget"]:
-        service.prune_logs(records, request["keep_logs"])
-    return [service.report(record) for record in records.values()]
-
-
-class Service:
-    """The instances of one service on this host; its lock is held."""
-
-    def __init__(self, home: str) -> None:
-        self.instances = os.path.join(home, "instances")
-        self.logs = os.path.join(home, "logs")
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            self.boot = file.read().strip()
-
-    def load(self) -> dict[str, Record]:
-        """Every record, by id."""
-        records = {}
-        names = os.listdir(self.instances) if os.path.isdir(self.instances) else []
-        for name in sorted(names):
-            if name.endswith(".json") and not name.startswith("."):
-                path = os.path.join(self.instances, name)
-                with open(path) as file:
-                    try:
-                        record = json.load(file)
-                    except ValueError:
-                        raise Refused(f"{path} is damaged; end its process, if there is one, and remove the file") from None
-                records[record["id"]] = record
-        return records
-
-    def save(self, record: Record) -> None:
-        _write(os.path.join(self.instances, record["id"] + ".json"), json.dumps(record))
-
-    def log(self, record: Record) -> str:
-        return os.path.join(self.logs, record["id"] + ".log")
+class Service(_home.Service):
+    """Instances as processes, each the leader of a session of its own."""
 
     def leader(self, record: Record) -> Stat | None:
         """The process started for the instance, if it is still there; another one with its pid is not it."""
@@ -164,7 +53,7 @@ class Service:
             return False
         if self.leader(record) or ("stop_requested" in record and self.left_over(record)):
             return True
-        record["ended"] = round(_uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
+        record["ended"] = round(_home.uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
         record["status"] = _reap(record["pid"])
         self.save(record)
         return False
@@ -198,38 +87,14 @@ class Service:
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise Refused(f"instance {record['id']}: this user may not signal its process {record['pid']}") from None
-
-    def stop(self, record: Record, number: int, timeout: float) -> bool:
-        """Ask the instance to stop the first time, kill it after `timeout`; whether anything was sent."""
-        if not self.alive(record):
-            return False
-        first = "stop_requested" not in record
-        if first:
-            record["stop_requested"] = _uptime()
-        elif _uptime() - record["stop_requested"] >= timeout:
-            record["killed"] = True
-        else:
-            return False
-        self.save(record)
-        self.send(record, number if first else signal.SIGKILL)
-        return True
-
-    def start(self, wanted: dict[str, t.Any]) -> Record:
-        """Start an instance. What keeps it from starting is its record's `error`."""
-        record = {label: wanted[label] for label in LABELS}
-        record.update(command=wanted["argv"], created=time.time(), uptime=_uptime(), boot=self.boot, pid=0, ticks=0)
-        error = _taken(wanted["address"], wanted["port"]) or self.spawn(record, wanted)
-        if error:
-            record.update(error=error, ended=0, pid=0, ticks=0)
-            self.save(record)
-        return record
+            raise _home.Refused(f"instance {record['id']}: this user may not signal its process {record['pid']}") from None
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
         """Fork, record the process, and only then let it run the command; why that failed, or nothing.
 
         If we are killed in between, the child finds the end of `go` and leaves: no process without a record.
         """
+        record.update(command=wanted["argv"], pid=0, ticks=0)
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         env.update(wanted["env"])
         ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
@@ -252,41 +117,32 @@ class Service:
                 error = file.read().decode()  # ends with exec (close on exec) or with the child
         if error:
             os.waitpid(pid, 0)
+            record.update(pid=0, ticks=0)
         return error
 
-    def forget(self, record: Record) -> None:
-        """Remove the record of an instance that is gone, and what is left of its processes; its log stays."""
-        if self.alive(record):
-            raise Refused(f"instance {record['id']} is running (pid {record['pid']}): stop it before it is forgotten")
-        self.send(record, signal.SIGKILL)
-        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
+    def tell(self, record: Record, kill: bool) -> None:
+        self.send(record, signal.SIGKILL if kill else getattr(signal, "SIG" + self.request["stop_signal"]))
 
-    def prune_logs(self, records: dict[str, Record], keep: int) -> None:
+    def settle(self, told: list[Record]) -> None:
+        deadline = time.monotonic() + _home.STOP_WAIT
+        while any(self.alive(record) for record in told) and time.monotonic() < deadline:
+            time.sleep(_home.STOP_POLL)
+
+    def remove(self, record: Record) -> None:
+        if record.get("pid"):
+            self.send(record, signal.SIGKILL)  # to processes it left behind
+
+    def prune(self, records: dict[str, Record]) -> None:
         """Remove the logs of forgotten instances but the newest `keep`."""
         paths = [os.path.join(self.logs, name) for name in os.listdir(self.logs) if name[: -len(".log")] not in records]
-        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[keep:]:
+        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[self.request["keep_logs"] :]:
             os.unlink(path)
 
-    def report(self, record: Record) -> Record:
-        """The instance as the caller sees it."""
-        answer = {label: record[label] for label in LABELS}
-        alive, asked = self.alive(record), "stop_requested" in record
-        answer["process"] = ("stopping" if asked else "running") if alive else ("stopped" if asked else "failed")
-        age = _uptime() - record["uptime"] if record["boot"] == self.boot else time.time() - record["created"]
-        answer["age"] = max(0.0, age)
-        answer["detail"] = self.detail(record, asked) if not alive else ""
-        return answer
-
-    def detail(self, record: Record, asked: bool) -> str:
-        """How an instance ended."""
-        if asked:
-            return "did not stop in time and was killed" if record.get("killed") else ""
-        if "error" in record:
-            return str(record["error"])
+    def ended(self, record: Record) -> str:
         if record["ended"] < 0:
             return "gone: the host was restarted"
         how = f"{record.get('status') or 'exited'} within {record['ended']:.1f} s of its start"
-        lines = _tail(self.log(record))
+        lines = _home.tail(self.log(record))
         return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 
 
@@ -341,53 +197,6 @@ def _become(argv: list[str], env: dict[str, str], cwd: str, ignored: list[t.Any]
         os.write(tell, f"{what}: {type(exc).__name__}".encode())
     finally:
         os._exit(127)
-
-
-def _taken(address: str, port: int) -> str:
-    """Why the port cannot be had: somebody listens there. Connections that wind down (TIME_WAIT) do not count."""
-    import socket
-
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for where in (address, "::" if ":" in address else "0.0.0.0"):  # the latter when the address is not the host's own (NAT)
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((where, port))
-            except OSError as exc:
-                if exc.errno == errno.EADDRNOTAVAIL:
-                    continue
-                if exc.errno == errno.EADDRINUSE:
-                    return f"port {port} at {where} is taken by another program; end it, or change rollout_platform.ports"
-        break
-    return ""
-
-
-def _tail(path: str) -> str:
-    """The last five lines of a log on one line, at most 500 characters."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
-    return " | ".join([line for line in lines if line][-5:])[-500:]
-
-
-def _write(path: str, text: str) -> None:
-    """Replace a file in one step."""
-    folder, name = os.path.split(path)
-    draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-
-
-def _uptime() -> float:
-    """Seconds since boot: the clock of the day may be set while a process runs."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:

@@ -1,0 +1,268 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What agents that run instances on a host have in common: the service's files, its lock, the fence, the order of the work.
+
+An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop, and looked at.
+Nothing of ours stays on the host but files, below `<path>/<inventory host>/<service>/`:
+`instances/<id>.json` (one record an instance), `logs/<id>.log`, `lock` and `epoch`.
+
+Request: service, host, path, epoch, start (labels, and what the agent needs), stop (ids), forget (ids), stop_timeout (seconds),
+and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail]}, or {"stale": why}
+when a newer lease holder has acted here, or {"error": why}.
+
+Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+
+TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
+if TYPE_CHECKING:
+    import typing as t
+
+    Record = t.Dict[str, t.Any]
+
+LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
+STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
+STOP_POLL = 0.005
+
+
+class Stale(Exception):
+    """A newer lease holder has acted here."""
+
+
+class Refused(Exception):
+    """The request cannot be done as it stands."""
+
+
+def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Do what the request says, under the service's lock, and report every instance."""
+    try:
+        return _serve(kind, request)
+    except Stale as exc:
+        return {"stale": str(exc)}
+    except (OSError, Refused) as exc:
+        return {"error": str(exc)}
+
+
+def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
+    start, stop, forget = request["start"], request["stop"], request["forget"]
+    for name in [request["host"], request["service"], *(wanted["id"] for wanted in start), *stop, *forget]:
+        if not name or "/" in name or "\0" in name or name.startswith("."):
+            raise Refused(f"{name!r} cannot be part of a file's name")
+    if (start or stop or forget) and request["epoch"] <= 0:
+        raise Refused("nothing is started, stopped or forgotten without a lease (epoch 0 only looks)")
+    home = os.path.join(request["path"], request["host"], request["service"])
+    if request["epoch"] <= 0 and not os.path.isdir(home):
+        return {"instances": []}
+    for folder in (home, os.path.join(home, "instances"), os.path.join(home, "logs")):
+        os.makedirs(folder, 0o750, exist_ok=True)
+    lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fence(home, request["epoch"])
+        return {"instances": _work(kind(home, request), request)}
+    finally:
+        os.close(lock)
+
+
+def _fence(home: str, epoch: int) -> None:
+    """Refuse an epoch older than the newest that acted here; remember a newer one."""
+    path = os.path.join(home, "epoch")
+    try:
+        with open(path) as file:
+            stored = int(file.read())
+    except FileNotFoundError:
+        stored = 0
+    except ValueError:
+        raise Refused(f"{path} does not hold a number; remove it") from None
+    if 0 < epoch < stored:
+        raise Stale(
+            f"a newer lease holder has acted here (epoch {stored}, ours is {epoch}); "
+            f"if nobody has and the store was made anew, remove {path}"
+        )
+    if epoch > stored:
+        write(path, str(epoch))
+
+
+def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
+    """Stop, start, forget, look; in this order, so that stopping goes on while others start."""
+    records = service.load()
+    service.look(records)
+    asked = [records[id] for id in request["stop"] if id in records]
+    told = [record for record in asked if service.stop(record)]
+    for wanted in request["start"]:
+        if wanted["id"] not in records:
+            records[wanted["id"]] = service.start(wanted)
+    service.settle(told)
+    for id in request["forget"]:
+        if id in records:
+            service.forget(records.pop(id))
+    if request["start"] or request["forget"]:
+        service.prune(records)
+    return [service.report(record) for record in records.values()]
+
+
+class Service:
+    """The instances of one service on this host; its lock is held. Each kind says how they are run."""
+
+    def __init__(self, home: str, request: dict[str, t.Any]) -> None:
+        self.request = request
+        self.instances = os.path.join(home, "instances")
+        self.logs = os.path.join(home, "logs")
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            self.boot = file.read().strip()
+
+    # -- what each kind says for itself
+
+    def look(self, records: dict[str, Record]) -> None:
+        """Look at all of them at once, where that is cheaper than one by one."""
+
+    def alive(self, record: Record) -> bool:
+        """Whether the instance is there; when it has just gone, that is recorded."""
+        raise NotImplementedError
+
+    def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
+        """Begin an instance, whose record is saved no later than it; why that failed, or nothing."""
+        raise NotImplementedError
+
+    def tell(self, record: Record, kill: bool) -> None:
+        """Ask an instance to stop, or kill it; returns at once."""
+        raise NotImplementedError
+
+    def settle(self, told: list[Record]) -> None:
+        """Wait a moment for those that were just told to stop."""
+
+    def remove(self, record: Record) -> None:
+        """Remove what is left of an instance that is gone, beside its record and its log."""
+
+    def prune(self, records: dict[str, Record]) -> None:
+        """Remove what was kept of forgotten instances for a while."""
+
+    def ended(self, record: Record) -> str:
+        """How an instance ended that nobody asked to stop, and its last log lines."""
+        raise NotImplementedError
+
+    # -- what is the same for all
+
+    def load(self) -> dict[str, Record]:
+        """Every record, by id."""
+        records = {}
+        names = os.listdir(self.instances) if os.path.isdir(self.instances) else []
+        for name in sorted(names):
+            if name.endswith(".json") and not name.startswith("."):
+                path = os.path.join(self.instances, name)
+                with open(path) as file:
+                    try:
+                        record = json.load(file)
+                    except ValueError:
+                        raise Refused(f"{path} is damaged; end its process, if there is one, and remove the file") from None
+                records[record["id"]] = record
+        return records
+
+    def save(self, record: Record) -> None:
+        write(os.path.join(self.instances, record["id"] + ".json"), json.dumps(record))
+
+    def log(self, record: Record) -> str:
+        return os.path.join(self.logs, record["id"] + ".log")
+
+    def stop(self, record: Record) -> bool:
+        """Ask the instance to stop the first time, kill it after `stop_timeout`; whether it was told anything."""
+        if not self.alive(record):
+            return False
+        first = "stop_requested" not in record
+        if first:
+            record["stop_requested"] = uptime()
+        elif uptime() - record["stop_requested"] >= self.request["stop_timeout"]:
+            record["killed"] = True
+        else:
+            return False
+        self.save(record)
+        self.tell(record, kill=not first)
+        return True
+
+    def start(self, wanted: dict[str, t.Any]) -> Record:
+        """Start an instance. What keeps it from starting is its record's `error`."""
+        record = {label: wanted[label] for label in LABELS}
+        record.update(created=time.time(), uptime=uptime(), boot=self.boot)
+        error = taken(wanted["address"], wanted["port"]) or self.spawn(record, wanted)
+        if error:
+            record.update(error=error, ended=0)
+            self.save(record)
+        return record
+
+    def forget(self, record: Record) -> None:
+        """Remove the record of an instance that is gone, and what is left of it; its log stays."""
+        if self.alive(record):
+            raise Refused(f"instance {record['id']} is running: stop it before it is forgotten")
+        self.remove(record)
+        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
+
+    def report(self, record: Record) -> Record:
+        """The instance as the caller sees it."""
+        answer = {label: record[label] for label in LABELS}
+        alive, asked = self.alive(record), "stop_requested" in record
+        answer["process"] = ("stopping" if asked else "running") if alive else ("stopped" if asked else "failed")
+        age = uptime() - record["uptime"] if record["boot"] == self.boot else time.time() - record["created"]
+        answer["age"] = max(0.0, age)
+        answer["detail"] = self.detail(record, asked) if not alive else ""
+        return answer
+
+    def detail(self, record: Record, asked: bool) -> str:
+        """How an instance ended."""
+        if asked:
+            return "did not stop in time and was killed" if record.get("killed") else ""
+        return str(record["error"]) if "error" in record else self.ended(record)
+
+
+def taken(address: str, port: int) -> str:
+    """Why the port cannot be had: somebody listens there. Connections that wind down (TIME_WAIT) do not count."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    for where in (address, "::" if ":" in address else "0.0.0.0"):  # the latter when the address is not the host's own (NAT)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((where, port))
+            except OSError as exc:
+                if exc.errno == errno.EADDRNOTAVAIL:
+                    continue
+                if exc.errno == errno.EADDRINUSE:
+                    return f"port {port} at {where} is taken by another program; end it, or change rollout_platform.ports"
+        break
+    return ""
+
+
+def tail(path: str) -> str:
+    """The last five lines of a log on one line, at most 500 characters."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
+    return " | ".join([line for line in lines if line][-5:])[-500:]
+
+
+def write(path: str, text: str) -> None:
+    """Replace a file in one step."""
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def uptime() -> float:
+    """Seconds since boot: the clock of the day may be set while a process runs."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,280 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What platforms that run instances on inventory hosts have in common: where instances go, whom to ask, what an answer means.
+
+Each has an agent on the hosts that answers as `agents/_home.py` says.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+
+OPTIONS: dict[str, t.Any] = {
+    "hosts": {"type": "str", "required": True},
+    "ports": {"type": "str", "required": True},
+    "env": {"type": "raw", "default": {}, "no_log": True},
+    "path": {"type": "str", "default": "/var/lib/rollout"},
+    "stop_timeout": {"type": "str", "default": "10s"},
+}
+PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
+TIMEOUT = 60.0  # seconds for one call to a host, connecting included
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class Hosts:
+    """A service's instances on the hosts of `rollout_platform.hosts`. A platform says how they are run."""
+
+    agent: str  # that does the work on the hosts
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self._pattern = str(options["hosts"])
+        self._env = environment(options.get("env") or {})
+        self._ports = values.ports(options["ports"], "rollout_platform.ports")
+        self._path = directory(options["path"], "rollout_platform.path")
+        self._stop_timeout = values.duration(options["stop_timeout"], "rollout_platform.stop_timeout")
+        self._hosts = list(context.transport.hosts(self._pattern))
+        if not self._hosts:
+            raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
+        self._addresses = {host: context.transport.address(host) for host in self._hosts}
+        self._seen: dict[str, list[Report]] = {}
+        self._created: dict[str, float] = {}
+
+    # -- what each platform says for itself
+
+    def _common(self) -> dict[str, t.Any]:
+        """The agent's own settings, in every request."""
+        raise NotImplementedError
+
+    def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
+        """What the agent needs to start an instance, beside its labels; `known` fills placeholders."""
+        raise NotImplementedError
+
+    def _needs(self) -> dict[str, t.Any]:
+        """What the agent's `check` is to look for."""
+        raise NotImplementedError
+
+    # -- what is the same for all
+
+    def hosts(self) -> Sequence[str]:
+        return self._hosts
+
+    def capacity(self) -> int:
+        """Hosts that share an address (several names of one machine) share its ports."""
+        return len(set(self._addresses.values())) * len(self._ports)
+
+    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
+        return place(self._hosts, self._addresses, self._ports, count, taken, generation)
+
+    def check(self) -> None:
+        request = {"check": {"path": self._path, **self._needs()}}
+        answers = self.context.transport.ask(self.agent, dict.fromkeys(self._hosts, request), TIMEOUT)
+        silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
+        if silent:
+            raise PlatformError("rollout_platform.hosts: cannot look at " + "; ".join(silent))
+        wrong = []
+        for host in self._hosts:
+            value = answers[host].value or {}
+            problems = value.get("problems", {"hosts": value.get("error", "no answer")})
+            wrong += [f"rollout_platform.{setting}: {why} (on {host})" for setting, why in problems.items()]
+        if wrong:
+            raise InputError("; ".join(wrong))
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
+        wanted: dict[str, list[Labels]] = {host: [] for host in self._hosts}
+        for labels in start:
+            if labels.host not in wanted:
+                where = f"rollout_platform.hosts ({self._pattern})"
+                raise PlatformError(f"instance {labels.id}: {labels.host} is not a host of {where}")
+            wanted[labels.host].append(labels)
+        common = {
+            "service": self.context.service,
+            "path": self._path,
+            "epoch": self.context.epoch,
+            "stop": list(stop),  # ids name one instance of the service, wherever it is: hosts pass over others' ids
+            "forget": list(forget),
+            "stop_timeout": self._stop_timeout,
+            **self._common(),
+        }
+        asked = self._concerned(wanted, [*stop, *forget])
+        requests = {host: {**common, "host": host, "start": [self._wanted(labels) for labels in wanted[host]]} for host in asked}
+        answers = self.context.transport.ask(self.agent, requests, TIMEOUT) if requests else {}
+        now = clock.now()
+        self._refuse(answers)
+        for host in asked:
+            self._seen[host] = self._reports(host, answers[host], now, wanted[host])
+        return [report for host in self._hosts for report in self._seen[host]]
+
+    def _concerned(self, wanted: Mapping[str, Sequence[Labels]], ids: Sequence[str]) -> Sequence[str]:
+        """The hosts to ask: those with something to do, or all of them when that is nothing or not known."""
+        home = {report.labels.id: host for host, reports in self._seen.items() for report in reports}
+        busy = {home.get(name, "") for name in ids} | {host for host, mine in wanted.items() if mine}
+        everywhere = not busy or not busy <= set(self._hosts) or len(self._seen) < len(self._hosts)
+        return self._hosts if everywhere else [host for host in self._hosts if host in busy]
+
+    def _wanted(self, labels: Labels) -> dict[str, t.Any]:
+        """What the agent needs to start an instance."""
+        endpoint = labels.endpoint
+        known = {
+            "revision": labels.revision,
+            "port": str(endpoint.port),
+            "service": labels.service,
+            "host": labels.host,
+            "address": endpoint.address,
+            "slot": str(labels.slot),
+            "instance": labels.id,
+        }
+        own = {name.upper(): known[name] for name in ("service", "revision", "instance", "slot", "address", "port")}
+        env = {name: fill(text, f"rollout_platform.env.{name}", known) for name, text in self._env.items()}
+        return {
+            "id": labels.id,
+            "service": labels.service,
+            "revision": labels.revision,
+            "generation": labels.generation,
+            "host": labels.host,
+            "address": endpoint.address,
+            "port": endpoint.port,
+            "slot": labels.slot,
+            "env": {**env, **own},
+            **self._order(labels, known),
+        }
+
+    def _refuse(self, answers: Mapping[str, Answer]) -> None:
+        """Raise what the hosts have to say against the call as a whole; losing the lease comes first."""
+        stale = [f"{host}: {a.value['stale']}" for host, a in answers.items() if a.value and "stale" in a.value]
+        if stale:
+            raise LeaseLost("; ".join(stale))
+        errors = [
+            f"{host}: {a.error or (a.value or {}).get('error')}"
+            for host, a in answers.items()
+            if (not a.unreachable or host not in self._seen) and (a.value is None or "error" in a.value)
+        ]
+        if errors:
+            raise PlatformError("cannot know what runs on " + "; ".join(errors))
+
+    def _reports(self, host: str, answer: Answer, now: float, wanted: Sequence[Labels]) -> list[Report]:
+        """What a host answered; of a silent one, what was last seen there and what it may have started since."""
+        if answer.value is not None:
+            return [self._report(host, item, now) for item in answer.value["instances"]]
+        seen = {report.labels.id for report in self._seen[host]}
+        begun = [Report(labels, Process.UNREACHABLE, now) for labels in wanted if labels.id not in seen]
+        return [replace(report, process=Process.UNREACHABLE) for report in self._seen[host]] + begun
+
+    def _report(self, host: str, item: Mapping[str, t.Any], now: float) -> Report:
+        labels = Labels(
+            id=item["id"],
+            service=item["service"],
+            revision=item["revision"],
+            generation=item["generation"],
+            host=host,
+            endpoint=Endpoint(item["address"], item["port"]),
+            slot=item["slot"],
+        )
+        # By our clock, and the same in every turn: whom it is the turn of must not hang on a slow answer.
+        created = self._created.setdefault(labels.id, now - item["age"])
+        return Report(labels, Process(item["process"]), created, item["detail"])
+
+
+def place(
+    hosts: Sequence[str],
+    addresses: Mapping[str, str],
+    ports: range,
+    count: int,
+    taken: Collection[Labels],
+    generation: int,
+) -> list[tuple[str, Endpoint, int]]:
+    """Where the next `count` instances go: the host with the fewest, the lowest free slots, the next free port.
+
+    The fewest of the same generation, since all others are to go; of equal ones the least loaded.
+    Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
+    """
+    load = Counter(labels.host for labels in taken)
+    alike = Counter(labels.host for labels in taken if labels.generation == generation)
+    slots = {labels.slot for labels in taken}
+    used: dict[str, set[int]] = {addresses[host]: set() for host in hosts}
+    for labels in taken:
+        if labels.endpoint.address in used and labels.endpoint.port in ports:
+            used[labels.endpoint.address].add(labels.endpoint.port)
+    latest = {address: max(mine, default=ports[-1]) for address, mine in used.items()}
+    places = []
+    slot = 0
+    for _dummy in range(count):
+        room = [host for host in hosts if len(used[addresses[host]]) < len(ports)]
+        if not room:
+            raise PlatformError(
+                f"there is no room for {count} more instances beside {len(taken)}: {len(ports)} ports "
+                f"(rollout_platform.ports, {ports[0]}-{ports[-1]}) at {len(used)} addresses; give more ports or more hosts"
+            )
+        host = min(room, key=lambda host: (alike[host], load[host]))  # the first of several
+        address = addresses[host]
+        port = next(port for port in chain(range(latest[address] + 1, ports.stop), ports) if port not in used[address])
+        while slot in slots:
+            slot += 1
+        load[host] += 1
+        alike[host] += 1
+        slots.add(slot)
+        used[address].add(port)
+        latest[address] = port
+        places.append((host, Endpoint(address, port), slot))
+    return places
+
+
+def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
+    """`text` with its placeholders filled in; without `known` it is only checked. `{{` and `}}` are braces."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] in PLACEHOLDERS:
+            return known[match[1]] if known else ""
+        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise InputError(f"{variable}: there is no placeholder {match[0]!r}; there are {names}; write {{{{ or }}}} for a brace")
+
+    return _BRACES.sub(one, text)
+
+
+def text(value: t.Any, variable: str) -> str:
+    """A text or a whole number; anything else YAML may have made of it would not be what was written."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InputError(f"{variable}: a value of the type {type(value).__name__} is not text; put it in quotes")
+    if "\0" in str(value):
+        raise InputError(f"{variable}: a NUL character cannot be passed to a process")
+    return str(value)
+
+
+def environment(given: t.Any) -> dict[str, str]:
+    """Its values may be secrets: no message may show one."""
+    if not isinstance(given, Mapping):
+        raise InputError("rollout_platform.env: write a mapping of names to values")
+    for name in given:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise InputError(f"rollout_platform.env: {name!r} cannot be the name of an environment variable")
+    env = {name: text(value, f"rollout_platform.env.{name}") for name, value in given.items()}
+    for name, given_text in env.items():
+        try:
+            fill(given_text, f"rollout_platform.env.{name}")
+        except InputError:
+            raise InputError(
+                f"rollout_platform.env.{name}: its value has a brace that begins no known placeholder "
+                f"({', '.join(PLACEHOLDERS)}); write {{{{ or }}}} for a brace"
+            ) from None
+    return env
+
+
+def directory(value: t.Any, variable: str) -> str:
+    path = text(value, variable)
+    if not path.startswith("/"):
+        raise InputError(f"{variable}: {value!r} is not an absolute path; begin it with /")
+    return path
