@@ -60,17 +60,20 @@ options:
       - Where instances live. C(driver) names the platform driver, the other keys are its options.
         A driver of another collection is named C(namespace.collection.driver).
       - Every step needs it, except M(progressive.rollout.plan) with its option C(fleet).
-      - C(driver=process) runs plain processes on inventory hosts. Its options follow.
+      - All drivers of inventory hosts take what follows.
       - C(hosts) (required) is an inventory pattern.
-      - C(command) (required) is a list, the program and its arguments. The program has to stay in the foreground.
       - C(ports) (required) are the ports instances may listen on, V(8100-8199). There have to be enough of them on all
         hosts together for O(replicas) and the surge.
       - C(env) is a mapping of environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT), C(ADDRESS) and C(PORT) are always set.
-      - C(cwd) is the working directory, V(/) if not given.
       - C(path) is where records and logs are kept on each host, V(/var/lib/rollout) if not given.
-      - C(stop_signal) asks an instance to stop, V(TERM) if not given. After C(stop_timeout), V(10s) if not given, it is killed.
-      - In C(command), C(env) and C(cwd), V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance})
+      - An instance that was asked to stop is killed after C(stop_timeout), V(10s) if not given.
+      - C(prepare_timeout), V(10m) if not given, is how long a host may take to get what a revision needs.
+      - In texts, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance})
         are filled in. Write V({{) or V(}}) for a brace.
+      - C(driver=process) runs plain processes. Its other options follow.
+      - C(command) (required) is a list, the program and its arguments. The program has to stay in the foreground.
+      - C(cwd) is the working directory, V(/) if not given.
+      - C(stop_signal) asks an instance to stop, V(TERM) if not given.
     type: dict
   traffic:
     description:

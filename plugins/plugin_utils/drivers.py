@@ -85,6 +85,13 @@ class Platform(t.Protocol):
     def check(self) -> None:
         """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
 
+    def prepare(self, revision: str) -> None:
+        """Bring what instances of a revision need to every host, at the same time, or make sure that it is there.
+
+        So that starting one later is quick, and what is missing is known before anything is touched. May be called again.
+        Raises PlatformError with what is wrong on which host.
+        """
+
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
         """Do the work given, then report every instance of the service; one command a host that has work.
 

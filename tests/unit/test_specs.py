@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import typing as t
 from pathlib import Path
@@ -140,10 +141,10 @@ def test_the_steps_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize(("option", "folder", "name"), DRIVERS)
 def test_every_option_of_a_driver_is_documented(option: str, folder: str, name: str) -> None:
-    """In the paragraphs that follow the driver's name, with its default."""
+    """In the paragraphs that follow the driver's name, with its default, or before the first driver if it is many drivers'."""
     paragraphs = FRAGMENT[option]["description"]
     start = next(number for number, text in enumerate(paragraphs) if f"C(driver={name})" in text)
-    mine = []
+    mine = list(itertools.takewhile(lambda text: "C(driver=" not in text, paragraphs))
     for text in paragraphs[start + 1 :]:
         if "C(driver=" in text:
             break

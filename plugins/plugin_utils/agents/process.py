@@ -4,7 +4,8 @@
 """Starts, stops and reports plain processes of one service on this host. Runs, answers, and is gone.
 
 The request is what `_home.py` says, with argv, env and cwd for each instance to start, stop_signal and keep_logs.
-Request {"check": {path, program, search, cwd}}: answers {"problems": {setting: why}} and touches nothing.
+Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search, cwd}}: answer {"problems": {setting: why}},
+and touch nothing.
 
 Needs Python 3.8 and Linux's /proc.
 """
@@ -33,7 +34,11 @@ Stat = namedtuple("Stat", ("living", "group", "session", "ticks"))
 
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
-    return {"problems": _problems(request["check"])} if "check" in request else _home.serve(Service, request)
+    if "check" in request:
+        return {"problems": _problems(request["check"])}
+    if "prepare" in request:
+        return {"problems": _missing(request["prepare"])}
+    return _home.serve(Service, request)
 
 
 class Service(_home.Service):
@@ -211,13 +216,19 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         problems["path"] = f"{folder} is not a directory"
     elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         problems["path"] = f"{folder} cannot be written by the user with the id {os.geteuid()}"
-    if check["cwd"] and not os.path.isdir(check["cwd"]):
-        problems["cwd"] = f"{check['cwd']} is not a directory"
-    program = check["program"]
-    if program:
-        search = (check["search"] or os.environ.get("PATH") or os.defpath).split(":")
+    return {**problems, **_missing(check)}
+
+
+def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:
+    """What of the program and its directory is not there, by setting; empty ones are not looked for."""
+    problems = {}
+    if wanted["cwd"] and not os.path.isdir(wanted["cwd"]):
+        problems["cwd"] = f"{wanted['cwd']} is not a directory"
+    program = wanted["program"]
+    if program and (wanted["cwd"] or program.startswith("/") or "/" not in program):
+        search = (wanted["search"] or os.environ.get("PATH") or os.defpath).split(":")
         places = [""] if "/" in program else search
-        if not any(_runs(os.path.join(check["cwd"], place, program)) for place in places):
+        if not any(_runs(os.path.join(wanted["cwd"], place, program)) for place in places):
             problems["command"] = f"{program} is not there or cannot be executed"
     return problems
 

@@ -18,7 +18,7 @@ from itertools import chain
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
 OPTIONS: dict[str, t.Any] = {
@@ -27,6 +27,7 @@ OPTIONS: dict[str, t.Any] = {
     "env": {"type": "raw", "default": {}, "no_log": True},
     "path": {"type": "str", "default": "/var/lib/rollout"},
     "stop_timeout": {"type": "str", "default": "10s"},
+    "prepare_timeout": {"type": "str", "default": "10m"},
 }
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 TIMEOUT = 60.0  # seconds for one call to a host, connecting included
@@ -45,6 +46,7 @@ class Hosts:
         self._ports = values.ports(options["ports"], "rollout_platform.ports")
         self._path = directory(options["path"], "rollout_platform.path")
         self._stop_timeout = values.duration(options["stop_timeout"], "rollout_platform.stop_timeout")
+        self._prepare_timeout = values.duration(options["prepare_timeout"], "rollout_platform.prepare_timeout")
         self._hosts = list(context.transport.hosts(self._pattern))
         if not self._hosts:
             raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
@@ -66,6 +68,10 @@ class Hosts:
         """What the agent's `check` is to look for."""
         raise NotImplementedError
 
+    def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
+        """What the agent's `prepare` is to bring to a host, or to look for; `known` fills the placeholders that are known by then."""
+        raise NotImplementedError
+
     # -- what is the same for all
 
     def hosts(self) -> Sequence[str]:
@@ -80,17 +86,28 @@ class Hosts:
 
     def check(self) -> None:
         request = {"check": {"path": self._path, **self._needs()}}
-        answers = self.context.transport.ask(self.agent, dict.fromkeys(self._hosts, request), TIMEOUT)
+        self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
+
+    def prepare(self, revision: str) -> None:
+        requests = {}
+        for host in self._hosts:
+            known = {"revision": revision, "service": self.context.service, "host": host, "address": self._addresses[host]}
+            requests[host] = {"prepare": self._artefacts(known)}
+        self._ask_all("prepare", requests, self._prepare_timeout, PlatformError)
+
+    def _ask_all(self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]) -> None:
+        """Ask every host for its problems; raises `wrong` with all of them."""
+        answers = self.context.transport.ask(self.agent, requests, timeout)
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
-            raise PlatformError("rollout_platform.hosts: cannot look at " + "; ".join(silent))
-        wrong = []
+            raise PlatformError(f"rollout_platform.hosts: cannot {what} " + "; ".join(silent))
+        problems = []
         for host in self._hosts:
             value = answers[host].value or {}
-            problems = value.get("problems", {"hosts": value.get("error", "no answer")})
-            wrong += [f"rollout_platform.{setting}: {why} (on {host})" for setting, why in problems.items()]
-        if wrong:
-            raise InputError("; ".join(wrong))
+            found = value.get("problems", {"hosts": value.get("error", "no answer")})
+            problems += [f"rollout_platform.{setting}: {why} (on {host})" for setting, why in found.items()]
+        if problems:
+            raise wrong("; ".join(problems))
 
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
         wanted: dict[str, list[Labels]] = {host: [] for host in self._hosts}
@@ -243,6 +260,12 @@ def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> st
         raise InputError(f"{variable}: there is no placeholder {match[0]!r}; there are {names}; write {{{{ or }}}} for a brace")
 
     return _BRACES.sub(one, text)
+
+
+def fill_known(text: str, known: Mapping[str, str]) -> str:
+    """`text` with its placeholders filled in; empty if it has others than those known."""
+    used = {match[1] for match in _BRACES.finditer(text) if match[1]}
+    return fill(text, "", {**dict.fromkeys(PLACEHOLDERS, ""), **known}) if used <= known.keys() else ""
 
 
 def text(value: t.Any, variable: str) -> str:

@@ -55,6 +55,10 @@ class Driver(_hosts.Hosts):
             "cwd": "" if "{" in self._cwd else self._cwd,
         }
 
+    def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
+        program, cwd = (_hosts.fill_known(text, known) for text in (self._command[0], self._cwd))
+        return {"program": program, "search": self._env.get("PATH", ""), "cwd": cwd}
+
 
 def _command(given: t.Any) -> list[str]:
     if not isinstance(given, (list, tuple)) or not given:
