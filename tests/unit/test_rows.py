@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import itertools
+import typing as t
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
@@ -25,10 +28,23 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     total,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Goal, Plan, Step, Waypoint, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    LISTS,
+    PARTS,
+    Goal,
+    Groups,
+    Plan,
+    Stage,
+    Step,
+    Waypoint,
+    stages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
-from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World, all_new, some
+from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World, all_new, some
 
 NOW = 100.0
 WELL, CRASHES, NEVER = Life(), Life(crash=2, start=9), Life(never=True)
@@ -199,6 +215,218 @@ def test_e_18_the_new_side_grows_first_and_the_old_shrinks_first() -> None:
     # What is not ready goes first when there are too many new ones.
     less = turn([*some(4, 2), *some(2, 2, State.NOT_READY, 9.0)], Waypoint(2, 3, 0, 3), Budget(2, 0))
     assert less.drain == ("2-not_ready-9-000", "2-not_ready-9-001", "2-ready-0-000")
+
+
+# Blue-green and gates (5.1). E-11, E-13, E-14: test_gatekeeper and test_guide. E-19: every test in e2e. E-20: a run has one
+# service. E-21: test_invariants, every instance is in one class. E-22: test_specs. --------------------------------------
+
+SWITCH = Waypoint(2, 3, 3, 3, 100)
+DARK = Waypoint(2, 3, 3, 3, 0)
+
+
+def waiting(count: int, state: State = State.READY, created: float = 0.0) -> list[Instance]:
+    """New ones that no request goes to."""
+    return some(count, 2, state, created, rotation=Rotation.OUT, proven=True)
+
+
+def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) -> tuple[Stage, ...]:
+    return stages(Plan(name, steps), Goal(2, desired, simulator.budget.resolve(desired), desired, 1))
+
+
+@pytest.mark.parametrize("ready", [0, 1, 2])
+@pytest.mark.parametrize("others", [State.STARTING, State.NOT_READY, State.FAILED, State.UNREACHABLE])
+def test_e_10_no_switch_before_all_are_ready_whoever_asked_for_it(ready: int, others: State) -> None:
+    fleet = [*some(3), *waiting(ready), *waiting(3 - ready, others, 1.0)]
+    decision = turn(fleet, SWITCH, Budget(1, 0))
+    assert (decision.admit, decision.shelve, decision.drain, decision.reached) == ((), (), (), False)
+    # Forced, one that is ready is enough; none never is.
+    forced = turn(fleet, replace(SWITCH, need=1), Budget(1, 0))
+    assert (len(forced.admit), len(forced.shelve)) == ((ready, 3) if ready else (0, 0))
+
+
+def test_e_10_all_are_ready() -> None:
+    decision = turn([*some(3), *waiting(3)], SWITCH, Budget(1, 0))
+    assert (len(decision.admit), len(decision.shelve), decision.drain) == (3, 3, ())
+
+
+def test_e_12_every_failure_has_a_consequence() -> None:
+    """Of whatever it is made: one of three, written down; and nothing is taken back that cannot be."""
+    for kind, ending, then, own, whole, part, reversible in itertools.product(
+        ("rollout", "restart", "scale", "rollback"),
+        ("", "aborted"),
+        (None, "rollback", "hold"),
+        (None, "rollback", "hold", "continue"),
+        ("rollback", "hold", "continue"),
+        PARTS,
+        (True, False),
+    ):
+        stage = Stage("stage", SWITCH, part=part, on_failure=own, reversible=reversible)
+        run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
+        rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
+        found = rollouts._consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
+        if kind == "rollback":
+            assert found == "hold"
+        elif ending:
+            assert found == "rollback"
+        elif part == FINISH or not reversible:
+            assert found in ("hold", "continue")
+        else:
+            assert found == (then or own or whole)
+
+
+def test_e_15_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None:
+    simulator = Simulator(World(lives=[CRASHES]), Budget(1, 0), Rules(progress_deadline=60.0))
+    for name in LISTS:
+        listed = stages(Plan(name, (Step("one", weight=20),)), Goal(2, 3, Room(1, 0)))
+        rollout = simulator.roll(listed)
+        assert (rollout.phase, rollout.outcome) == ("finished", "failed")
+        assert all(node.gone for node in simulator.nodes.values())
+        assert not any(balancer.entries for balancer in simulator.balancers)
+
+
+def test_e_16_what_was_superseded_goes_before_what_is_stable() -> None:
+    # 1 is stable, 2 came half way, 3 supersedes it: 2 is evicted first although it is younger, within the surge.
+    simulator = started(6, Budget(2, 0))
+    simulator.walk(Waypoint(2, 3, 3, 6, stable=1))
+    simulator.walk(Waypoint(3, 6, 0, 6, stable=1), "newer")
+    drained = [simulator.made_as[name] for _clock, decision in simulator.log for name in decision.drain]
+    assert drained == [1] * 3 + [2] * 3 + [1] * 3
+    assert {node.labels.generation for node in simulator.nodes.values() if not node.gone} == {3}
+    assert (simulator.peak, simulator.least) == (8, 6)
+
+
+def test_e_23_what_is_ready_in_the_dark_stays_there() -> None:
+    decision = turn([*some(3), *waiting(3)], DARK, Budget(1, 0))
+    assert decision.idle and decision.reached
+
+
+def test_e_24_the_budget_of_this_rollout_is_used() -> None:
+    assert [turn(some(10), all_new(2, 10), Budget(surge, 0)).create for surge in (1, 5)] == [1, 5]
+
+
+@pytest.mark.parametrize("name", ["canary", "blue_green"])
+def test_e_25_waiting_is_no_failure(name: str) -> None:
+    # Ten times as long as nothing may move, and then it is promoted.
+    simulator = started(4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=1))
+    listed = strategy(name, simulator, Step("one", weight=25))
+    rollout = simulator.roll(listed, Script(gates={"one": 600, "prepare": 600, "hold": 600}))
+    assert rollout.outcome == "promoted" and simulator.clock > 600
+
+
+def test_e_26_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> None:
+    dead = some(1, 2, State.FAILED, 1.0)
+    assert turn([*some(3), *waiting(2), *dead], DARK, Budget(1, 0)).create == 1
+    unwell = waiting(1, State.NOT_READY, 1.0)
+    assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).idle
+
+
+# Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gatekeeper. ---
+
+
+def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
+    # That every walk ends is a property (test_invariants); here: what the end of the one back comes to.
+    def walk(*_: object) -> None:
+        raise RolloutFailed("no progress for 60 s: load balancer a")
+
+    record = Record("shop", stable=Composition("1", 1, 3), draining={})
+    record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase="rolling_back", reason="it is bad")
+    conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
+    run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop")))
+    with pytest.raises(RolloutFailed, match=r"the way back from 2 failed: no progress for 60 s.*held as it is"):
+        rollouts.walk_back(run, record.rollout)
+    assert (record.rollout.phase, record.stable.revision) == ("held", "1")
+    assert record.rollout.reason == "it is bad; and the way back failed: no progress for 60 s: load balancer a"
+
+
+def test_e_34_too_late_at_step_two_of_four_costs_no_capacity() -> None:
+    simulator = started(4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=9), lives=[WELL, NEVER])
+    steps = (Step(f"step {n}", replicas=n) for n in (1, 2, 3))
+    rollout = simulator.roll(strategy("canary", simulator, *steps))
+    assert rollout.outcome == "rolled_back"
+    assert "no progress for 60 s" in next(decision.failed for _clock, decision in simulator.log if decision.failed)
+    assert (simulator.least, simulator.peak) == (4, 5)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_e_35_no_canary_on_other_balancers(name: str) -> None:
+    driver = SimpleNamespace(name="haproxy", options={"backend": "shop", "drain_timeout": "30s"})
+    settings = SimpleNamespace(traffic=driver, plan=Plan(name))
+    run = t.cast(Run, SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))))
+    run.record.balancers = rollouts.balancers(run)
+    driver.options = {"backend": "shop", "drain_timeout": "9s"}
+    rollouts.same_balancers(run)  # how long to wait is nothing they share
+    driver.options = {"backend": "shop2"}
+    if name == "rolling":
+        rollouts.same_balancers(run)
+    else:
+        with pytest.raises(InputError, match=f"rollout_traffic: was changed .*{name}.*restart.yml"):
+            rollouts.same_balancers(run)
+
+
+def test_e_36_after_a_switch_the_old_ones_are_back_before_the_new_go() -> None:
+    old = some(3, rotation=Rotation.OUT)
+    home = rollouts.way_home([*old, *some(3, 2)], 100, Composition("1", 1, 3))
+    assert [stage.name for stage in home] == ["switch back", "back"]
+    back = turn([*old, *some(3, 2)], home[0].waypoint, Budget(1, 0))
+    assert (len(back.admit), len(back.shelve), back.drain, back.create) == (3, 3, (), 0)
+    then = turn([*some(3), *waiting(3)], home[1].waypoint, Budget(1, 0))
+    assert len(then.drain) == 3 and not then.create
+
+
+def test_e_37_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
+    back = Waypoint(1, 10, 0, 10)
+    for bad, gone in ((1, 1), (3, 1)):
+        decision = turn([*some(10 - bad), *some(bad, 2)], back, Budget(1, 1))
+        assert len(decision.drain) == gone and all(name.startswith("2-") for name in decision.drain)
+        assert decision.create == 1
+    # With nothing to spare it serves until the old one is back.
+    assert not turn([*some(9), *some(1, 2)], back, Budget(1, 0)).drain
+
+
+def test_e_3a_each_step_has_its_own_allowance() -> None:
+    def failed(lives: list[Life]) -> list[str]:
+        simulator = started(4, Budget(1, 0), lives=lives)
+        ends = []
+        for stage in stages(Plan("canary", Groups(1, 3, failure_limit=2)), Goal(2, 4, Room(1, 0), 4, 1)):
+            simulator.rules = replace(simulator.rules, failure_limit=stage.failure_limit or 3)  # as the conductor does it
+            ends.append(simulator.walk(stage.waypoint).failed)
+        return ends
+
+    assert not any(failed([CRASHES, WELL] * 3 + [WELL]))
+    # Two in one step are too many.
+    assert "2 instance(s) failed" in failed([WELL, CRASHES, CRASHES, WELL])[1]
+
+
+@pytest.mark.parametrize(
+    ("desired", "size", "cycles", "stopped"), [(10, 1, 3, [1, 1, 1, 7]), (4, 1, 3, [1, 1, 1, 1]), (4, 2, 3, [2, 2])]
+)
+def test_singularity_stops_so_many_old_ones_at_each_step(desired: int, size: int, cycles: int, stopped: list[int]) -> None:
+    simulator = started(desired, Budget(1, 0))
+    for stage in stages(Plan("canary", Groups(size, cycles)), Goal(2, desired, Room(1, 0), desired, 1))[:-1]:
+        before = len(simulator.log)
+        assert simulator.walk(stage.waypoint).reached
+        drained = [name for _clock, decision in simulator.log[before:] for name in decision.drain]
+        assert [simulator.made_as[name] for name in drained] == [1] * stopped.pop(0)
+        assert sum(node.labels.generation == 2 for node in simulator.nodes.values() if not node.gone) == stage.waypoint.new
+    assert not stopped and simulator.least == desired
+
+
+# Capacity before traffic (5.3) ----------------------------------------------------------------------------------------
+
+
+def test_e_4h_the_share_rises_when_those_who_carry_it_are_ready() -> None:
+    # After every turn the simulator compares the share at each balancer with what those who are ready may carry.
+    simulator = started(10, Budget(2, 0), balancers=2)
+    listed = strategy("canary", simulator, Step("one", weight=20), Step("two", weight=60), desired=10)
+    assert simulator.roll(listed).outcome == "promoted"
+    # And it does not rise where nobody carries it.
+    simulator = started(10, Budget(2, 0), lives=[WELL, WELL, NEVER])
+    simulator.walk(listed[0].waypoint)
+    end = simulator.walk(listed[1].waypoint)
+    entries = [entry for entry in simulator.balancers[0].entries.values() if entry.rotation is Rotation.IN]
+    new = [entry.weight for entry in entries if simulator.made_as[entry.name] == 2]
+    assert "4 of 6 new available" in end.failed and len(new) == 4
+    assert sum(new) / sum(entry.weight for entry in entries) <= 0.6 * 4 / 6 + 0.005
 
 
 # Cloud Foundry (5.4) --------------------------------------------------------------------------------------------------
