@@ -36,7 +36,7 @@ class ActionModule(StepAction):
         if kind != "scale":
             rollouts.same_balancers(run)
         if run.check_mode:
-            return rollouts.would_walk(run)
+            return rollouts.would_open(run, kind, revision, generation, replicas)
         if record.open is not None:
             rollouts.supersede(run, record.open, revision)
         rollouts.open_(run, kind, revision, generation, replicas)

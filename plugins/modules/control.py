@@ -55,12 +55,18 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let the rollout of shop go on where it waits for a person
+- name: Stop the rollout of shop where it is
   progressive.rollout.control:
     service: shop
     store: "{{ shop_store }}"
-    command: promote
-    why: looks good
+    command: pause
+    why: the cache is being moved
+
+- name: Go on with it
+  progressive.rollout.control:
+    service: shop
+    store: "{{ shop_store }}"
+    command: resume
 """
 
 RETURN = r"""

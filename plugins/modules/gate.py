@@ -39,12 +39,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Wait for the load test
+- name: Let the new revision serve for a moment before going on
   progressive.rollout.gate:
     service: shop
     revision: "2.4.1"
     replicas: 4
-    gate: {driver: command, command: ["/usr/local/bin/load-test", "{revision}"], timeout: 30m}
+    gate: {driver: pause, duration: 1s}
     platform: "{{ shop_platform }}"
     traffic: "{{ shop_traffic }}"
     health: {http: /healthz}

@@ -407,8 +407,14 @@ def would_walk(run: Run) -> Result:
     run.conductor.look()
     adopt(run)
     if record.stable is not None and record.stable.revision == revision:
-        return run.would([rolling(record.stable.generation, replicas)], revision)
-    found = listed(run, record.generation + 1, replicas, record.stable, run.settings.plan)
+        return would_open(run, "scale", revision, record.stable.generation, replicas)
+    return would_open(run, "rollout", revision, record.generation + 1, replicas)
+
+
+def would_open(run: Run, kind: str, revision: str, generation: int, replicas: int) -> Result:
+    """Check mode of `open_`."""
+    plan = run.settings.plan if kind in ("rollout", "restart") else Plan()
+    found = listed(run, generation, replicas, run.session.read().stable, plan)
     return run.would([stage.waypoint for stage in found], revision)
 
 

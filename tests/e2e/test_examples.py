@@ -18,6 +18,8 @@ from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, STEP
 ORDER = {
     "plan": [False, False, False, False],
     "begin": [True, True, True, True, True],
+    "control": [True, True],
+    "gate": [False],
     "replace": [True],
     "promote": [True],
     "finish": [True],
@@ -87,5 +89,5 @@ def test_the_examples_do_what_they_say(shop: Shop, step: str) -> None:
 def test_check_mode_touches_nothing(shop: Shop) -> None:
     """On the fleet that the examples have left."""
     before = shop.traces()
-    shop.run(ORDER, "--check", "--diff")
+    shop.run([step for step in ORDER if step != "control"], "--check", "--diff")  # there is no rollout to say anything to
     assert shop.traces() == before
