@@ -241,9 +241,7 @@ def test_by_get_nothing_is_sent(server: Server) -> None:
     assert [(one.method, one.path, one.body) for one in server.requests] == [("GET", "/?revision=2.4.1%2Ba", b"")]
 
 
-@pytest.mark.parametrize(
-    ("status", "verdict"), [(201, PASS), (409, WAIT), (425, WAIT), (202, PASS), (404, FAIL), (302, FAIL), (418, FAIL)]
-)
+@pytest.mark.parametrize(("status", "verdict"), [(201, PASS), (409, WAIT), (425, WAIT), (202, PASS), (404, FAIL), (418, FAIL)])
 def test_what_its_status_means(server: Server, status: int, verdict: str) -> None:
     server.replies = [(status, "tests\n  run \x1b[31m" + "x" * 300)]
     answer = ask(make(web, url=server.url))
@@ -310,6 +308,29 @@ def test_no_secret_is_shown(server: Server) -> None:
     answer = ask(make(web, url=f"{server.url}/?key={SECRET}", headers=headers, secret=SECRET))
     assert answer == Answer(FAIL, "403: who is ***, with *** and ***?")
     assert {name for name, option in web.OPTIONS.items() if option.get("no_log")} == {"headers", "secret"}
+
+
+def test_a_url_that_is_repeated_in_the_answer_is_not_shown(server: Server) -> None:
+    """As many servers do on a page that says what was not found."""
+    token = "xoxb-0123456789abcdef"
+    path = f"/hooks/{token}?channel=rollouts&key={token}%21"
+    server.replies = [(410, f"Cannot GET {path} with {token}!: no hook {token} for rollouts")]
+    for module in (web, approval):
+        answer = ask(make(module, url=server.url + path))
+        assert answer.message.endswith("410: Cannot GET *** with ***: no hook *** for rollouts")
+
+
+@pytest.mark.parametrize("module", [web, approval])
+def test_a_redirect_is_not_followed_and_says_so(server: Server, module: t.Any) -> None:
+    server.replies = [(302, "<html>Moved</html>")]
+    answer = ask(make(module, url=server.url))
+    assert answer.verdict == FAIL and "302: redirects are not followed" in answer.message
+    assert len(server.requests) == 1
+
+
+def test_of_an_answer_without_end_only_the_beginning_is_read(server: Server) -> None:
+    server.replies = [(200, "x" * 50_000_000)]
+    assert ask(make(web, url=server.url)).message == "200: " + "x" * 200
 
 
 def test_netrc_does_not_replace_what_was_given(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

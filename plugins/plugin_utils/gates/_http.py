@@ -24,6 +24,7 @@ PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further 
 _READ = 4096  # bytes read of a body
 _SHOWN = 200  # characters shown of it
 _SECRET = 6  # characters of the shortest word that is taken for a secret
+_TOKEN = 16  # likewise, of a part of a URL: many of those are plain words
 _URL = re.compile(r"[!-~]+")
 
 
@@ -57,8 +58,7 @@ class Client:
         self._timeout = timeout
         self._retries = retries
         self._headers = {"User-Agent": "progressive.rollout", **(headers or {})}
-        words = {word for text in secrets for word in (text, *text.split())}
-        self._secrets = sorted((word for word in words if len(word) >= _SECRET), key=len, reverse=True)
+        self._secrets = {word for text in secrets for word in (text, *text.split())}
         self._verify = verify
 
     def ask(self, method: str, address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
@@ -102,11 +102,14 @@ class Client:
             stream=True,
             auth=lambda request: request,  # otherwise ~/.netrc would replace our Authorization
         ) as response:
+            if response.is_redirect:
+                return Reply(response.status_code, "redirects are not followed; give the URL that it leads to")
             content = next(response.iter_content(_READ), b"")
-            return Reply(response.status_code, self._shown(content.decode("utf-8", "replace")))
+            return Reply(response.status_code, self._shown(content.decode("utf-8", "replace"), address))
 
-    def _shown(self, text: str) -> str:
-        for secret in self._secrets:
+    def _shown(self, text: str, address: str) -> str:
+        hidden = {word for word in self._secrets if len(word) >= _SECRET} | _tokens(address)
+        for secret in sorted(hidden, key=len, reverse=True):
             text = text.replace(secret, "***")
         return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))[:_SHOWN]
 
@@ -142,6 +145,13 @@ def origin(address: str) -> str:
     """What may be shown of a URL: paths and queries often have secrets."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _tokens(address: str) -> set[str]:
+    """What in a URL may be a secret: servers repeat it in what they answer."""
+    parts = urllib.parse.urlsplit(address)
+    words = {parts.query, *parts.path.split("/"), *(value for _name, value in urllib.parse.parse_qsl(parts.query))}
+    return {f"{parts.path}?{parts.query}", *(word for word in words if len(word) >= _TOKEN)}
 
 
 def _requests(quiet: bool = False) -> t.Any:
