@@ -64,7 +64,8 @@ def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
 def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:
     """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
     rollout = record.open
-    phase = words.ahead(rollout.phase, before) if rollout else FINISHED
+    phase = rollout.phase if rollout else FINISHED
+    phase = words.ahead(phase, before) if before else phase
     reason = words.refusal(phase, word, force)
     if rollout is None or reason:
         last = record.rollout

@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.action.control import sensible
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.words import SENSE, WORDS, ahead, refusal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +59,17 @@ def test_a_refusal_names_what_would_make_sense(phase: str, word: str) -> None:
 @pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
 def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: str, word: str) -> None:
     assert ahead(phase, word) in PHASES
+
+
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: str, word: str) -> None:
+    record = Record("shop")
+    record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
+    if refused := refusal(phase, word):
+        with pytest.raises(RolloutFailed, match=f"{word} makes no sense now: {refused}"):
+            sensible(record, word, "", False)
+    else:
+        assert sensible(record, word, "", False) is record.rollout
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
