@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, rollouts, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PAUSED
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -24,10 +23,6 @@ class ActionModule(StepAction):
         if rollout is None or run.check_mode:
             return run.report(False)
         rollouts.refuse_way_back(rollout, run.settings.service)
-        found = rollouts.stages_of(run, rollout)
-        waypoint = as_it_is(run.conductor.look(), found[min(rollout.stage, len(found) - 1)].waypoint)
         rollout.step = "gate"
-        rollouts.walk_to(run, Stage(label, waypoint, (gate,)), rollout, rollout.revision)
-        rollout.gates.pop(gate.key, None)
-        run.conductor.commit()
+        rollouts.wait_at(run, rollout, gate, PAUSED)
         return run.report(run.conductor.acted)

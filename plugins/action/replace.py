@@ -21,5 +21,6 @@ class ActionModule(StepAction):
             return run.report(False)
         rollouts.refuse_way_back(rollout, run.settings.service)
         rollout.step = "replace"
+        rollouts.prepare(run, rollout)
         rollouts.walk(run, rollout, REPLACE)
         return run.report(run.conductor.acted)

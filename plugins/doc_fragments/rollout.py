@@ -242,6 +242,8 @@ options:
       - C(command) (required) is a list, the program and its arguments.
       - C(host) is the inventory host that it runs on, the controller if not given.
       - C(answer_within) is how long it may take, V(60s) if not given.
+      - C(driver=prepare) passes when every host of O(platform) has what the revision needs, and brings it there. Has no options.
+        M(progressive.rollout.replace) begins with it.
       - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in.
         Write V({{) or V(}}) for a brace.
     type: dict

@@ -12,6 +12,7 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
+  - First brings what the revision needs to every host, or makes sure that it is there; nothing is touched before.
   - Walks the fleet of the rollout under way to the new revision as O(strategy) says, with a sliding window, within O(budget).
   - Waits at the gates on the way, and for the end of a freeze. Obeys what operators say (M(progressive.rollout.control)).
   - Starts new instances, puts them in rotation once they are ready and every load balancer's own check has passed them,

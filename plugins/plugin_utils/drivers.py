@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import re
 import typing as t
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
@@ -26,6 +26,10 @@ HERE = "progressive.rollout"
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
 
 
+def _no_platform(transport: Transport) -> Platform:
+    raise InputError("rollout_platform: not given; say where instances live")
+
+
 @dataclass
 class Context:
     """What every driver is made with, beside its own options."""
@@ -33,6 +37,7 @@ class Context:
     service: str
     transport: Transport
     health: Mapping[str, t.Any] = field(default_factory=dict)  # `rollout_health` as given: http, interval, rise, ...
+    platform: Callable[[Transport], Platform] = _no_platform  # makes one with connections of its own
     epoch: int = 0  # of the lease we act under; 0 while only looking. Hosts refuse commands of an older one
 
 

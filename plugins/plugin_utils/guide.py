@@ -30,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.session import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 
 LISTEN = 1.0  # seconds between two looks for an operator's word
+QUIET = 2.0  # seconds for which a gate that is part of the walk is not worth a line
 PERSON = "approval"  # the driver of gates that wait for a person; hooks and timers end by themselves
 
 
@@ -66,6 +67,7 @@ class Guide:
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
         self._listened = float("-inf")
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
+        self._began = time.monotonic()
         self._waits = ""  # what for, as last told
         self._waiting: float | None = None  # since when this run waits for somebody
 
@@ -147,6 +149,8 @@ class Guide:
         elif self._waiting is None:
             self._waiting = time.monotonic()
         self._turn(phase)
+        if phase not in WAITING and time.monotonic() - self._began < QUIET:
+            return
         if what.partition(":")[0] != self._waits.partition(":")[0]:
             self._note("wait", what=what)
             self._tell(what)

@@ -15,11 +15,13 @@ from dataclasses import replace
 from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PARTS,
     REPLACE,
+    Gate,
     Goal,
     Plan,
     Stage,
@@ -212,6 +214,21 @@ def refuse_way_back(rollout: Rollout, service: str) -> None:
     """Raise for a rollout that was decided to go back."""
     if rollout.phase == ROLLING_BACK:
         raise RolloutFailed(f"{service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
+
+
+def prepare(run: Run, rollout: Rollout) -> None:
+    """Bring what the revision needs to every host, before anything of it is started; what waits for people has it already."""
+    if rollout.stage == 0 and rollout.phase == PROGRESSING:
+        wait_at(run, rollout, Gate("prepare", "prepare"), PROGRESSING)
+
+
+def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
+    """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
+    found = stages_of(run, rollout)
+    waypoint = as_it_is(run.conductor.look(), found[min(rollout.stage, len(found) - 1)].waypoint)
+    walk_to(run, Stage(gate.key, waypoint, (gate,), waiting=phase), rollout, rollout.revision)
+    rollout.gates.pop(gate.key, None)
+    run.conductor.commit()
 
 
 def walk(run: Run, rollout: Rollout, part: str) -> None:

@@ -9,13 +9,14 @@ import time
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Platform
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted, RolloutError
@@ -45,7 +46,7 @@ class Run:
         self._say = say
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
-        self.context = Context(settings.service, self.transport, settings.health)
+        self.context = Context(settings.service, self.transport, settings.health, self._platform)
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake)
         store = settings.store.module.Driver(settings.store.options, self.context)
@@ -55,6 +56,11 @@ class Run:
     def conductor(self) -> Conductor:
         """Made when first asked for: what only thinks needs no drivers."""
         return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self._say)
+
+    def _platform(self, transport: Transport) -> Platform:
+        """The platform, over these connections."""
+        chosen = self.settings.platform
+        return t.cast(Platform, chosen.module.Driver(chosen.options, replace(self.context, transport=transport)))
 
     def __enter__(self) -> Run:
         self.guard.__enter__()

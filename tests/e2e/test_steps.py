@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import typing as t
 from collections.abc import Iterator, Mapping
@@ -358,3 +359,18 @@ def test_a_fleet_without_its_journal_is_adopted(playground: Playground) -> None:
     assert (outcome.rollout["previous"], outcome.rollout["replaced"]) == ("2", 3)
     assert playground.revisions() == ["3", "3", "3"]
     assert playground.run(ROLLBACK).rc == 0 and playground.revisions() == ["2", "2", "2"]
+
+
+def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(playground: Playground) -> None:
+    """The program comes with the revision, and with that of 2 it did not."""
+    platform = playground.variables["rollout_platform"]
+    program = playground.home / "shop-1"
+    program.write_text(f"#!/bin/sh\nexec {shlex.join(platform['command'])}\n")
+    program.chmod(0o755)
+    playground.variables["rollout_platform"] = {**platform, "command": [str(playground.home / "shop-{revision}")]}
+    assert playground.run().rc == 0
+    before = playground.records()
+    outcome = playground.run(variables={"rollout_revision": "2"})
+    missing = f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on web1); "
+    assert outcome.rc != 0 and missing in outcome.failed.msg and "shop 2: now rolled back to 1" in outcome.failed.msg
+    assert playground.records() == before

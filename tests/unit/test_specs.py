@@ -40,6 +40,7 @@ DRIVERS = [
     ("gates", "gates", "approval"),
     ("gates", "gates", "web"),
     ("gates", "gates", "command"),
+    ("gates", "gates", "prepare"),
 ]
 
 

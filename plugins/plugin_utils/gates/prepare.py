@@ -1,0 +1,31 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lets a rollout pass when every host of the platform has what its revision needs, and brings it there."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
+
+OPTIONS: dict[str, t.Any] = {}
+
+
+class Driver:
+    """A `drivers.GateDriver`. It asks the platform, over connections of its own: others need the hosts meanwhile."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._context = context
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        transport = self._context.transport.apart()
+        try:
+            self._context.platform(transport).prepare(rollout["revision"])
+        except RolloutError as exc:
+            return Answer(FAIL, str(exc))
+        finally:
+            transport.close()
+        return Answer(PASS, "every host has what the revision needs")
