@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
+INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
 
 
 class Stale(Exception):
@@ -252,11 +253,60 @@ def tail(path: str) -> str:
     return " | ".join([line for line in lines if line][-5:])[-500:]
 
 
-def write(path: str, text: str) -> None:
+def unusable(folder: str) -> str:
+    """Why records cannot be kept in a directory, which may have to be made; empty when they can."""
+    while not os.path.lexists(folder) and folder != "/":
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        return f"{folder} is not a directory"
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return f"{folder} cannot be written by the user with the id {os.geteuid()}"
+    return ""
+
+
+def missing(wanted: dict[str, t.Any]) -> dict[str, str]:
+    """What of {program, search, cwd} is not there, by setting; empty ones are not looked for."""
+    problems = {}
+    if wanted["cwd"] and not os.path.isdir(wanted["cwd"]):
+        problems["cwd"] = f"{wanted['cwd']} is not a directory"
+    program = wanted["program"]
+    if program and (wanted["cwd"] or program.startswith("/") or "/" not in program):
+        search = (wanted["search"] or os.environ.get("PATH") or os.defpath).split(":")
+        places = [""] if "/" in program else search
+        if not any(_runs(os.path.join(wanted["cwd"], place, program)) for place in places):
+            problems["command"] = f"{program} is not there or cannot be executed"
+    return problems
+
+
+def _runs(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True)
+
+
+def run(*argv: str) -> tuple[int, str, str]:
+    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and its errors."""
+    # Importing subprocess would take longer than most programs we run. Files in memory need nobody to read at the same time.
+    out, err = os.memfd_create("out"), os.memfd_create("err")
+    try:
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, out, 1),
+            (os.POSIX_SPAWN_DUP2, err, 2),
+        ]
+        env = {**os.environ, "LC_ALL": "C"}
+        pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsigmask=(), setsigdef=INHERITED_SIGNALS)
+        status = os.waitpid(pid, 0)[1]
+        texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace") for fd in (out, err)]
+    finally:
+        os.close(out)
+        os.close(err)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1, texts[0], texts[1]
+
+
+def write(path: str, text: str, mode: int = 0o640) -> None:
     """Replace a file in one step."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "w") as file:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

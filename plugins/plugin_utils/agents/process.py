@@ -37,7 +37,7 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     if "check" in request:
         return {"problems": _problems(request["check"])}
     if "prepare" in request:
-        return {"problems": _missing(request["prepare"])}
+        return {"problems": _home.missing(request["prepare"])}
     return _home.serve(Service, request)
 
 
@@ -206,32 +206,9 @@ def _become(argv: list[str], env: dict[str, str], cwd: str, ignored: list[t.Any]
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     """What keeps this host from running instances, by setting."""
-    problems = {}
-    if not os.path.exists("/proc/self/stat"):
-        problems["hosts"] = "the host has no /proc: plain processes need Linux"
-    folder = check["path"]
-    while not os.path.lexists(folder) and folder != "/":
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        problems["path"] = f"{folder} is not a directory"
-    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
-        problems["path"] = f"{folder} cannot be written by the user with the id {os.geteuid()}"
-    return {**problems, **_missing(check)}
-
-
-def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:
-    """What of the program and its directory is not there, by setting; empty ones are not looked for."""
-    problems = {}
-    if wanted["cwd"] and not os.path.isdir(wanted["cwd"]):
-        problems["cwd"] = f"{wanted['cwd']} is not a directory"
-    program = wanted["program"]
-    if program and (wanted["cwd"] or program.startswith("/") or "/" not in program):
-        search = (wanted["search"] or os.environ.get("PATH") or os.defpath).split(":")
-        places = [""] if "/" in program else search
-        if not any(_runs(os.path.join(wanted["cwd"], place, program)) for place in places):
-            problems["command"] = f"{program} is not there or cannot be executed"
-    return problems
-
-
-def _runs(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True)
+    found = {
+        "hosts": "" if os.path.exists("/proc/self/stat") else "the host has no /proc: plain processes need Linux",
+        "path": _home.unusable(check["path"]),
+        **_home.missing(check),
+    }
+    return {setting: why for setting, why in found.items() if why}

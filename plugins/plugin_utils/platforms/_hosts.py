@@ -9,6 +9,7 @@ Each has an agent on the hosts that answers as `agents/_home.py` says.
 from __future__ import annotations
 
 import re
+import signal
 import typing as t
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -301,3 +302,24 @@ def directory(value: t.Any, variable: str) -> str:
     if not path.startswith("/"):
         raise InputError(f"{variable}: {value!r} is not an absolute path; begin it with /")
     return path
+
+
+def command(given: t.Any) -> list[str]:
+    """`rollout_platform.command`: the program and its arguments, with placeholders."""
+    if not isinstance(given, (list, tuple)) or not given:
+        example = '["/opt/shop/shop", "--port", "{port}"]'
+        raise InputError(f"rollout_platform.command: {given!r} is not a list of words; write {example}")
+    words = [text(word, "rollout_platform.command") for word in given]
+    for word in words:
+        fill(word, "rollout_platform.command")
+    if not words[0]:
+        raise InputError("rollout_platform.command: its first word, the program, is empty")
+    return words
+
+
+def stop_signal(value: t.Any) -> str:
+    """`rollout_platform.stop_signal`: a signal's name without SIG."""
+    name = str(value).upper().removeprefix("SIG")
+    if f"SIG{name}" not in signal.Signals.__members__:
+        raise InputError(f"rollout_platform.stop_signal: {value!r} is not a signal; write a name like TERM, INT or QUIT")
+    return name
