@@ -269,7 +269,6 @@ class _Worker:
         self._transport = transport
         self._note = note
         self._context = _context(settings) if settings.check.tls and not settings.from_host else None
-        self._reads = settings.check.judge(b"") is None  # or whether being connected is enough
         self._tasks: dict[_Watched | str, asyncio.Task[None]] = {}
         self._members: dict[str, set[_Watched]] = {}
         self._starting: set[_Watched] = set()  # new ones that have not passed yet
@@ -385,18 +384,12 @@ class _Worker:
 
     async def _read(self, read: Callable[[int], Awaitable[bytes]], reply: bytearray) -> Probe | None:
         """Read until there is a verdict; None if there is no more to read."""
-        while (probe := self._judge(bytes(reply))) is None and len(reply) < LIMIT:
+        while (probe := judged(self._settings, bytes(reply))) is None and len(reply) < LIMIT:
             data = await read(LIMIT - len(reply))
             if not data:
                 break
             reply += data
         return probe
-
-    def _judge(self, reply: bytes) -> Probe | None:
-        try:
-            return self._settings.check.judge(reply)
-        except Exception as exc:  # a bug in a driver must not end the questions: the instance would be pending for ever
-            return Probe(False, f"the check cannot read the reply: {type(exc).__name__}: {exc}")
 
     async def _follow_host(self, host: str) -> None:
         members = self._members[host]
@@ -414,33 +407,53 @@ class _Worker:
     async def _ask_host(self, host: str, due: Sequence[_Watched]) -> dict[str, Probe]:
         """Ask instances from their own host, all in one command."""
         settings = self._settings
-        targets = {}
-        for watched in due:
-            endpoint = Endpoint(watched.target.endpoint.address, settings.port or watched.target.endpoint.port)
-            payload = binascii.b2a_base64(settings.check.payload(endpoint), newline=False).decode()
-            targets[watched.id] = [endpoint.address, endpoint.port, payload]
-        request = {
-            "targets": targets,
-            "timeout": settings.timeout,
-            "limit": LIMIT if self._reads else 0,
-            "tls": settings.check.tls,
-            "validate_certs": settings.validate_certs,
-            "server_name": settings.check.server_name,
-            "enough": binascii.b2a_base64(settings.check.enough, newline=False).decode(),
-        }
+        targets = {watched.id: watched.target.endpoint for watched in due}
         try:
+            request = questions(settings, targets)
             answers = await asyncio.to_thread(self._transport.ask, "probe", {host: request}, settings.timeout + REACH)
             value = answers[host].value
             if value is None:
                 return dict.fromkeys(targets, Probe(False, answers[host].error))
-            return {name: self._verdict(binascii.a2b_base64(reply), error) for name, (reply, error) in value["replies"].items()}
+            return verdicts(settings, value)
         except Exception as exc:  # whatever it was: an outcome that is shown, not an end to the questions
             return dict.fromkeys(targets, Probe(False, f"cannot ask on {host}: {type(exc).__name__}: {exc}"))
 
-    def _verdict(self, reply: bytes, error: str) -> Probe:
-        """On what the agent brought: it may have been cut short after all that was needed."""
-        probe = None if error and not reply else self._judge(reply)
-        return probe or _ended(len(reply), error)
+
+def questions(settings: Settings, endpoints: Mapping[str, Endpoint]) -> dict[str, t.Any]:
+    """The request with which the agent `probe` asks these, by name, from a host."""
+    check = settings.check
+    targets = {}
+    for name, endpoint in endpoints.items():
+        asked = Endpoint(endpoint.address, settings.port or endpoint.port)
+        payload = binascii.b2a_base64(check.payload(asked), newline=False).decode()
+        targets[name] = [asked.address, asked.port, payload]
+    return {
+        "targets": targets,
+        "timeout": settings.timeout,
+        "limit": LIMIT if check.judge(b"") is None else 0,  # being connected may be enough
+        "tls": check.tls,
+        "validate_certs": settings.validate_certs,
+        "server_name": check.server_name,
+        "enough": binascii.b2a_base64(check.enough, newline=False).decode(),
+    }
+
+
+def verdicts(settings: Settings, value: Mapping[str, t.Any]) -> dict[str, Probe]:
+    """What the agent's answer says of each, by name. A reply may have been cut short after all that was needed."""
+    found = {}
+    for name, (encoded, error) in value["replies"].items():
+        reply = binascii.a2b_base64(encoded)
+        probe = None if error and not reply else judged(settings, reply)
+        found[name] = probe or _ended(len(reply), error)
+    return found
+
+
+def judged(settings: Settings, reply: bytes) -> Probe | None:
+    """The check's verdict on what came so far."""
+    try:
+        return settings.check.judge(reply)
+    except Exception as exc:  # a bug in a driver must not end the questions: the instance would be pending for ever
+        return Probe(False, f"the check cannot read the reply: {type(exc).__name__}: {exc}")
 
 
 def _ended(received: int, error: str) -> Probe:
