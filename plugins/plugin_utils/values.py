@@ -93,6 +93,14 @@ def address(value: t.Any, variable: str) -> str:
         raise InputError(f"{variable}: {value!r} is not an IP address") from None
 
 
+def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[IPv6]:port`."""
+    host, colon, text = str(value or "").rpartition(":")
+    if not colon or not host.strip("[]") or "/" in host or not text.isdecimal():
+        raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
+    return host.strip("[]"), port(text, variable)
+
+
 def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
     """Raise for the first key that is not known, with the nearest one that is."""
     known = sorted(known)

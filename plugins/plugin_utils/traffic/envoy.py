@@ -63,11 +63,11 @@ class Driver:
                 f"rollout_traffic.path: {self.path!r} is not an absolute path; give the directory that Envoy watches"
             )
         self.admin = str(options.get("admin") or OPTIONS["admin"]["default"])
-        listen = socket_address(options.get("listen"), "rollout_traffic.listen")
+        listen = values.socket_address(options.get("listen"), "rollout_traffic.listen")
         values.address(listen[0], "rollout_traffic.listen")
         self.preview = str(options.get("preview") or "")
         if self.preview:
-            preview = socket_address(self.preview, "rollout_traffic.preview")
+            preview = values.socket_address(self.preview, "rollout_traffic.preview")
             values.address(preview[0], "rollout_traffic.preview")
             if preview == listen:
                 raise InputError(
@@ -77,7 +77,7 @@ class Driver:
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
         self.common = {
             "path": self.path,
-            "admin": socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
+            "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
             "service": context.service,
             "cluster": cluster(context.service, self.path, context.health),
             "listener": listener(context.service, listen),
@@ -166,14 +166,6 @@ def entry(endpoint: Endpoint, target: Target) -> dict[str, t.Any]:
         "weight": max(target.weight, 1),
         "name": target.name,
     }
-
-
-def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[IPv6]:port`."""
-    host, colon, port = str(value or "").rpartition(":")
-    if not colon or not host.strip("[]") or "/" in host or not port.isdecimal():
-        raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
-    return host.strip("[]"), values.port(port, variable)
 
 
 def cluster(service: str, path: str, health: Mapping[str, t.Any]) -> dict[str, t.Any]:
