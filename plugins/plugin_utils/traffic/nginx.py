@@ -1,0 +1,192 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nginx, the open source one, through a file that it includes: every change of what gets requests is a reload.
+
+An instance in rotation is a server of the service's upstream; one out of rotation is not there at all. nginx does not
+check instances, so they are asked from its own host, as `rollout_health` says: that shows that it reaches them. It does
+not count requests either. Those in flight are known from its connections, since our upstream keeps none open.
+
+A reload keeps requests in flight, and closes the idle connections of clients: one that sends its next request at that
+moment loses it. So nginx has to be set to `keepalive_timeout 0`, or, from 1.27.4 on, to a `keepalive_min_timeout`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
+
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "hosts": {"type": "str", "default": ""},  # the inventory pattern of the nginxes' hosts; none: the controller
+    "path": {"type": "str", "default": "/etc/nginx/rollout"},  # the directory of our files there
+    "upstream": {"type": "str"},  # its name in nginx's configuration; the service's without
+    "config": {"type": "str", "default": "/etc/nginx/nginx.conf"},
+    "pid": {"type": "str", "default": "/run/nginx.pid"},
+    "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
+    "drain_timeout": {"type": "str", "default": "30s"},
+}
+TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
+PATHS = ("path", "config", "pid")
+NEW = checker.Streak(), 0.0  # of one that was not asked yet
+_UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
+Entry = dict[str, t.Any]  # in the agent's words
+Place = tuple[str, Endpoint, str]
+
+
+class Driver:
+    """The nginxes of one service, kept in the same state."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.transport = context.transport
+        self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
+        pattern = self.options["hosts"]
+        self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
+        if not self.hosts:
+            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
+        for name in PATHS:
+            if not self.options[name].startswith("/"):
+                raise InputError(f"rollout_traffic.{name}: {self.options[name]!r} is not an absolute path; begin it with /")
+        upstream = self.options["upstream"] = self.options["upstream"] or context.service
+        if not _UPSTREAM.fullmatch(upstream):
+            raise InputError(f"rollout_traffic.upstream: {upstream!r} is not a name; use letters, digits and . _ -")
+        self.drain_timeout = values.duration(self.options["drain_timeout"], "rollout_traffic.drain_timeout")
+        self.settings = _settings(context.health)
+        self.streaks: dict[Place, tuple[checker.Streak, float]] = {}  # what asking came to, and when it was asked last
+        status = values.socket_address(self.options["status"], "rollout_traffic.status")
+        values.address(status[0], "rollout_traffic.status")
+        self.common = {
+            **{name: self.options[name] for name in (*PATHS, "upstream")},
+            "status": status,
+            "fall": self.settings.fall,
+        }
+
+    def check(self) -> None:
+        """Raise unless every nginx runs, includes our file, accepts its configuration, and may be reloaded by us. Touches nothing."""
+        self._ask({host: {"op": "check"} for host in self.hosts})
+
+    def observe(self) -> Table:
+        """Every entry of the service, at every nginx."""
+        return self._look(self.hosts)
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        """See drivers.Traffic. Every nginx that has targets is looked at, and every refusal of ours raised, before the
+        first is changed. The others are left alone: one can be put back while another does not answer."""
+        asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
+        entries = {host: [entry(endpoint, its[endpoint]) for endpoint in sorted(its)] for host, its in asked.items()}
+        before = self._look(asked)
+        for host, its in asked.items():
+            for endpoint, target in its.items():
+                refuse(label(host), endpoint, target, before[label(host)].get(endpoint))
+        return self._table(self._ask({host: {"op": "apply", "entries": wanted} for host, wanted in entries.items()}))
+
+    def _look(self, hosts: Iterable[str]) -> Table:
+        told = self._ask({host: {"op": "observe"} for host in hosts})
+        self._prove(told)
+        return self._table(told)
+
+    def _table(self, told: Mapping[str, Sequence[Entry]]) -> Table:
+        return {label(host): {endpoint(one): self._server(host, one) for one in its} for host, its in told.items()}
+
+    def _server(self, host: str, one: Entry) -> Server:
+        streak, _asked = self.streaks.get(place(host, one), NEW)
+        proven = streak.health is Health.PASSING
+        return Server(Rotation.IN if one["in"] else Rotation.OUT, proven, one["active"], one["weight"], name=one["name"])
+
+    def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
+        """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at every look."""
+        now = time.monotonic()
+        due: dict[str, dict[str, Entry]] = {}
+        for host, its in told.items():
+            for one in its:
+                streak, asked = self.streaks.get(place(host, one), NEW)
+                if streak.health is not Health.PASSING or now - asked >= self.settings.interval:
+                    due.setdefault(host, {})[str(endpoint(one))] = one
+        requests = {
+            host: checker.questions(self.settings, {name: endpoint(one) for name, one in its.items()})
+            for host, its in due.items()
+        }
+        answers = self.transport.ask("probe", requests, self.settings.timeout + checker.REACH) if requests else {}
+        rules = self.settings.rise, self.settings.fall
+        for host, asked_there in due.items():
+            value = answers[host].value
+            if value is None:
+                raise TrafficError(f"nginx on {label(host)}: instances cannot be asked from there: {answers[host].error}")
+            for name, probe in checker.verdicts(self.settings, value).items():
+                one = asked_there[name]
+                streak, _asked = self.streaks.get(place(host, one), NEW)
+                self.streaks[place(host, one)] = checker.advance(streak, probe.passed, *rules, one["in"]), now
+
+    def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
+        """The entries that each nginx's agent answers; raises for all that answer with an error."""
+        answers = self.transport.ask("nginx", {host: {**self.common, **request} for host, request in requests.items()}, TIMEOUT)
+        errors = []
+        for host in requests:
+            value = answers[host].value or {"error": answers[host].error or "the agent answered nothing"}
+            if "error" in value:
+                field = value.get("field")
+                what = f"rollout_traffic.{field}: {self.options[field]!r}: " if field else ""
+                errors.append(f"{what}nginx on {label(host)}: {value['error']}")
+        if errors:
+            raise TrafficError("; ".join(errors))
+        return {host: (answers[host].value or {})["entries"] for host in requests}
+
+
+def _settings(health: Mapping[str, t.Any]) -> checker.Settings:
+    """`rollout_health`, understood. Where it asks nothing, an accepted connection shows that nginx reaches an instance."""
+    given = {key: value for key, value in health.items() if key != "deadline"}
+    found = checker.parse(given) or checker.parse({**given, "tcp": True})
+    if found is None:  # never: `tcp` is a check
+        raise InputError(f"rollout_health: {health!r} asks nothing; write {{http: /healthz}} or {{tcp: true}}")
+    return found
+
+
+def label(host: str) -> str:
+    """What an nginx is called in tables and messages."""
+    return host or "the controller"
+
+
+def endpoint(one: Entry) -> Endpoint:
+    """Where the instance of an entry listens."""
+    return Endpoint(one["address"], one["port"])
+
+
+def place(host: str, one: Entry) -> Place:
+    """What is asked: with its name, since another instance at the same address has to prove itself."""
+    return host, endpoint(one), one["name"]
+
+
+def entry(endpoint: Endpoint, target: Target) -> Entry:
+    """A target in the agent's words. All of it comes to stand in nginx's configuration."""
+    if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
+        raise TrafficError(
+            f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's configuration: weights are 1 to 256,"
+            " and names have letters, digits and . _ - only"
+        )
+    return {
+        "address": values.address(endpoint.address, "the address of an instance"),
+        "port": endpoint.port,
+        "in": target.rotation is Rotation.IN,
+        "weight": target.weight,
+        "name": target.name,
+    }
+
+
+def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | None) -> None:
+    """Raise for one that would come into rotation although it has not been reached from there."""
+    if target.rotation is not Rotation.IN:
+        return
+    known = shown is not None and shown.name == target.name
+    if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.proven):
+        raise TrafficError(
+            f"nginx on {balancer}: {endpoint} is not put in rotation: {'its check has not passed from' if known else 'it has no entry'}"
+            " there; put it there out of rotation first, and wait until it is proven"
+        )

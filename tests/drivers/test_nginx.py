@@ -1,0 +1,241 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nginx driver against real nginxes, each on a "host" of its own: its own files and ports."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import socket
+import threading
+import typing as t
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import nginx as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+
+
+def beside(name: str) -> t.Any:
+    """A module of the tests, by its file (tests are no package)."""
+    file = Path(__file__).parent / name
+    spec = importlib.util.spec_from_file_location(f"rollout_tests_{file.stem}", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+contract, lab = beside("traffic_contract.py"), beside("../nginx.py")
+IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
+HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
+PATH, CONFIG, PID, STATUS = "/etc/nginx/rollout", "/etc/nginx/nginx.conf", "/run/nginx.pid", "127.0.0.1:9180"
+
+
+class Hosts:
+    """Runs the agents for hosts that share this machine: the same paths and ports mean other ones on each of them."""
+
+    def __init__(self, nginxes: Mapping[str, t.Any]) -> None:
+        self.nginxes = nginxes
+
+    def hosts(self, pattern: str) -> list[str]:
+        return list(self.nginxes) if pattern == "edges" else []
+
+    def address(self, host: str) -> str:
+        return "127.0.0.1"
+
+    def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
+        raise NotImplementedError
+
+    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+        def one(host: str) -> Answer:
+            nginx, text = self.nginxes[host], json.dumps(requests[host])
+            own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid, "9180": nginx.status}
+            text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
+            return Answer(value={"nginx": agent.main, "probe": probe.main}[name](json.loads(text)))
+
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return dict(zip(requests, pool.map(one, requests), strict=True))
+
+
+class Plane:
+    """Two nginxes, as the contract wants them."""
+
+    names = ("edge1", "edge2")
+
+    def __init__(self, nginxes: Sequence[t.Any]) -> None:
+        self.nginxes = dict(zip(self.names, nginxes, strict=True))
+        self.fronts = [("127.0.0.1", nginx.listen) for nginx in nginxes]
+
+    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any) -> Driver:
+        return Driver({"hosts": "edges", **options}, Context(service, Hosts(self.nginxes), HEALTH if health is None else health))
+
+    def halting(self) -> Driver:
+        """Its file cannot be written: what is in the way is no file. (Root may write to any.)"""
+        (self.nginxes[self.names[1]].path / "shop.conf.tmp").mkdir()
+        return self.driver()
+
+    def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
+        taken = f"127.0.0.1:{self.nginxes['edge1'].listen}"
+        return [
+            ({"pid": "/nowhere/nginx.pid"}, "rollout_traffic.pid: '/nowhere/nginx.pid': nginx on edge1: it does not run"),
+            ({"pid": "nginx.pid"}, "rollout_traffic.pid: 'nginx.pid' is not an absolute path"),
+            ({"config": "/nowhere.conf"}, "rollout_traffic.config: '/nowhere.conf': nginx on edge1: nginx -T refuses it: "),
+            ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': nginx on edge1: it is not a directory"),
+            ({"path": "/tmp"}, "nginx.conf does not include /tmp/shop.conf; create it with `upstream shop { server"),
+            ({"upstream": "cart"}, "rollout/cart.conf; create it with `upstream cart {"),
+            ({"upstream": "shop; }"}, "rollout_traffic.upstream: 'shop; }'"),
+            ({"status": taken}, f"rollout_traffic.status: '{taken}': nginx on edge1: something else answers there"),
+            ({"status": "9180"}, "rollout_traffic.status: '9180'"),
+            ({"status": "localhost:9180"}, "rollout_traffic.status: 'localhost'"),
+            ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
+            ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
+        ]
+
+    def changes(self) -> object:
+        """Every write makes another file, whatever stands in it; every reload makes other workers."""
+        files = [file for nginx in self.nginxes.values() for file in sorted(nginx.path.iterdir())]
+        crews = [sorted(agent.workers(nginx.process.pid)) for nginx in self.nginxes.values() if nginx.process]
+        return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files], crews
+
+    def spoil(self, endpoint: Endpoint, name: str) -> None:
+        (self.nginxes[self.names[1]].path / "shop.json.tmp").mkdir()
+
+    def stop(self, index: int) -> None:
+        self.nginxes[self.names[index]].stop()
+
+    def start(self, index: int) -> None:
+        self.nginxes[self.names[index]].start()
+
+
+class TestNginx(contract.TrafficContract):  # type: ignore[misc]
+    counts = False
+    test_a_dark_set_can_be_looked_at = None  # it has no preview
+
+    @pytest.fixture
+    def plane(self) -> Iterator[Plane]:
+        nginxes: list[t.Any] = []
+        try:
+            nginxes.extend(lab.Nginx() for _n in range(2))
+            yield Plane(nginxes)
+        finally:
+            for nginx in nginxes:
+                nginx.close()
+
+    def test_what_nginx_refuses_is_said_and_put_back(self, plane: Plane, backends: t.Any, monkeypatch: t.Any) -> None:
+        driver, a = plane.driver(), backends.start("a")
+        contract.bring_in(driver, {a: Target(IN, name="shop-a")})
+        edge = plane.nginxes["edge1"]
+        before = plane.changes()[0]  # type: ignore[index]
+        config = edge.config.read_text()
+        lighter = {"edge1": {a: Target(IN, 50, "shop-a")}}
+
+        edge.config.write_text(config.replace("http {", "http { nonsense on;"))
+        with pytest.raises(
+            TrafficError, match=r"nginx.conf': nginx on edge1: nginx -t refuses it: .*unknown directive \"nonsense\""
+        ):
+            driver.apply(lighter)
+
+        with socket.create_server(("127.0.0.1", 0)) as taken:  # which `nginx -t` does not see
+            monkeypatch.setattr(agent, "PATIENCE", 1.0)
+            line = f"http {{ server {{ listen 127.0.0.1:{taken.getsockname()[1]}; }}"
+            edge.config.write_text(config.replace("http {", line))
+            with pytest.raises(
+                TrafficError, match=r"nginx on edge1: it was reloaded and does not serve it within 1 s; its error log"
+            ):
+                driver.apply(lighter)
+        assert "Address already in use" in edge.log()
+
+        texts = [Path(name).read_text() for name, *_rest in before]
+        assert [Path(name).read_text() for name, *_rest in plane.changes()[0]] == texts  # type: ignore[index]
+        assert contract.everywhere(driver.observe(), a, lambda s: s.weight == 100)
+        edge.config.write_text(config)
+        assert [s.weight for s in contract.entries(driver.apply(lighter), a)] == [50]
+
+    def test_a_request_that_an_old_worker_is_still_reading_counts(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        contract.prove(driver, b)
+        with socket.create_connection(plane.fronts[0], 20) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: shop\r\n")
+            contract.apply(driver, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
+            assert [s.active for s in contract.entries(driver.observe(), a)] == [1, 0]
+            assert [s.active for s in contract.entries(driver.observe(), b)] == [0, 0]
+            contract.apply(driver, {b: Target(IN, name="shop-b")})  # it is not forgotten meanwhile
+            assert [s.active for s in contract.entries(driver.observe(), a)] == [1]
+            slow.sendall(b"\r\n")
+            assert slow.recv(65536).endswith(b"\r\n\r\na")
+        contract.remove(driver, {b: Target(IN, name="shop-b")}, a)
+
+    def test_what_a_killed_run_wrote_and_nginx_was_not_told_is_not_taken_for_true(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
+        contract.bring_in(driver, both)
+        file = plane.nginxes["edge1"].path / "shop.conf"
+        written = file.read_text()
+        contract.apply(driver, both | {b: Target(OUT, name="shop-b")})
+        file.write_text(written)
+        assert [s.rotation for s in contract.entries(plane.driver().observe(), b)] == [OUT, OUT]
+        contract.apply(driver, both | {b: Target(OUT, name="shop-b")})
+        assert file.read_text() != written
+        plane.stop(0)
+        plane.start(0)
+        assert set(contract.answers(plane)) == {"a"}
+
+    def test_an_instance_that_nginx_does_not_reach_any_more(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
+        contract.bring_in(driver, both)
+        backends.kill(a)
+        contract.until(lambda: contract.everywhere(driver.observe(), a, lambda s: not s.proven), f"{a} is not proven any more")
+        assert set(contract.answers(plane)) == {"b"}  # nginx goes on to the next
+        new = both | {a: Target(IN, name="shop-c")}
+        with pytest.raises(TrafficError, match=f"{a} is not put in rotation: it has no entry"):
+            contract.apply(driver, new)
+        backends.start_at(a, "c")
+        contract.apply(driver, new | {a: Target(OUT, name="shop-c")})
+        contract.prove(driver, a)
+        contract.apply(driver, new)
+        assert set(contract.answers(plane)) == {"b", "c"}
+
+    def test_two_services_at_one_nginx(self, plane: Plane, backends: t.Any) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        shop, cart = plane.driver(), plane.driver(health={}, upstream="cart", service="basket")
+        for nginx in plane.nginxes.values():
+            (nginx.path / "cart.conf").write_text(
+                "# nothing here yet: server\nupstream cart {\n    server 127.0.0.1:9 down;\n}\n"
+            )
+        cart.check()
+        jobs = [
+            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
+            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
+        ]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        assert [set(its) for driver in (shop, cart) for its in driver.observe().values()] == [{a}, {a}, {b}, {b}]
+        assert set(contract.answers(plane)) == {"a"}
+
+    def test_what_nginx_has_from_somebody_else_is_not_written_over(self, plane: Plane) -> None:
+        (plane.nginxes["edge2"].path / "shop.conf").write_text("upstream shop { server 10.0.0.1:80; server 10.0.0.2:80 down; }\n")
+        with pytest.raises(TrafficError, match=r"nginx on edge2: .*shop.conf has servers that a rollout would replace"):
+            plane.driver().check()
+
+    def test_nothing_but_names_and_addresses_comes_into_its_configuration(self, plane: Plane) -> None:
+        here = Endpoint("127.0.0.1", 1)
+        for endpoint, target in (
+            (here, Target(OUT, 0, "a")),
+            (here, Target(OUT, name="a; }")),
+            (Endpoint("a.b", 1), Target(OUT)),
+        ):
+            with pytest.raises((InputError, TrafficError), match=r"weight 0|'a; }'|'a.b' is not an IP address"):
+                contract.apply(plane.driver(), {endpoint: target})

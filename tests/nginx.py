@@ -1,0 +1,93 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real nginx (Debian's package `nginx`) on free loopback ports, ended by its pid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+CONFIG = """\
+worker_processes 2;
+pid {home}/nginx.pid;
+error_log {home}/log;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {home}/tmp;
+    proxy_temp_path {home}/tmp;
+    fastcgi_temp_path {home}/tmp;
+    uwsgi_temp_path {home}/tmp;
+    scgi_temp_path {home}/tmp;
+    keepalive_timeout {keepalive};
+    include {home}/rollout/*.conf;
+    server {{
+        listen 127.0.0.1:{listen};
+        location / {{ proxy_pass http://shop; }}
+    }}
+}}
+"""
+PLACEHOLDER = "upstream shop { server 127.0.0.1:9 down; }\n"
+
+
+class Nginx:
+    """One nginx with two workers. `keepalive`: how long it keeps idle connections of clients; 0 as our docs say."""
+
+    def __init__(self, keepalive: str = "0") -> None:
+        self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="nginx-"))
+        self.home.chmod(0o755)  # its workers are another user
+        self.path, self.config, self.pid = self.home / "rollout", self.home / "nginx.conf", self.home / "nginx.pid"
+        self.path.mkdir()
+        (self.path / "shop.conf").write_text(PLACEHOLDER)
+        self.listen, self.status = _free_port(), _free_port()
+        self.config.write_text(CONFIG.format(home=self.home, listen=self.listen, keepalive=keepalive))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        binary = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+        assert binary, "these tests need nginx: install the package `nginx`"
+        argv = [binary, "-c", str(self.config), "-e", str(self.home / "log"), "-g", "daemon off;"]
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
+        end = time.monotonic() + 20
+        while not self.answers():
+            assert self.process.poll() is None and time.monotonic() < end, self.log()
+            time.sleep(0.01)
+
+    def answers(self) -> bool:
+        """Whether this very process listens: nothing else can have its port."""
+        try:
+            if self.process and int(self.pid.read_text()) == self.process.pid:
+                socket.create_connection(("127.0.0.1", self.listen), 10).close()
+                return True
+        except (OSError, ValueError):
+            pass
+        return False
+
+    def log(self) -> str:
+        return (self.home / "log").read_text()
+
+    def stop(self) -> None:
+        """At once, with its workers, old ones too."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.home)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
