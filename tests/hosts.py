@@ -1,0 +1,255 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real hosts, reached over SSH: containers with systemd and sshd, in a network of their own (host_image.py: what is in them).
+
+    with Hosts("web1", "web2", "lb1") as hosts:
+        hosts.variables("web1")
+
+Needs root. Hosts whose process is gone are removed by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import time
+import typing as t
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from ansible_collections.progressive.rollout.tests import host_image
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache/hosts"
+KEY, HOST_KEY, KNOWN_HOSTS = CACHE / "key", CACHE / "host_key", CACHE / "known_hosts"
+# Apart from all other containers of this machine.
+PODMAN = ["podman", "--root", f"{CACHE}/storage", "--runroot", f"{CACHE}/run", "--storage-driver", "overlay"]
+PODMAN += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+# systemd and other containers run in a host, so it may do much; but it has no disks, and its cgroups are its own.
+HOST = ["--systemd=always", "--cgroupns=private", "--cap-add=all", "--security-opt=seccomp=unconfined"]
+HOST += ["--security-opt=unmask=ALL", "--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384", "--pids-limit=-1"]
+HOST += ["--device-cgroup-rule=c 5:1 rwm", "--stop-signal=SIGRTMIN+3"]  # 5:1 is /dev/console: docker grants it to all
+HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]  # images cannot be unpacked on an overlay
+
+
+class Hosts:
+    """As many hosts as names are given; `addresses` has where they are."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self._number = 0  # of the network: 1 to 511
+
+    def __enter__(self) -> Hosts:
+        image = make_image()
+        with _locked(CACHE / "sets"):
+            _remove_abandoned()
+            self._number, self._lock = _reserve()
+        try:
+            _sockets(self._number).mkdir(mode=0o700)
+            with ThreadPoolExecutor(len(self.names)) as pool:
+                list(pool.map(lambda name: self._create(name, image), self.names))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        _remove(self._number)
+        os.close(self._lock)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {name: f"{_subnet(self._number)}.{index}" for index, name in enumerate(self.names, 11)}
+
+    def variables(self, name: str, user: str = "deploy") -> dict[str, t.Any]:
+        """The inventory variables of a host. `deploy` needs no password for sudo, `clerk` does (and has it here)."""
+        known = f"-F /dev/null -o UserKnownHostsFile={KNOWN_HOSTS} -o GlobalKnownHostsFile=/dev/null"
+        variables = {
+            "ansible_connection": "ssh",
+            "ansible_host": self.addresses[name],
+            "ansible_user": user,
+            "ansible_ssh_private_key_file": str(KEY),
+            "ansible_ssh_common_args": known,
+            "ansible_control_path_dir": str(_sockets(self._number)),
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+        return variables | ({"ansible_become_password": host_image.PASSWORD} if user == "clerk" else {})
+
+    def run(self, name: str, *command: str) -> str:
+        """What a command says that root runs on a host; by a way of its own, without SSH."""
+        return _podman("exec", self._container(name), *command)
+
+    def start(self, name: str) -> None:
+        """Switch a host on, and wait until one can log in."""
+        _wire(self._number, self._container(name), self.addresses[name])
+        _podman("start", self._container(name))
+        deadline = time.monotonic() + 60
+        while not _answers(self.addresses[name]):
+            assert time.monotonic() < deadline, f"{name}: no sshd: {self.run(name, 'systemctl', 'list-units', '--failed')}"
+            time.sleep(0.02)
+
+    def stop(self, name: str) -> None:
+        """Shut a host down in an orderly way: its services are stopped first."""
+        _podman("stop", "--time=60", self._container(name))
+        self.cut(name)
+
+    def kill(self, name: str) -> None:
+        """Switch a host off: nothing on it comes to an end of its own, and nothing answers at its address."""
+        self.cut(name)
+        _podman("kill", self._container(name))
+        _podman("wait", self._container(name))
+
+    def cut(self, name: str) -> None:
+        """Pull the plug of its network; the host lives on."""
+        _run("ip", "link", "set", self._container(name), "down")
+
+    def plug(self, name: str) -> None:
+        """Put the plug of its network in again."""
+        _run("ip", "link", "set", self._container(name), "up")
+
+    def _create(self, name: str, image: Path) -> None:
+        container = self._container(name)
+        disk = CACHE / str(self._number) / container
+        root, upper, work = disk / "root", disk / "upper", disk / "work"
+        for directory in (root, upper, work):
+            directory.mkdir(parents=True)
+        _run("mount", "-t", "overlay", "-o", f"lowerdir={image},upperdir={upper},workdir={work}", "overlay", str(root))
+        others = [f"--add-host={other}:{address}" for other, address in self.addresses.items()]
+        _run("ip", "netns", "add", container)
+        network = f"--network=ns:/run/netns/{container}"
+        _podman(
+            "create", f"--name={container}", f"--hostname={name}", network, *others, *HOST, "--rootfs", str(root), "/sbin/boot"
+        )
+        self.start(name)
+
+    def _container(self, name: str) -> str:
+        """Also the name of its network namespace, and of this machine's end of its wire (at most 15 characters)."""
+        return f"{_bridge(self._number)}-{self.names.index(name)}"
+
+
+def make_image() -> Path:
+    """The directory that hosts begin with; it is made when there is none, or one of another recipe."""
+    assert os.geteuid() == 0, "hosts are containers with networks and disks of their own: only root can start them"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _locked(CACHE / "image"):
+        for key in (KEY, HOST_KEY):
+            if not key.exists():
+                _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
+        KNOWN_HOSTS.write_text(f"* {HOST_KEY.with_suffix('.pub').read_text()}")
+        image = CACHE / f"image-{host_image.stamp(KEY, HOST_KEY)}"
+        if not image.exists():
+            mounts = Path("/proc/mounts").read_text()
+            for old in CACHE.glob("image-*"):
+                if str(old) not in mounts:
+                    shutil.rmtree(old)
+            new = CACHE / "image-new"
+            host_image.build(new, KEY, HOST_KEY)
+            new.rename(image)
+        return image
+
+
+# A set of hosts is a number, which is in the names of all that belongs to it. The file `NUMBER.set` is locked while it is used.
+
+
+def _bridge(number: int) -> str:
+    return f"hosts{number}"
+
+
+def _subnet(number: int) -> str:
+    """Of 198.18.0.0/15, which is set aside for tests."""
+    return f"198.{18 + number // 256}.{number % 256}"
+
+
+def _sockets(number: int) -> Path:
+    """Where ssh keeps its connections: the path must be short."""
+    return Path(f"/tmp/{_bridge(number)}")
+
+
+def _reserve() -> tuple[int, int]:
+    """The number of a new set, with its bridge, and the descriptor of its locked file."""
+    for number in range(1, 512):
+        # Of this checkout or another one: only one of them can make the bridge.
+        if not (CACHE / f"{number}.set").exists() and _made("ip", "link", "add", _bridge(number), "type", "bridge"):
+            file = os.open(CACHE / f"{number}.set", os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _run("ip", "address", "add", f"{_subnet(number)}.1/24", "dev", _bridge(number))
+            _run("ip", "link", "set", _bridge(number), "up")
+            return number, file
+    raise AssertionError("all networks for tests are in use, see `ip link show type bridge`")
+
+
+def _remove_abandoned() -> None:
+    """Remove the sets of processes that are gone."""
+    for path in CACHE.glob("*.set"):
+        with open(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _remove(int(path.stem))
+
+
+def _remove(number: int) -> None:
+    """Remove all that belongs to a set, as far as it is there."""
+    prefix, disks = f"{_bridge(number)}-", CACHE / str(number)
+    for control in _sockets(number).glob("*"):
+        subprocess.run(["ssh", "-S", control, "-O", "exit", "x"], check=False, capture_output=True)
+    shutil.rmtree(_sockets(number), ignore_errors=True)
+    containers = _podman("ps", "--all", "--format={{.Names}}", f"--filter=name=^{prefix}").split()
+    if containers:
+        _podman("rm", "--force", "--time=0", "--volumes", *containers)
+    for root in disks.glob("*/root"):
+        if root.is_mount():
+            _run("umount", str(root))
+    shutil.rmtree(disks, ignore_errors=True)
+    for namespace in Path("/run/netns").glob(f"{prefix}*"):
+        _run("ip", "netns", "delete", namespace.name)
+    _run("ip", "link", "delete", _bridge(number))
+    (CACHE / f"{number}.set").unlink()
+
+
+def _wire(number: int, container: str, address: str) -> None:
+    """A network namespace as a host finds it that was switched on: nothing is left in it of what the last one did."""
+    _run("ip", "netns", "delete", container)
+    _made("ip", "link", "delete", container)  # it goes with the namespace, but later
+    _run("ip", "netns", "add", container)
+    mac = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))  # the same again: neighbours remember it
+    _run("ip", "link", "add", container, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", container)
+    _run("ip", "link", "set", container, "master", _bridge(number), "up")
+    _run("ip", "-n", container, "address", "add", f"{address}/24", "dev", "eth0")
+    for interface in ("lo", "eth0"):
+        _run("ip", "-n", container, "link", "set", interface, "up")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=1) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _podman(*arguments: str) -> str:
+    return _run(*PODMAN, *arguments)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _made(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(f"{path}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
