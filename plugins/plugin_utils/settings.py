@@ -51,6 +51,7 @@ OF_STEPS = (
     "gate",
     "label",
     "share",
+    "prepare_tasks",
 )  # variables that one step or playbook takes
 
 

@@ -60,7 +60,18 @@ USED = {
     "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
     "docs/idea.md": {"rooms", "budget", "stages"},
     "docs/operator.md": {
-        *("variables.yml", "look", "events", "again", "drain.yml", "drain", "promote.yml", "abort.yml", "receiver.py"),
+        *(
+            "variables.yml",
+            "prepare.yml",
+            "look",
+            "events",
+            "again",
+            "drain.yml",
+            "drain",
+            "promote.yml",
+            "abort.yml",
+            "receiver.py",
+        ),
         *(
             "canary.yml",
             "replicas.yml",
@@ -527,6 +538,26 @@ def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
         assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(verdict, f"its ticket is {state}, for 3 s")
     with pytest.raises(InputError, match="not an absolute path"):
         names["Driver"]({"folder": "tickets"}, None)
+
+
+# docs/operator.md, and hosts that are made ready
+
+
+def test_the_tasks_of_the_example_make_hosts_ready(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/shop").touch()
+    with Playground(2) as playground:
+        home = playground.home
+        (home / "shop.conf.j2").write_text("revision {{ rollout_revision }} on {{ inventory_hostname }}\n")
+        tasks = SNIPPETS["docs/operator.md"]["prepare.yml"].replace("/opt/shop", f"{home}/{{{{ inventory_hostname }}}}")
+        (home / "prepare.yml").write_text(tasks.replace("/srv/releases", str(home)))
+        subprocess.run(["tar", "-czf", home / "shop-1.tar.gz", "-C", tmp_path, "1"], check=True)
+        for host in playground.hosts:
+            (home / host).mkdir()
+        outcome = playground.run("progressive.rollout.prepare", {"rollout_prepare_tasks": "{{ inventory_dir }}/prepare.yml"})
+        assert outcome.rc == 0, outcome.output
+        assert all((home / host / "1/shop").exists() for host in playground.hosts)
+        assert (home / "web2/1/shop.conf").read_text() == "revision 1 on web2\n"
 
 
 # docs/idea.md

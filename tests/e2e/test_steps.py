@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import typing as t
@@ -374,3 +375,28 @@ def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(playgrou
     missing = f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on web1); "
     assert outcome.rc != 0 and missing in outcome.failed.msg and "shop 2: now rolled back to 1" in outcome.failed.msg
     assert playground.records() == before
+
+
+def test_tasks_of_ones_own_prepare_the_hosts_first(playground: Playground) -> None:
+    """On all of them, or nothing is touched."""
+    tasks = playground.home / "prepare.yml"
+    done = {
+        "ansible.builtin.file": {
+            "path": f"{playground.home}/{{{{ inventory_hostname }}}}-{{{{ rollout_revision }}}}",
+            "state": "touch",
+        }
+    }
+    tasks.write_text(json.dumps([done]))
+    playground.variables["rollout_prepare_tasks"] = str(tasks)
+    outcome = playground.run()
+    assert outcome.rc == 0, outcome.output
+    assert sorted(path.name for path in playground.home.glob("web*-1")) == ["web1-1", "web2-1", "web3-1"]
+
+    journal = playground.journal()
+    fail = {"ansible.builtin.fail": {"msg": "no room"}, "when": "inventory_hostname == 'web2'"}
+    for task in (fail, {"ansible.builtin.ping": {}, "vars": {"ansible_connection": "ssh", "ansible_port": 1}}):
+        tasks.write_text(json.dumps([done, task]))
+        outcome = playground.run(variables={"rollout_revision": "2"})
+        assert outcome.rc != 0 and playground.journal() == journal
+    assert "rollout_prepare_tasks: web1, web2, web3: not prepared, so nothing was touched" in outcome.failed.msg
+    assert playground.run("progressive.rollout.restart").rc == 0

@@ -62,7 +62,7 @@ def test_the_fragment_documents_what_every_step_takes() -> None:
 
 def test_the_role_takes_what_every_step_takes() -> None:
     options = {name.removeprefix("rollout_"): option for name, option in SPECS["main"]["options"].items()}
-    assert sorted(options) == sorted([*settings.COMMON, "restart"])
+    assert sorted(options) == sorted([*settings.COMMON, "restart", "prepare_tasks"])
     for name in settings.COMMON:
         role, step = options[name], FRAGMENT[name]
         assert role["type"] == step["type"], name
