@@ -46,8 +46,8 @@ class Nginx:
         self.path, self.config, self.pid = self.home / "rollout", self.home / "nginx.conf", self.home / "nginx.pid"
         self.path.mkdir()
         (self.path / "shop.conf").write_text(PLACEHOLDER)
-        self.listen, self.status = _free_port(), _free_port()
-        self.config.write_text(CONFIG.format(home=self.home, listen=self.listen, keepalive=keepalive))
+        self.front, self.status = ("127.0.0.1", _free_port()), _free_port()
+        self.config.write_text(CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive))
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -66,7 +66,7 @@ class Nginx:
         """Whether this very process listens: nothing else can have its port."""
         try:
             if self.process and int(self.pid.read_text()) == self.process.pid:
-                socket.create_connection(("127.0.0.1", self.listen), 10).close()
+                socket.create_connection(self.front, 10).close()
                 return True
         except (OSError, ValueError):
             pass

@@ -95,6 +95,14 @@ options:
       - C(listen) (required) is the address and port that clients of the service connect to.
       - C(preview) is another address and port, for a look at instances that those clients do not reach yet.
       - C(drain_timeout) is the same as for HAProxy.
+      - C(driver=nginx) drives nginx through a file that it includes, and reloads it. Its options follow.
+      - C(hosts) is an inventory pattern, the nginxes' hosts. Without it nginx is on the controller.
+      - C(path) is the directory of the files that nginx includes, V(/etc/nginx/rollout) if not given.
+      - C(upstream) is the name of the service's upstream there, and of its file. O(service) if not given.
+      - C(config) is nginx's configuration, V(/etc/nginx/nginx.conf) if not given.
+      - C(pid) is the file with the pid of its master process, V(/run/nginx.pid) if not given.
+      - C(status) is an address and a port that nothing else uses, V(127.0.0.1:9180) if not given. There nginx says what it serves.
+      - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given.
     type: dict
     default: {driver: none}
   health:

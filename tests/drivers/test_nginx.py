@@ -73,7 +73,7 @@ class Plane:
 
     def __init__(self, nginxes: Sequence[t.Any]) -> None:
         self.nginxes = dict(zip(self.names, nginxes, strict=True))
-        self.fronts = [("127.0.0.1", nginx.listen) for nginx in nginxes]
+        self.fronts = [nginx.front for nginx in nginxes]
 
     def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any) -> Driver:
         return Driver({"hosts": "edges", **options}, Context(service, Hosts(self.nginxes), HEALTH if health is None else health))
@@ -84,7 +84,7 @@ class Plane:
         return self.driver()
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
-        taken = f"127.0.0.1:{self.nginxes['edge1'].listen}"
+        taken = f"127.0.0.1:{self.nginxes['edge1'].front[1]}"
         return [
             ({"pid": "/nowhere/nginx.pid"}, "rollout_traffic.pid: '/nowhere/nginx.pid': nginx on edge1: it does not run"),
             ({"pid": "nginx.pid"}, "rollout_traffic.pid: 'nginx.pid' is not an absolute path"),

@@ -32,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -56,7 +57,16 @@ USED = {
         *("inventory.yml", "haproxy.cfg", "shop.yml", "rollout.yml", "run", "operate"),
         *("canary.yml", "blue-green.yml", "say"),
     },
-    "docs/balancers.md": {"dynamic.cfg", "dynamic.yml", "envoy-files", "envoy.json", "envoy.yml"},
+    "docs/balancers.md": {
+        "dynamic.cfg",
+        "dynamic.yml",
+        "envoy-files",
+        "envoy.json",
+        "envoy.yml",
+        "nginx-files",
+        "nginx.conf",
+        "nginx.yml",
+    },
     "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
     "docs/idea.md": {"rooms", "budget", "stages"},
     "docs/operator.md": {
@@ -113,7 +123,12 @@ class Site:
         self.replaced = {
             "10.0.0.": f"{self.network}.",
             ":80\n": f":{self.port}\n",
+            ":80;": f":{self.port};",
             "9901": f"{free_port()}",
+            "9180": f"{free_port()}",
+            "/etc/nginx": f"{self.home}/nginx",
+            "/run/nginx.pid": f"{self.home}/nginx.pid",
+            "/var/log/nginx": f"{self.home}",
             "/run/haproxy/": f"{self.home}/",
             "/var/lib/rollout": f"{self.home}/rollout",
             "/opt/shop": f"{self.home}/opt",
@@ -307,6 +322,22 @@ def test_envoy(site: Site) -> None:
         roll(site, site.text("docs/balancers.md", "envoy.yml"))
     finally:
         envoy.stop()
+
+
+def test_nginx(site: Site) -> None:
+    site.shell(site.text("docs/balancers.md", "nginx-files"))
+    nginx = Nginx.__new__(Nginx)
+    nginx.home, nginx.config, nginx.pid = site.home, site.home / "nginx/nginx.conf", site.home / "nginx.pid"
+    nginx.front, nginx.process = (f"{site.network}.2", site.port), None
+    nginx.config.write_text(site.text("docs/balancers.md", "nginx.conf"))
+    nginx.start()
+    try:
+        roll(site, site.text("docs/balancers.md", "nginx.yml"))
+        nginx.stop()  # forgets nothing, as the page says
+        nginx.start()
+        assert site.served() == {"2.4.1"}
+    finally:
+        nginx.stop()
 
 
 # docs/operator.md

@@ -34,6 +34,7 @@ DRIVERS = [
     ("platform", "platforms", "process"),
     ("traffic", "traffic", "haproxy"),
     ("traffic", "traffic", "envoy"),
+    ("traffic", "traffic", "nginx"),
     ("traffic", "traffic", "none"),
     ("store", "stores", "file"),
     ("gates", "gates", "pause"),

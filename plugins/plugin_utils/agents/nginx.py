@@ -381,8 +381,11 @@ def check(request):
         if line.startswith("# configuration file ")
     ]
     if os.path.realpath(name) not in map(os.path.realpath, files):
-        text = "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and include it in `http`"
-        raise Failed(text % (request["config"], name, request["upstream"]), "path")
+        raise Failed(
+            "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and include it in `http`"
+            % (request["config"], name, request["upstream"]),
+            "path",
+        )
     text = read(name) or ""
     bare = "".join(line.partition("#")[0] for line in text.splitlines())
     if not text.startswith(MARK) and bare.count("server ") != bare.count(" down;"):
