@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
+KEEP_LOGS = 20
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
 
 
@@ -61,7 +62,7 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         raise Refused("nothing is started, stopped or forgotten without a lease (epoch 0 only looks)")
     home = os.path.join(request["path"], request["host"], request["service"])
     if request["epoch"] <= 0 and not os.path.isdir(home):
-        return {"instances": []}
+        return {"instances": _work(kind(home, request), request)}  # what runs may be found without records
     for folder in (home, os.path.join(home, "instances"), os.path.join(home, "logs")):
         os.makedirs(folder, 0o750, exist_ok=True)
     lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -143,9 +144,6 @@ class Service:
     def remove(self, record: Record) -> None:
         """Remove what is left of an instance that is gone, beside its record and its log."""
 
-    def prune(self, records: dict[str, Record]) -> None:
-        """Remove what was kept of forgotten instances for a while."""
-
     def ended(self, record: Record) -> str:
         """How an instance ended that nobody asked to stop, and its last log lines."""
         raise NotImplementedError
@@ -205,6 +203,12 @@ class Service:
         self.remove(record)
         os.unlink(os.path.join(self.instances, record["id"] + ".json"))
 
+    def prune(self, records: dict[str, Record]) -> None:
+        """Remove what was kept of forgotten instances for a while: their logs but the newest."""
+        paths = [os.path.join(self.logs, name) for name in os.listdir(self.logs) if name[: -len(".log")] not in records]
+        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[KEEP_LOGS:]:
+            os.unlink(path)
+
     def report(self, record: Record) -> Record:
         """The instance as the caller sees it."""
         answer = {label: record[label] for label in LABELS}
@@ -242,13 +246,17 @@ def taken(address: str, port: int) -> str:
 
 
 def tail(path: str) -> str:
-    """The last five lines of a log on one line, at most 500 characters."""
+    """The last lines of a log, as `last_lines` gives them."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            text = file.read().decode(errors="replace")
+            return last_lines(file.read().decode(errors="replace"))
     except FileNotFoundError:
         return ""
+
+
+def last_lines(text: str) -> str:
+    """The last five lines on one line, at most 500 characters."""
     lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
     return " | ".join([line for line in lines if line][-5:])[-500:]
 
@@ -282,24 +290,41 @@ def _runs(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True)
 
 
-def run(*argv: str) -> tuple[int, str, str]:
-    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and its errors."""
+def run(*argv: str, data: str = "", timeout: float = 0.0, together: bool = False) -> tuple[int, str, str]:
+    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and its errors, or all as its output.
+
+    It reads `data`, and nobody else sees that. It is killed after `timeout` seconds, unless that is 0, which raises Refused.
+    """
     # Importing subprocess would take longer than most programs we run. Files in memory need nobody to read at the same time.
-    out, err = os.memfd_create("out"), os.memfd_create("err")
+    files = [os.memfd_create(name) for name in ("in", "out", "err")]
     try:
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, out, 1),
-            (os.POSIX_SPAWN_DUP2, err, 2),
-        ]
+        os.pwrite(files[0], data.encode(errors="surrogateescape"), 0)
+        shown = (files[0], files[1], files[1] if together else files[2])
+        actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(shown)]
         env = {**os.environ, "LC_ALL": "C"}
-        pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsigmask=(), setsigdef=INHERITED_SIGNALS)
-        status = os.waitpid(pid, 0)[1]
-        texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace") for fd in (out, err)]
+        pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=INHERITED_SIGNALS)
+        status = _wait(pid, timeout, argv)
+        texts = [os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files[1:]]
     finally:
-        os.close(out)
-        os.close(err)
+        for file in files:
+            os.close(file)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1, texts[0], texts[1]
+
+
+def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:
+    """The status a child ended with."""
+    if not timeout:
+        return os.waitpid(pid, 0)[1]
+    deadline, pause = time.monotonic() + timeout, 0.001
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    os.killpg(pid, 9)
+    os.waitpid(pid, 0)
+    raise Refused(f"{' '.join(argv[:2])} took longer than {timeout:g} s")
 
 
 def write(path: str, text: str, mode: int = 0o640) -> None:

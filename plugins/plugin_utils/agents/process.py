@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and reports plain processes of one service on this host. Runs, answers, and is gone.
 
-The request is what `_home.py` says, with argv, env and cwd for each instance to start, stop_signal and keep_logs.
+The request is what `_home.py` says, with argv, env and cwd for each instance to start, and stop_signal.
 Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search, cwd}}: answer {"problems": {setting: why}},
 and touch nothing.
 
@@ -136,12 +136,6 @@ class Service(_home.Service):
     def remove(self, record: Record) -> None:
         if record.get("pid"):
             self.send(record, signal.SIGKILL)  # to processes it left behind
-
-    def prune(self, records: dict[str, Record]) -> None:
-        """Remove the logs of forgotten instances but the newest `keep`."""
-        paths = [os.path.join(self.logs, name) for name in os.listdir(self.logs) if name[: -len(".log")] not in records]
-        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[self.request["keep_logs"] :]:
-            os.unlink(path)
 
     def ended(self, record: Record) -> str:
         if record["ended"] < 0:

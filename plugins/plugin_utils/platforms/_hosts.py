@@ -90,14 +90,20 @@ class Hosts:
         self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
 
     def prepare(self, revision: str) -> None:
+        self._prepare(revision)
+
+    def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
+        """What each host's agent said of it."""
         requests = {}
         for host in self._hosts:
             known = {"revision": revision, "service": self.context.service, "host": host, "address": self._addresses[host]}
             requests[host] = {"prepare": self._artefacts(known)}
-        self._ask_all("prepare", requests, self._prepare_timeout, PlatformError)
+        return self._ask_all("prepare", requests, self._prepare_timeout, PlatformError)
 
-    def _ask_all(self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]) -> None:
-        """Ask every host for its problems; raises `wrong` with all of them."""
+    def _ask_all(
+        self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]
+    ) -> dict[str, dict[str, t.Any]]:
+        """Ask every host for its problems; raises `wrong` with all of them, and returns the answers where there are none."""
         answers = self.context.transport.ask(self.agent, requests, timeout)
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
@@ -109,6 +115,7 @@ class Hosts:
             problems += [f"rollout_platform.{setting}: {why} (on {host})" for setting, why in found.items()]
         if problems:
             raise wrong("; ".join(problems))
+        return {host: answers[host].value or {} for host in self._hosts}
 
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
         wanted: dict[str, list[Labels]] = {host: [] for host in self._hosts}
@@ -306,15 +313,20 @@ def directory(value: t.Any, variable: str) -> str:
 
 def command(given: t.Any) -> list[str]:
     """`rollout_platform.command`: the program and its arguments, with placeholders."""
-    if not isinstance(given, (list, tuple)) or not given:
-        example = '["/opt/shop/shop", "--port", "{port}"]'
-        raise InputError(f"rollout_platform.command: {given!r} is not a list of words; write {example}")
-    words = [text(word, "rollout_platform.command") for word in given]
-    for word in words:
-        fill(word, "rollout_platform.command")
-    if not words[0]:
+    found = words(given, "rollout_platform.command", '["/opt/shop/shop", "--port", "{port}"]', least=1)
+    if not found[0]:
         raise InputError("rollout_platform.command: its first word, the program, is empty")
-    return words
+    return found
+
+
+def words(given: t.Any, variable: str, example: str, least: int = 0) -> list[str]:
+    """A list of texts, with placeholders."""
+    if not isinstance(given, (list, tuple)) or len(given) < least:
+        raise InputError(f"{variable}: {given!r} is not a list of words; write {example}")
+    found = [text(word, variable) for word in given]
+    for word in found:
+        fill(word, variable)
+    return found
 
 
 def stop_signal(value: t.Any) -> str:

@@ -20,7 +20,6 @@ OPTIONS: dict[str, t.Any] = {
     "cwd": {"type": "str", "default": "/"},
     "stop_signal": {"type": "str", "default": "TERM"},
 }
-KEEP_LOGS = 20
 
 
 class Driver(_hosts.Hosts):
@@ -37,7 +36,7 @@ class Driver(_hosts.Hosts):
         super().__init__(given, context)
 
     def _common(self) -> dict[str, t.Any]:
-        return {"stop_signal": self._signal, "keep_logs": KEEP_LOGS}
+        return {"stop_signal": self._signal}
 
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         return {
