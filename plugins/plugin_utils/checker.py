@@ -204,7 +204,7 @@ class Checker:
     def health(self, name: str) -> Vital:
         """What is known of an instance now; one that is not watched is pending."""
         watched = self._watched.get(name)
-        return watched.vital if watched else Vital(Health.PENDING, clock.now(), "not watched")
+        return watched.vital if watched else Vital(Health.PENDING, clock.now())
 
     def settle(self, timeout: float) -> bool:
         """Block until every watched instance has been asked once; False if the timeout or `wake` came first."""

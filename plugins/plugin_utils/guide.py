@@ -122,7 +122,9 @@ class Guide:
     def park(self) -> None:
         """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
         if self._waiting is not None and time.monotonic() - self._waiting >= self.settings.wait:
-            raise Parked(f"{self.settings.service} {self.rollout.revision}: {self._waits}; parked: run it again to go on")
+            who = "resume.yml goes on" if self.rollout.paused else "promote.yml lets it pass"
+            then = "run it again once that is over" if self._stayed and not self.rollout.paused else who
+            raise Parked(f"{self.settings.service} {self.rollout.revision}: {self._waits}; parked: {then}")
 
     # -- waiting ------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, ROLLING_BACK, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
@@ -75,8 +75,11 @@ class Run:
             if isinstance(exc, Interrupted) and self.session.epoch:
                 self.conductor.event("interrupted", reason=str(exc))
                 self.conductor.commit()
-            between = self.record.open is not None and self.record.open.phase != HELD and not self._parked
-            if not between or isinstance(exc, Interrupted):
+            rollout = self.record.open
+            between = rollout is not None and rollout.phase != HELD and not self._parked
+            # After an error only the way back follows; an operator's word must not wait for a run that is over.
+            fails = exc is not None and rollout is not None and rollout.phase != ROLLING_BACK
+            if not between or fails or isinstance(exc, Interrupted):
                 self.session.release()
         except RolloutError:
             pass  # the first error is the one to tell

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, ROLLING_BACK, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, HOLDING, ROLLING_BACK, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.rollouts import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import when
@@ -30,10 +30,13 @@ def _rollout(record: Record) -> str:
     before = f", before it {rollout.previous.revision}" if rollout.previous else ", the first one"
     why = f". Why: {rollout.reason}" if rollout.reason else ""
     at = f" at {rollout.name}" if rollout.name else ""
+    share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != ROLLING_BACK else ""
+    since = f" since {when(rollout.entered)}" if rollout.entered else ""
     waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting else ""
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
-    standing = f"{rollout.phase.replace('_', ' ')}{at}, begun at {when(rollout.started)}{before}"
-    return f"{service} {rollout.revision}: {standing}{why}{waits}{paused}"
+    said = f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
+    standing = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}, begun at {when(rollout.started)}{before}"
+    return f"{service} {rollout.revision}: {standing}{why}{waits}{paused}{said}"
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
@@ -41,14 +44,20 @@ def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
         return f"lease: {lease['holder']} since {when(lease['since'])} until {when(lease['until'])}"
     if record.open is None:
         return "lease: nobody has it"
-    if record.open.phase == HELD:
-        return "lease: nobody has it; it waits for you: run the rollout again to go on, or roll it back"
-    way = (
-        "run it again to go on with the way back"
-        if record.open.phase == ROLLING_BACK
-        else "run it again to go on, or roll it back"
-    )
-    return f"lease: nobody has it, so nobody is at work on the rollout; {way}"
+    return f"lease: nobody has it, so nobody is at work on the rollout; {_onwards(record.open)}"
+
+
+def _onwards(rollout: Rollout) -> str:
+    """What to do about a rollout that nobody runs."""
+    if rollout.phase == HELD:
+        return "it waits for you: run it again to go on, or roll it back (rollback.yml)"
+    if rollout.phase == ROLLING_BACK:
+        return "run it again to go on with the way back"
+    if rollout.paused:
+        return "resume.yml goes on with it, abort.yml goes back"
+    if rollout.waiting and rollout.phase != HOLDING:
+        return "promote.yml lets it pass, run again it waits on, abort.yml goes back"
+    return "run it again to go on, or roll it back (rollback.yml)"
 
 
 def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:

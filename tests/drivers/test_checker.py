@@ -362,7 +362,7 @@ def test_watch_replaces_the_set(serve: t.Any, make: t.Any) -> None:
     until(checker, Health.PASSING, "1")
     watch(checker, other.endpoint)  # "0" is another instance now, and "1" is gone
     assert checker.health("0").health is Health.PENDING
-    assert checker.health("1").detail == "not watched"
+    assert checker.health("1").detail == ""
     assert checker.settle(DEADLINE)
     asked = server.count
     while other.count < 5:

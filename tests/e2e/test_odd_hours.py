@@ -98,6 +98,14 @@ def test_steps_that_refuse_their_input_touch_nothing(playground: Playground) -> 
     assert playground.files() == set()
 
 
+def test_who_is_refused_leaves_no_lease(playground: Playground) -> None:
+    """Otherwise a word that is said on another machine would be left to a run that is over."""
+    refused = {"begin": {"revision": "2"}, "ignore_errors": True}
+    outcome = playground.steps({"begin": {}}, {"info": {}}, refused, {"info": {}})
+    assert "has to wait, because the rollout of shop 1 is unfinished" in outcome.of("begin")[1].msg, outcome.output
+    assert [bool(task.result["lease"]) for task in outcome.of("info")] == [True, False]
+
+
 def test_a_drain_that_does_not_come_to_an_end_says_of_whom(playground: Playground) -> None:
     platform = playground.variables["rollout_platform"]
     platform["env"] = {"STOP_DELAY": "600"}

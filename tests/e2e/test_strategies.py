@@ -280,7 +280,7 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         walk.comes_to("progressing", stage)
         walk.say("abort")
         outcome = run.wait()
-    assert outcome.rc != 0 and "now aborted to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
+    assert outcome.rc != 0 and "now aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
     assert walk.events("stage")[-1]["stage"] == stage
     walk.ended("aborted")
 

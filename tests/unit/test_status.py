@@ -56,9 +56,30 @@ def test_under_way() -> None:
 
 def test_what_waits_for_a_person_says_what_to_do() -> None:
     held = lines(record("held", "no progress"), None, [])
-    assert held[0].endswith("before it 1. Why: no progress") and "run the rollout again to go on, or roll it back" in held[1]
+    assert held[0].endswith("before it 1. Why: no progress") and "run it again to go on, or roll it back" in held[1]
     assert "nobody is at work on the rollout; run it again" in lines(record("progressing"), None, [])[1]
     assert "the way back" in lines(record("rolling_back"), None, [])[1]
+
+
+def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
+    waits = record("awaiting_promotion")
+    assert waits.rollout
+    waits.rollout.name, waits.rollout.asked, waits.rollout.entered = "prepare", 0, 60.0
+    waits.rollout.gates = {"promotion approval": {"state": "waiting", "message": ""}}
+    first, lease = lines(waits, None, [])[:2]
+    assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, begun at ")
+    assert first.endswith(". Waits at promotion approval")
+    assert lease.endswith("promote.yml lets it pass, run again it waits on, abort.yml goes back")
+    waits.rollout.phase = "holding"
+    assert "promote.yml" not in lines(waits, None, [])[1]
+
+
+def test_what_is_paused_says_by_whom_and_why() -> None:
+    paused = record("paused")
+    assert paused.rollout
+    paused.rollout.paused = {"by": "ann", "why": "lunch", "at": 1.0}
+    first, lease = lines(paused, None, [])[:2]
+    assert first.endswith(". Paused by ann: lunch") and lease.endswith("resume.yml goes on with it, abort.yml goes back")
 
 
 def test_an_ended_one() -> None:
