@@ -27,6 +27,7 @@ http {{
     uwsgi_temp_path {home}/tmp;
     scgi_temp_path {home}/tmp;
     keepalive_timeout {keepalive};
+    proxy_next_upstream off;
     include {home}/rollout/*.conf;
     server {{
         listen 127.0.0.1:{listen};

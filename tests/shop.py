@@ -14,12 +14,14 @@ import sys
 import tempfile
 import threading
 import typing as t
+import urllib.request
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.playbook import ROOT, Outcome, Playground, Run, until
 
 LOAD = ROOT / "playbooks" / "files" / "load.py"
@@ -159,6 +161,29 @@ class BehindEnvoy(Envoy):
 
     def known(self) -> set[Place]:
         return set(self._hosts())
+
+
+class BehindNginx(Nginx):
+    """With the strictest configuration: no retry. Clients keep no connections, which is what it needs."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.front[0]}:{self.front[1]}/"
+
+    @property
+    def traffic(self) -> dict[str, t.Any]:
+        own = {"path": self.path, "config": self.config, "pid": self.pid, "status": f"127.0.0.1:{self.status}"}
+        return {"driver": "nginx", **{name: str(value) for name, value in own.items()}, "drain_timeout": "10s"}
+
+    def serving(self) -> set[Place]:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.status}/", headers={"Host": "shop"})
+        with urllib.request.urlopen(request, timeout=10) as response:
+            servers = [one.split() for one in response.read().decode().split(";")[1:] if one]
+        return {(server[0], int(server[1])) for server in servers}
+
+    def known(self) -> set[Place]:
+        entries = json.loads((self.path / "shop.json").read_text())
+        return self.serving() | {(entry["address"], entry["port"]) for entry in entries}
 
 
 FRONTS: dict[str, t.Callable[[], Front]] = {"haproxy": BehindHAProxy, "envoy": BehindEnvoy}

@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.tests.shop import (
     FRONTS,
     BehindEnvoy,
     BehindHAProxy,
+    BehindNginx,
     Front,
     Load,
     Reloadable,
@@ -103,6 +104,26 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
         assert sum(report["served"] for report in reports) >= through >= ENOUGH
         assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6 and watch.looks > 0
         print(f"{through} requests through {moves} walks, {sum(r['served'] for r in reports)} in all, {watch.looks} looks")
+
+
+@pytest.fixture
+def nginx() -> Iterator[BehindNginx]:
+    made = BehindNginx()
+    yield made
+    made.close()
+
+
+def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
+    with Shop(nginx) as shop:
+        shop.to("1")
+        with Watch(shop, nginx) as watch, Load(nginx.url, connections=3) as load, Slow(nginx.url) as slow:
+            outcome = shop.to("2")
+            shop.settled("2")
+            spanned(shop, outcome, slow)
+            reports = load.stop()
+        assert failures(reports) == [] and slow.failed == []
+        assert all(report["by_revision"].keys() == {"1", "2"} for report in reports)
+        assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6 and watch.looks > 0
 
 
 def few(outcome: Outcome) -> bool:
