@@ -585,7 +585,7 @@ def test_the_tasks_of_the_example_make_hosts_ready(tmp_path: Path) -> None:
         subprocess.run(["tar", "-czf", home / "shop-1.tar.gz", "-C", tmp_path, "1"], check=True)
         for host in playground.hosts:
             (home / host).mkdir()
-        outcome = playground.run("progressive.rollout.prepare", {"rollout_prepare_tasks": "{{ inventory_dir }}/prepare.yml"})
+        outcome = playground.run("progressive.rollout.prepare", {"rollout_prepare_tasks": "prepare.yml"})
         assert outcome.rc == 0, outcome.output
         assert all((home / host / "1/shop").exists() for host in playground.hosts)
         assert (home / "web2/1/shop.conf").read_text() == "revision 1 on web2\n"
