@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import signal
 import socket
 import threading
 import typing as t
@@ -158,22 +160,38 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         assert [Path(name).read_text() for name, *_rest in plane.changes()[0]] == texts  # type: ignore[index]
         assert contract.everywhere(driver.observe(), a, lambda s: s.weight == 100)
         edge.config.write_text(config)
+
+        worker = min(agent.workers(edge.process.pid))
+        os.kill(worker, signal.SIGSTOP)
+        with pytest.raises(
+            TrafficError, match=r"nginx on edge1: it was reloaded and has old workers that do not quit within 1 s"
+        ):
+            driver.apply(lighter)
+        os.kill(worker, signal.SIGCONT)
+        monkeypatch.undo()
         assert [s.weight for s in contract.entries(driver.apply(lighter), a)] == [50]
 
     def test_a_request_that_an_old_worker_is_still_reading_counts(self, plane: Plane, backends: t.Any) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
         contract.prove(driver, b)
-        with socket.create_connection(plane.fronts[0], 20) as slow:
-            slow.sendall(b"GET / HTTP/1.1\r\nHost: shop\r\n")
+
+        def active(endpoint: Endpoint) -> list[int]:
+            return [server.active for server in contract.entries(driver.observe(), endpoint)]
+
+        with socket.create_connection(plane.fronts[0], 20) as early:
+            early.sendall(b"GET / HTTP/1.1\r\nHost: shop\r\n")
             contract.apply(driver, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
-            assert [s.active for s in contract.entries(driver.observe(), a)] == [1, 0]
-            assert [s.active for s in contract.entries(driver.observe(), b)] == [0, 0]
-            contract.apply(driver, {b: Target(IN, name="shop-b")})  # it is not forgotten meanwhile
-            assert [s.active for s in contract.entries(driver.observe(), a)] == [1]
-            slow.sendall(b"\r\n")
-            assert slow.recv(65536).endswith(b"\r\n\r\na")
-        contract.remove(driver, {b: Target(IN, name="shop-b")}, a)
+            assert (active(a), active(b)) == ([1, 0], [0, 0])
+            with socket.create_connection(plane.fronts[0], 20) as late:
+                late.sendall(b"GET / HTTP/1.1\r\nHost: shop\r\n")
+                contract.apply(driver, {b: Target(IN, 50, "shop-b")})
+                assert active(a) == [1]  # it is not forgotten, and what knows it as gone does not count
+                early.sendall(b"\r\n")
+                assert early.recv(65536).endswith(b"\r\n\r\na")
+                contract.remove(driver, {b: Target(IN, 50, "shop-b")}, a)
+                late.sendall(b"\r\n")
+                assert late.recv(65536).endswith(b"\r\n\r\nb")
 
     def test_what_a_killed_run_wrote_and_nginx_was_not_told_is_not_taken_for_true(self, plane: Plane, backends: t.Any) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
