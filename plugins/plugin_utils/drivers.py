@@ -188,6 +188,7 @@ class GateDriver(t.Protocol):
     """Something that has to let a rollout pass. It is asked again until it passes or fails; who asks bounds the wait.
 
     One that needs nobody else for its answer may have an attribute `instant`, true: it is asked at every look, in no thread.
+    One whose question leaves something behind may have a method `end`, called from another thread when nobody waits any more.
     """
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

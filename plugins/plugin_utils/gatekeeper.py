@@ -92,11 +92,12 @@ class Gatekeeper:
         return passed
 
     def close(self) -> None:
-        """Ask nothing any more. A question under way is left to itself; its answer is not taken in."""
+        """Ask nothing any more. A question under way is ended where its driver can, or left to itself; its answer is not taken in."""
         self._closed = True
         for question in self._questions.values():
             question.wake = _nothing
-        self._questions.clear()
+        for gate in self._gates:
+            self._forget(gate)
 
     def _look(self, gate: Gate, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         record = self._record(gate)
@@ -157,7 +158,10 @@ class Gatekeeper:
         self._changed = True
 
     def _forget(self, gate: Gate) -> None:
-        for memory in (self._questions, self._due, self._said):
+        question = self._questions.pop(gate.key, None)
+        if question and question.answer is None:
+            getattr(self._drivers[gate.key], "end", _nothing)()
+        for memory in (self._due, self._said):
             memory.pop(gate.key, None)
 
     def _state(self, gate: Gate, record: Mapping[str, t.Any]) -> str:

@@ -8,7 +8,14 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, HOLDING, ROLLING_BACK, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
+    HELD,
+    HOLDING,
+    ROLLING_BACK,
+    WAITING,
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.rollouts import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import when
@@ -32,7 +39,7 @@ def _rollout(record: Record) -> str:
     at = f" at {rollout.name}" if rollout.name else ""
     share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != ROLLING_BACK else ""
     since = f" since {when(rollout.entered)}" if rollout.entered else ""
-    waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting else ""
+    waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting and rollout.phase in WAITING else ""
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     said = f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
     standing = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}, begun at {when(rollout.started)}{before}"
@@ -56,7 +63,7 @@ def _onwards(rollout: Rollout) -> str:
     if rollout.paused:
         return "resume.yml goes on with it, abort.yml goes back"
     if rollout.waiting and rollout.phase != HOLDING:
-        return "promote.yml lets it pass, run again it waits on, abort.yml goes back"
+        return "run it again to wait on; promote.yml lets it pass where it waits for a person, abort.yml goes back"
     return "run it again to go on, or roll it back (rollback.yml)"
 
 

@@ -155,6 +155,7 @@ class Transport:
         self._links: dict[str, _Link] = {}
         self._addresses: dict[str, str] = {}
         self._opening = threading.RLock()
+        self._at_work: set[threading.Thread] = set()  # on a command each
 
     @classmethod
     def from_action(cls, action: t.Any, task_vars: Mapping[str, t.Any]) -> Transport:
@@ -166,7 +167,7 @@ class Transport:
     def apart(self) -> Transport:
         """One like this with connections of its own: what takes long there keeps nobody waiting here."""
         other = copy.copy(self)  # with the same lock: plugins are loaded by one thread at a time
-        other._links = {}
+        other._links, other._at_work = {}, set()
         return other
 
     def hosts(self, pattern: str) -> list[str]:
@@ -227,6 +228,11 @@ class Transport:
             answers[host] = _answer(result, host, mark, shlex.join(commands[host].argv[:-3]), timeout)
         return {host: answers[host] for host in requests}
 
+    def abandon(self) -> None:
+        """Kill the commands under way, where that can be done from here; called by another thread than the one they keep."""
+        for thread in list(self._at_work):
+            _kill_children(thread)
+
     def close(self) -> None:
         """Close the connections (those ssh keeps open for itself end by its own ControlPersist)."""
         for link in self._links.values():
@@ -260,6 +266,7 @@ class Transport:
                 # Daemons: an abandoned one must not keep this process from ending.
                 thread = threading.Thread(target=lambda h=host, j=job: done.put((h, j())), daemon=True)
                 running[host] = (thread, time.monotonic() + timeout)
+                self._at_work.add(thread)
                 thread.start()
             oldest, (thread, deadline) = next(iter(running.items()))
             try:
@@ -268,9 +275,11 @@ class Transport:
                 _kill_children(thread)
                 results[oldest] = None
                 del running[oldest]
+                self._at_work.discard(thread)
                 continue
-            if running.pop(host, None):  # otherwise the late end of an abandoned one
+            if known := running.pop(host, None):  # otherwise the late end of an abandoned one
                 results[host] = result
+                self._at_work.discard(known[0])
         return results
 
     def _link(self, host: str, connect: bool = True) -> _Link:

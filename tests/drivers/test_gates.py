@@ -31,7 +31,9 @@ from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import _http, approval, command, pause, web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
 
@@ -393,9 +395,24 @@ def test_a_command_that_takes_too_long_is_not_a_no(transport: Transport) -> None
     long = f"300.{os.getpid()}{time.time_ns()}"
     with pytest.raises(GateError, match=r"^sleep on the controller: no answer in 1 s$"):
         ask(make(command, transport, answer_within="1s", command=["sleep", long]))
+    wait_until(lambda: not running(long))
+
+
+def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport) -> None:
+    """The run was killed, or told to go on or back: a load test must not go on after it."""
+    long = f"300.{os.getpid()}{time.time_ns()}"
+    options = {"command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
+    keeper = Gatekeeper([Gate("g", "command", options)], Context("shop", transport), {})
+    keeper.poll(ROLLOUT)
+    wait_until(lambda: running(f"sleep\0{long}"))
+    keeper.close()
+    wait_until(lambda: not running(long))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while running(long):
-        assert time.monotonic() < deadline, "it still runs"
+    while not condition():
+        assert time.monotonic() < deadline, "not within 20 s"
         time.sleep(0.01)
 
 

@@ -69,7 +69,9 @@ def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
     first, lease = lines(waits, None, [])[:2]
     assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, begun at ")
     assert first.endswith(". Waits at promotion approval")
-    assert lease.endswith("promote.yml lets it pass, run again it waits on, abort.yml goes back")
+    assert lease.endswith("run it again to wait on; promote.yml lets it pass where it waits for a person, abort.yml goes back")
+    waits.rollout.phase = "held"
+    assert "Waits at" not in lines(waits, None, [])[0]
     waits.rollout.phase = "holding"
     assert "promote.yml" not in lines(waits, None, [])[1]
 

@@ -40,20 +40,23 @@ class Driver:
         if self._host != CONTROLLER and (found := context.transport.hosts(self._host)) != [self._host]:
             what = f"names {len(found)} hosts" if found else "is not in the inventory"
             raise InputError(f"gate.host: {self._host!r} {what}; name one inventory host, or none for the controller")
-        self._transport = context.transport
+        self._transport = context.transport.apart()  # a command may take long, and others need the host meanwhile
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         argv = [fill(word, "gate.command", rollout) for word in self._command]
         command = Command(argv, json.dumps(dict(rollout)).encode())
-        transport = self._transport.apart()  # a command may take long, and others need the host meanwhile
         try:
-            result = transport.run({self._host: command}, self._timeout)[self._host]
+            result = self._transport.run({self._host: command}, self._timeout)[self._host]
         finally:
-            transport.close()
+            self._transport.close()
         if result.unreachable:
             raise GateError(f"{argv[0]} on {self._host or 'the controller'}: {result.unreachable}")
         verdict = {0: PASS, _NOT_YET: WAIT}.get(result.rc, FAIL)
         return Answer(verdict, f"{argv[0]} ended with {result.rc}{_said(result)}")
+
+    def end(self) -> None:
+        """Nobody waits for the answer any more: a command under way is killed, since it would outlive the run."""
+        self._transport.abandon()
 
 
 def _command(given: t.Any) -> list[str]:
