@@ -6,21 +6,27 @@
     with Hosts("web1", "web2", "lb1") as hosts:
         hosts.variables("web1")
 
-Needs root. Hosts whose process is gone are removed by the next one.
+Needs root. Hosts whose process is gone are removed by the next one. For people and Molecule there is `scripts/hosts`:
+
+    up NAME...   starts hosts that stay until `down`
+    inventory    prints their inventory; the groups are the names without their digits
+    down         removes them
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import typing as t
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests import host_image
@@ -28,12 +34,13 @@ from ansible_collections.progressive.rollout.tests import host_image
 CACHE = Path(__file__).resolve().parent.parent / ".cache/hosts"
 KEY, HOST_KEY, KNOWN_HOSTS = CACHE / "key", CACHE / "host_key", CACHE / "known_hosts"
 # Apart from all other containers of this machine.
-PODMAN = ["podman", "--root", f"{CACHE}/storage", "--runroot", f"{CACHE}/run", "--storage-driver", "overlay"]
+PODMAN = ["podman", "--root", f"{CACHE}/podman/root", "--runroot", f"{CACHE}/podman/run", "--storage-driver", "vfs"]
 PODMAN += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
 # systemd and other containers run in a host, so it may do much; but it has no disks, and its cgroups are its own.
-HOST = ["--systemd=always", "--cgroupns=private", "--cap-add=all", "--security-opt=seccomp=unconfined"]
-HOST += ["--security-opt=unmask=ALL", "--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384", "--pids-limit=-1"]
-HOST += ["--device-cgroup-rule=c 5:1 rwm", "--stop-signal=SIGRTMIN+3"]  # 5:1 is /dev/console: docker grants it to all
+HOST = ["--systemd=always", "--stop-signal=SIGRTMIN+3", "--cgroupns=private", "--pids-limit=-1", "--cap-add=all"]
+HOST += ["--security-opt=unmask=ALL", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined"]
+HOST += ["--device-cgroup-rule=c 5:1 rwm"]  # /dev/console: docker grants it to all containers
+HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]  # not all that podman may have: runc has less
 HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]  # images cannot be unpacked on an overlay
 
 
@@ -43,24 +50,48 @@ class Hosts:
     def __init__(self, *names: str) -> None:
         self.names = names
         self._number = 0  # of the network: 1 to 511
+        self._lock: t.IO[str] | None = None  # the file that says so; locked while this process has the hosts
 
     def __enter__(self) -> Hosts:
+        self.up()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.down()
+
+    def up(self) -> None:
         image = make_image()
         with _locked(CACHE / "sets"):
             _remove_abandoned()
             self._number, self._lock = _reserve()
         try:
-            _sockets(self._number).mkdir(mode=0o700)
+            _sockets(self._number).mkdir(mode=0o700, exist_ok=True)
             with ThreadPoolExecutor(len(self.names)) as pool:
                 list(pool.map(lambda name: self._create(name, image), self.names))
         except BaseException:
-            self.__exit__()
+            self.down()
             raise
-        return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def down(self) -> None:
         _remove(self._number)
-        os.close(self._lock)
+        if self._lock:
+            self._lock.close()
+
+    def keep(self) -> None:
+        """Let them outlive this process."""
+        assert self._lock
+        self._lock.write(" ".join(self.names))
+        self._lock.close()
+
+    @classmethod
+    def kept(cls) -> Hosts | None:
+        """The hosts of this checkout that a process has kept."""
+        for path in CACHE.glob("*.set"):
+            if names := path.read_text().split():
+                hosts = cls(*names)
+                hosts._number = int(path.stem)
+                return hosts
+        return None
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -79,6 +110,13 @@ class Hosts:
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         return variables | ({"ansible_become_password": host_image.PASSWORD} if user == "clerk" else {})
+
+    def inventory(self) -> dict[str, t.Any]:
+        """All hosts, in groups by their names without digits: web1 is in `web`."""
+        groups: dict[str, t.Any] = {}
+        for name in self.names:
+            groups.setdefault(name.rstrip("0123456789"), {"hosts": {}})["hosts"][name] = self.variables(name)
+        return {"all": {"children": groups}}
 
     def run(self, name: str, *command: str) -> str:
         """What a command says that root runs on a host; by a way of its own, without SSH."""
@@ -167,15 +205,15 @@ def _subnet(number: int) -> str:
 
 def _sockets(number: int) -> Path:
     """Where ssh keeps its connections: the path must be short."""
-    return Path(f"/tmp/{_bridge(number)}")
+    return Path(f"/run/{_bridge(number)}")
 
 
-def _reserve() -> tuple[int, int]:
-    """The number of a new set, with its bridge, and the descriptor of its locked file."""
+def _reserve() -> tuple[int, t.IO[str]]:
+    """The number of a new set, with its bridge, and its locked file."""
     for number in range(1, 512):
         # Of this checkout or another one: only one of them can make the bridge.
         if not (CACHE / f"{number}.set").exists() and _made("ip", "link", "add", _bridge(number), "type", "bridge"):
-            file = os.open(CACHE / f"{number}.set", os.O_CREAT | os.O_RDWR, 0o600)
+            file = open(CACHE / f"{number}.set", "w")
             fcntl.flock(file, fcntl.LOCK_EX)
             _run("ip", "address", "add", f"{_subnet(number)}.1/24", "dev", _bridge(number))
             _run("ip", "link", "set", _bridge(number), "up")
@@ -184,14 +222,12 @@ def _reserve() -> tuple[int, int]:
 
 
 def _remove_abandoned() -> None:
-    """Remove the sets of processes that are gone."""
+    """Remove the sets that are not kept and whose process is gone."""
     for path in CACHE.glob("*.set"):
-        with open(path) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            _remove(int(path.stem))
+        with suppress(FileNotFoundError, BlockingIOError), open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and not file.read():  # otherwise its process removed it a moment ago
+                _remove(int(path.stem))
 
 
 def _remove(number: int) -> None:
@@ -209,7 +245,7 @@ def _remove(number: int) -> None:
     shutil.rmtree(disks, ignore_errors=True)
     for namespace in Path("/run/netns").glob(f"{prefix}*"):
         _run("ip", "netns", "delete", namespace.name)
-    _run("ip", "link", "delete", _bridge(number))
+    _made("ip", "link", "delete", _bridge(number))
     (CACHE / f"{number}.set").unlink()
 
 
@@ -253,3 +289,28 @@ def _locked(path: Path) -> Iterator[None]:
     with open(f"{path}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main(do: str = "", *names: str) -> None:
+    kept = Hosts.kept()
+    if do == "up" and names:
+        if kept:
+            sys.exit(f"hosts are up already: {' '.join(kept.names)}; remove them first: scripts/hosts down")
+        hosts = Hosts(*names)
+        hosts.up()
+        hosts.keep()
+    elif do == "inventory" and not names:
+        if not kept:
+            sys.exit("no hosts are up: scripts/hosts up NAME...")
+        print(json.dumps(kept.inventory(), indent=4))
+    elif do == "down" and not names:
+        with _locked(CACHE / "sets"):
+            _remove_abandoned()
+        if kept:
+            kept.down()
+    else:
+        sys.exit("usage: scripts/hosts up NAME... | inventory | down")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,12 +43,10 @@ def test_ansible_gets_in_and_becomes_root_with_and_without_a_password(hosts: Hos
     inventory = tmp_path / "hosts.json"
     known = {"web1": hosts.variables("web1"), "web2": hosts.variables("web2", "clerk")}
     inventory.write_text(json.dumps({"all": {"hosts": known}}))
-    command = ["ansible", "-i", inventory, "all", "--become", "-m", "ansible.builtin.command", "-a"]
-    done = subprocess.run([*command, "systemctl is-system-running --wait"], capture_output=True, text=True)
+    command = ["ansible", "-i", inventory, "all", "--become", "-m", "ansible.builtin.shell", "-a"]
+    done = subprocess.run([*command, "whoami; systemctl is-system-running --wait"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line for line in done.stdout.splitlines() if ">>" not in line] == ["running", "running"]
-    done = subprocess.run([*command, "id -u"], capture_output=True, text=True)
-    assert [line for line in done.stdout.splitlines() if ">>" not in line] == ["0", "0"]
+    assert [line for line in done.stdout.splitlines() if ">>" not in line] == ["root", "running"] * 2
 
 
 def test_a_host_that_is_switched_off_is_silent_and_comes_back_with_its_disk(hosts: Hosts) -> None:
@@ -91,3 +91,18 @@ def test_containers_run_in_a_host_and_are_reached_from_outside(hosts: Hosts, eng
 def test_a_host_can_be_a_load_balancer(hosts: Hosts) -> None:
     hosts.run("web2", "systemctl", "start", "haproxy", "nginx")
     assert get(f"http://{hosts.addresses['web2']}/") is not None
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next_one() -> None:
+    program = (
+        f"from {Hosts.__module__} import Hosts; hosts = Hosts('a', 'b'); hosts.up(); print(hosts.addresses['b'], flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{program}; input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        address = process.stdout.readline().decode().strip()
+        process.kill()
+    socket.create_connection((address, 22), timeout=5).close()
+    with Hosts("a"), pytest.raises(OSError):
+        socket.create_connection((address, 22), timeout=1)
