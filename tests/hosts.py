@@ -40,7 +40,7 @@ PODMAN += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backen
 HOST = ["--systemd=always", "--stop-signal=SIGRTMIN+3", "--cgroupns=private", "--pids-limit=-1", "--cap-add=all"]
 HOST += ["--security-opt=unmask=ALL", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined"]
 HOST += ["--device-cgroup-rule=c 5:1 rwm"]  # /dev/console: docker grants it to all containers
-HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]  # not all that podman may have: runc has less
+HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]  # podman has lowered its own, and would ask for more
 HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]  # images cannot be unpacked on an overlay
 
 
