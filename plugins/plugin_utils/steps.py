@@ -213,7 +213,13 @@ def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
     """`rollout_gates`: Flagger's words for when a gate is asked."""
     given = _mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
-    return {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
+    found = {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
+    for gate in found["rollback"]:
+        if gate.driver == "pause":
+            raise InputError(
+                f"{gate.variable}.driver: 'pause' would take every rollout back after its time; use web, command or approval"
+            )
+    return found
 
 
 def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Gate, ...]:

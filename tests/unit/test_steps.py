@@ -123,14 +123,14 @@ def test_blue_green_is_promoted_by_itself_after_a_delay_or_by_a_person() -> None
 
 def test_gates_go_by_when_they_are_asked() -> None:
     calls = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
-    plan = parse({"gates": {call: [WEB, {"driver": "pause", "duration": "1s"}] for call in calls}})
+    plan = parse({"gates": {call: [WEB, {"driver": "command", "command": ["true"]}] for call in calls}})
     for call, gates in zip(
         calls,
         (plan.confirm_rollout, plan.confirm_traffic_increase, plan.confirm_promotion, plan.post_rollout, plan.cord),
         strict=True,
     ):
         assert [gate.key for gate in gates] == [f"{call} 1", f"{call} 2"]
-        assert [gate.driver for gate in gates] == ["web", "pause"] and gates[1].timeout is None
+        assert [gate.driver for gate in gates] == ["web", "command"]
 
 
 def groups(**given: t.Any) -> Groups:
@@ -230,6 +230,10 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
         ({"gates": [WEB]}, ("rollout_gates", "list", "mapping")),
         ({"gates": {"confirm": [WEB]}}, ("rollout_gates.confirm",)),
         ({"gates": {"rollback": WEB}}, ("rollout_gates.rollback", "dict", "list")),
+        (
+            {"gates": {"rollback": [WEB, {"driver": "pause", "duration": "1m"}]}},
+            ("rollout_gates.rollback[1].driver: 'pause'", "every rollout back", "web, command"),
+        ),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
         ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),
