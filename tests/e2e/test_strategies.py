@@ -274,7 +274,7 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
 def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]) -> None:
     """The run that is under way elsewhere goes back, and ends red."""
     walk = Walk(shop, strategy, **variables)
-    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "3" if stage != "promote" else "1.5"}}
+    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "20" if stage != "promote" else "1.5"}}
     with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
         run = walk.start(rollout_platform=slow)
         walk.comes_to("progressing", stage)
