@@ -13,22 +13,18 @@ import sys
 import threading
 import time
 import typing as t
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.play_context import PlayContext
-from ansible.vars.hostvars import HostVars
-from ansible.vars.manager import VariableManager
 from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as module
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import TransportError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER, Answer, Command, Transport
+from ansible_collections.progressive.rollout.tests.connect import Hosts
+from ansible_collections.progressive.rollout.tests.connect import connect as connect_to
 from ansible_collections.progressive.rollout.tests.sshd import Sshd, free_port
 
 LOCAL = {"ansible_connection": "local"}
-Hosts = Mapping[str, Mapping[str, t.Any]]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user without a password needs root")
 
 
@@ -43,19 +39,11 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Transport]]:
     """A transport over an inventory of these hosts."""
     made: list[Transport] = []
 
-    def connect(hosts: Hosts, **options: t.Any) -> Transport:
-        file = tmp_path / f"{len(made)}.json"  # json is yaml
-        odd = {name: None for number, name in enumerate(hosts) if number % 2}
-        file.write_text(json.dumps({"all": {"hosts": hosts, "children": {"odd": {"hosts": odd}}}}))
-        loader = DataLoader()
-        inventory = InventoryManager(loader, sources=[str(file)])
-        manager = VariableManager(loader, inventory)
-        hostvars = HostVars(inventory, manager, loader)
-        task_vars = manager.get_vars() | {"hostvars": hostvars, "groups": inventory.get_groups_dict()}
-        made.append(Transport(task_vars, PlayContext(), loader, **options))
+    def one(hosts: Hosts, **options: t.Any) -> Transport:
+        made.append(connect_to(hosts, tmp_path / f"{len(made)}.json", **options))
         return made[-1]
 
-    yield connect
+    yield one
     for transport in made:
         transport.close()
 
