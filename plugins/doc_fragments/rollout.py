@@ -74,6 +74,13 @@ options:
       - C(command) (required) is a list, the program and its arguments. The program has to stay in the foreground.
       - C(cwd) is the working directory, V(/) if not given.
       - C(stop_signal) asks an instance to stop, V(TERM) if not given.
+      - C(driver=systemd) runs units of a systemd template, as root. Its other options follow.
+      - C(unit) is a template of your own, V(shop@.service), which has to read C(EnvironmentFile=/var/lib/rollout/env/%n). Without it we write
+        one, with what follows.
+      - C(command) is a list, the program and its arguments. It is required without C(unit).
+      - C(cwd) is the working directory, V(/) if not given. C(user) is whom it runs as, V(root) if not given.
+      - C(notify) is for a program that tells systemd itself when it is ready, C(Type=notify).
+      - C(stop_signal) is the same as for processes, V(TERM) if not given.
     type: dict
   traffic:
     description:

@@ -73,6 +73,8 @@ USED = {
         *(
             "variables.yml",
             "prepare.yml",
+            "systemd.yml",
+            "shop@.service",
             "look",
             "events",
             "again",

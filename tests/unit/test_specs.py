@@ -32,6 +32,7 @@ OWN = {
 STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
+    ("platform", "platforms", "systemd"),
     ("traffic", "traffic", "haproxy"),
     ("traffic", "traffic", "envoy"),
     ("traffic", "traffic", "nginx"),

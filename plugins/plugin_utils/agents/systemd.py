@@ -1,0 +1,374 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs instances of one service as units of a systemd template on this host: `shop@<slot>.service`.
+
+The template is ours, rendered by the caller, or the user's own. What tells instances apart is in `<path>/env/<unit>`, which the
+template reads: the environment of the instance in this slot, INSTANCE first. Values may be secrets, so only root can read it.
+Units are enabled while they are wanted, so instances come back with their host. Nothing is waited for: systemd starts and
+stops, and each call looks at what has become of it.
+
+The request is what `_home.py` says, with `template` (shop@.service) and its `text` (empty: the user's own), and for
+each instance to start env and, for our template, command (for the shell) and cwd.
+Requests {"check": what} and {"prepare": what} have path, template, text, user, program, search and cwd. They answer
+{"problems": {setting: why}}. The first touches nothing, the second writes our template.
+
+Needs Python 3.8 and systemd 240.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+
+TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
+if TYPE_CHECKING:
+    import typing as t
+
+    Record = t.Dict[str, t.Any]
+    Unit = t.Dict[str, str]  # what systemd shows of one
+
+UNITS = "/etc/systemd/system"
+OURS = "# Written by progressive.rollout"  # how our templates begin
+SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts ExecMainCode ExecMainStatus
+    ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic ActiveExitTimestampMonotonic""".split()
+RUNNING = ("active", "reloading", "refreshing")
+ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
+PLAIN = ("success", "exit-code", "signal", "core-dump")  # results that the exit code or the signal says, too
+STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"  # id of systemd's message that it begins to stop a unit
+NEW = 120.0  # seconds; an instance that ends so early has failed, and systemd does not get to start it again
+STOP_WAIT = 0.05  # seconds; looking takes some of it
+
+
+def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Answer a request."""
+    if "check" in request:
+        return {"problems": _problems(request["check"])}
+    if "prepare" in request:
+        return {"problems": _prepare(request["prepare"])}
+    return _home.serve(Service, request)
+
+
+class Service(_home.Service):
+    """Instances as units. What has to be done is seen from records and units, so what a killed call left is done by the next."""
+
+    def __init__(self, home: str, request: dict[str, t.Any]) -> None:
+        super().__init__(home, request)
+        with open("/proc/1/stat", "rb") as file:  # a container is restarted without its kernel
+            self.boot += "." + file.read().rpartition(b")")[2].split()[19].decode()
+        self.environment = os.path.join(request["path"], "env")
+        self.records: dict[str, Record] = {}
+        self.units: dict[str, Unit] = {}
+
+    # -- looking
+
+    def look(self, records: dict[str, Record]) -> None:
+        self.records = records
+        known = (record["unit"] for record in records.values() if "unit" in record)
+        self.units = _show({*known, *map(self.unit, self.request["start"])})
+
+    def unit(self, labels: Record) -> str:
+        return str(self.request["template"]).replace("@", f"@{labels['slot']}")
+
+    def owns(self, record: Record) -> bool:
+        """Whether the unit is still the instance's: slots are used again."""
+        begins = _environment({"INSTANCE": record["id"]})
+        return "unit" in record and _read(os.path.join(self.environment, record["unit"])).startswith(begins)
+
+    def alive(self, record: Record) -> bool:
+        if "error" in record:
+            return False
+        if not record["begun"]:
+            return "stop_requested" not in record
+        unit = self.units[record["unit"]]
+        owned = self.owns(record)
+        if owned and _there(unit):
+            self.lives(record, unit)
+            return True
+        if "ended" not in record:
+            self.end(record, unit if owned else {})
+        return False
+
+    def lives(self, record: Record, unit: Unit) -> None:
+        """It may have been started again, by somebody or with its host."""
+        if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
+            record.pop("ended", None)
+            record.update(boot=self.boot, uptime=_home.uptime())
+            self.save(record)
+
+    def end(self, record: Record, unit: Unit) -> None:
+        """Record how an instance ended, while systemd knows it."""
+        if "stop_requested" not in record:
+            record["ended"] = _how(record, unit, self.boot)
+        else:
+            record.update(ended="", killed=record.get("killed", False) or unit.get("Result") == "timeout")
+        self.save(record)
+
+    def ended(self, record: Record) -> str:
+        return str(record["ended"])
+
+    def report(self, record: Record) -> Record:
+        answer = super().report(record)
+        if answer["process"] == "running":
+            answer["process"], answer["detail"] = self.living(record)
+        return answer
+
+    def living(self, record: Record) -> tuple[str, str]:
+        """How one is that nobody of us asked to stop, and what there is to say of it."""
+        if not record["begun"]:
+            return "starting", ""
+        unit = self.units[record["unit"]]
+        state, age = unit["ActiveState"], time.monotonic() - _seconds(unit, "ExecMainStart")
+        again = unit["NRestarts"] != "0" and (state not in RUNNING or age < NEW)
+        detail = f"systemd has started it again {unit['NRestarts']} times" if again else ""
+        if state in RUNNING:
+            return "running", detail
+        return {"deactivating": "stopping", "maintenance": "unknown"}.get(state, "starting"), detail
+
+    # -- doing
+
+    def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
+        """Write what the instance needs; `settle` starts it, in this call or, if that is killed, in the next."""
+        name = self.unit(wanted)
+        record.update(unit=name, begun=False)
+        if _there(self.units[name]):
+            return f"the unit {name} runs already, and is not ours; stop it (systemctl stop {name})"
+        os.makedirs(self.environment, 0o700, exist_ok=True)
+        env = {"INSTANCE": wanted["id"], **wanted["env"]}
+        if wanted["command"]:
+            env.update(ROLLOUT_COMMAND=wanted["command"], ROLLOUT_CWD=wanted["cwd"])
+        _home.write(os.path.join(self.environment, name), _environment(env), 0o600)
+        self.save(record)
+        return ""
+
+    def tell(self, record: Record, kill: bool) -> None:
+        """`settle` does it, for all at once."""
+
+    def settle(self, told: list[Record]) -> None:
+        """Do all there is to do, with one command a kind of work, and look what has become of it."""
+        if self.request["epoch"] <= 0:
+            return
+        living = [record for record in self.records.values() if self.alive(record)]
+        begin = [record for record in living if not record["begun"]]
+        stop = [record for record in living if record["begun"] and self.leaves(record)]
+        kill = [record for record in told if record.get("killed")]
+        forgotten = [record for id, record in self.records.items() if id in self.request["forget"]]
+        dead = [record for record in forgotten if record not in living and self.owns(record)]
+        self.retire(_units(stop), _units(kill), _units(dead))
+        if begin:
+            self.begin(begin)
+        if begin or stop or kill:
+            self.look(self.records)
+        deadline = time.monotonic() + STOP_WAIT
+        while any(self.alive(record) for record in stop) and time.monotonic() < deadline:
+            time.sleep(_home.STOP_POLL)
+            self.look(self.records)
+
+    def leaves(self, record: Record) -> bool:
+        """Whether a unit has to be told to stop: it was asked to, or it fails as it starts, and systemd would start it again."""
+        unit = self.units[record["unit"]]
+        if "stop_requested" in record:
+            return unit["ActiveState"] != "deactivating"
+        fails = unit["SubState"].startswith("auto-restart") and _home.uptime() - record["uptime"] < NEW
+        if fails and "ended" not in record:
+            self.end(record, unit)
+        return fails
+
+    def retire(self, stop: list[str], kill: list[str], dead: list[str]) -> None:
+        if stop:
+            _home.run("systemctl", "stop", "--no-block", *stop)
+        if kill:
+            _home.run("systemctl", "kill", "--signal=KILL", *kill)
+        if stop or dead:
+            _systemctl("disable", "--quiet", "--no-reload", *stop, *dead)
+        if dead:
+            _home.run("systemctl", "reset-failed", *dead)  # refused of those that have not failed
+
+    def begin(self, records: list[Record]) -> None:
+        if self.request["text"]:
+            stale = any(unit["NeedDaemonReload"] == "yes" for unit in self.units.values())
+            problem = _install(self.request["template"], self.request["text"], stale)
+            if problem:
+                raise _home.Refused(problem)
+        names = _units(records)
+        failed = [name for name in names if self.units[name]["ActiveState"] == "failed"]  # it had the slot before
+        if failed:
+            _systemctl("reset-failed", *failed)
+        _systemctl("enable", "--quiet", "--no-reload", *names)
+        status, _out, said = _home.run("systemctl", "start", "--no-block", *names)
+        if status and not any(name in said for name in names):
+            raise _home.Refused(f"systemctl start: {_home.last_lines(said)}")
+        for record in records:
+            record["begun"] = True
+            refused = [line for line in said.splitlines() if record["unit"] in line]
+            if refused:
+                record.update(error=refused[0], ended=refused[0])
+            self.save(record)
+
+    def remove(self, record: Record) -> None:
+        if self.owns(record):
+            os.unlink(os.path.join(self.environment, record["unit"]))
+
+
+def _units(records: t.Iterable[Record]) -> list[str]:
+    return [record["unit"] for record in records]
+
+
+def _show(names: t.Iterable[str]) -> dict[str, Unit]:
+    """What systemd knows of units, by name; a property that it shows several times has several lines."""
+    names = sorted(names)
+    if not names:
+        return {}
+    out = _systemctl("show", f"--property={','.join(SHOWN)}", *names)
+    units: dict[str, Unit] = {}
+    for name, block in zip(names, out.split("\n\n")):
+        unit = units[name] = {}
+        for line in block.strip("\n").split("\n"):
+            key, _is, value = line.partition("=")
+            unit[key] = f"{unit[key]}\n{value}" if key in unit else value
+    if len(units) < len(names):
+        raise _home.Refused(f"systemctl show: asked for {len(names)} units, it shows {len(units)}")
+    return units
+
+
+def _there(unit: Unit) -> bool:
+    """Whether a unit runs, or is about to."""
+    return unit["ActiveState"] in ALIVE or unit.get("Job", "0") not in ("", "0")
+
+
+def _systemctl(*argv: str) -> str:
+    status, out, said = _home.run("systemctl", *argv)
+    if status:
+        raise _home.Refused(f"systemctl {argv[0]}: {_home.last_lines(said)}")
+    return out
+
+
+def _seconds(unit: Unit, event: str) -> float:
+    """When something happened, in seconds of the monotonic clock; 0 if it did not, or is not known any more."""
+    return int(unit.get(f"{event}TimestampMonotonic") or 0) / 1e6
+
+
+def _how(record: Record, unit: Unit, boot: str) -> str:
+    """How an instance ended that we did not ask to, and its last log lines. Of a unit that is over without an error,
+    systemd soon forgets all; its journal does not."""
+    started, ended = _seconds(unit, "ExecMainStart"), _seconds(unit, "ExecMainExit")
+    if not started and record["boot"] != boot:
+        return "gone: the host was restarted"
+    lines, asked = _journal(record)
+    if started:
+        asked = 0 < _seconds(unit, "ActiveExit") < ended
+    if asked:
+        how = f"somebody stopped its unit {record['unit']}"
+    else:
+        codes = {"1": "exit code", "2": "killed by signal", "3": "killed by signal"}
+        code, result = codes.get(unit.get("ExecMainCode", "")), unit.get("Result", "success")
+        parts = ("" if result in PLAIN else result, f"{code} {unit['ExecMainStatus']}" if code else "")
+        how = ", ".join(filter(None, parts)) or "exited"
+        how += f" within {ended - started:.1f} s of its start" if 0 < started < ended else ""
+    return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
+
+
+def _journal(record: Record) -> tuple[str, bool]:
+    """The last lines of an instance in the journal, and whether systemd was told to stop its unit."""
+    _home.run("journalctl", "--sync")
+    name = record["unit"]
+    errors = (f"UNIT={name}", "PRIORITY=3")  # of systemd: why it could not start it
+    wanted = (f"_SYSTEMD_UNIT={name}", "+", *errors, "+", f"UNIT={name}", f"MESSAGE_ID={STOPPING}")
+    shown = ("--output=json", "--output-fields=MESSAGE,MESSAGE_ID", f"--since=@{int(record['created'])}", "--lines=20")
+    out = _home.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
+    entries = [json.loads(line) for line in out.splitlines()]
+    texts = [entry.get("MESSAGE") or "" for entry in entries if entry.get("MESSAGE_ID") != STOPPING]
+    lines = [text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts]  # a list: not printable
+    return _home.last_lines("\n".join(lines)), len(texts) < len(entries)
+
+
+def _environment(env: dict[str, str]) -> str:
+    """An environment file as systemd reads it."""
+    lines = []
+    for name, value in env.items():
+        for char in '\\"$`':
+            value = value.replace(char, "\\" + char)
+        lines.append(f'{name}="{value}"\n')
+    return "".join(lines)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _install(template: str, text: str, stale: bool) -> str:
+    """Write our template, if it is another than before; why that cannot be, or nothing. `stale`: systemd has yet to read it."""
+    path = os.path.join(UNITS, template)
+    folder = os.open(UNITS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # one writer at a time, whichever of our services it is for
+        if _read(path) != text:
+            problem = _foreign(template)
+            if problem:
+                return problem
+            _home.write(path, text, 0o644)
+            stale = True
+        if stale:
+            _systemctl("daemon-reload")
+    finally:
+        os.close(folder)
+    return ""
+
+
+def _foreign(template: str) -> str:
+    """Why our template cannot be written: there is one of the name that is not ours."""
+    path = os.path.join(UNITS, template)
+    known = _show([template.replace("@", "@0")])[template.replace("@", "@0")]["FragmentPath"]
+    ours = not os.path.islink(path) and _read(path).startswith(OURS)
+    if (known and known != path) or (os.path.lexists(path) and not ours):
+        return f"{known or path} is not ours, and would be replaced; name it as rollout_platform.unit, or rename the service"
+    return ""
+
+
+def _problems(check: dict[str, t.Any]) -> dict[str, str]:
+    """What keeps this host from running instances, by setting."""
+    if not os.path.isdir("/run/systemd/system"):
+        return {"hosts": "the host was not started by systemd"}
+    if os.geteuid():
+        return {"hosts": f"units are root's, and this is the user with the id {os.geteuid()}; set ansible_become"}
+    found = {"path": _home.unusable(check["path"]), "unit": _foreign(check["template"]) if check["text"] else _unfit(check)}
+    return {setting: why for setting, why in {**found, **_missing(check)}.items() if why}
+
+
+def _unfit(check: dict[str, t.Any]) -> str:
+    """Why a template of the user's own cannot be used."""
+    name = check["template"].replace("@", "@0")
+    unit = _show([name])[name]
+    if unit["LoadState"] != "loaded":
+        return f"systemd cannot load {check['template']} ({unit['LoadState']})"
+    if os.path.join(check["path"], "env", name) not in unit.get("EnvironmentFiles", ""):
+        return (
+            f"{check['template']} does not read what makes it one revision or another; add EnvironmentFile={check['path']}/env/%n"
+        )
+    return ""
+
+
+def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
+    """Write our template; what a revision needs that is not there, by setting."""
+    problem = _install(wanted["template"], wanted["text"], False) if wanted["text"] else ""
+    return {**({"unit": problem} if problem else {}), **_missing(wanted)}
+
+
+def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:
+    """What of the user, the program and its directory is not there, by setting."""
+    problems = _home.missing(wanted)
+    if wanted["user"]:
+        try:
+            pwd.getpwnam(wanted["user"])
+        except KeyError:
+            problems["user"] = f"there is no user {wanted['user']}"
+    return problems

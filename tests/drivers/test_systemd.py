@@ -1,0 +1,466 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The systemd platform on real hosts, with real units, over SSH."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+import typing as t
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as transports
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import Driver
+from ansible_collections.progressive.rollout.tests.connect import connect
+from ansible_collections.progressive.rollout.tests.hosts import Hosts
+
+SLEEP = ["/bin/sleep", "1000"]
+STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
+ENV = "/var/lib/rollout/env"
+OWN = """\
+[Service]
+EnvironmentFile=/var/lib/rollout/env/%n
+ExecStart=/bin/sh -c 'echo "$REVISION at $PORT"; exec sleep 1000'
+"""
+
+
+class Bench:
+    """Two hosts, and drivers of a service of its own for each test."""
+
+    def __init__(self, hosts: Hosts, transport: transports.Transport) -> None:
+        self.hosts, self.transport = hosts, transport
+        self.service = ""
+
+    def driver(self, command: list[str] | None = None, epoch: int = 1, **options: t.Any) -> Driver:
+        given = {"hosts": "web1", "ports": "20100-20199", **({"command": command} if command else {}), **options}
+        return Driver(given, Context(self.service, self.transport, epoch=epoch))
+
+    def unit(self, slot: int = 0) -> str:
+        return f"{self.service}@{slot}.service"
+
+    def run(self, script: str, host: str = "web1") -> str:
+        """What a shell says that root runs on a host."""
+        result = self.transport.run({host: transports.Command(["/bin/sh", "-ec", script])}, 60)[host]
+        assert result.rc == 0, f"{script}: {result.stderr}{result.unreachable}"
+        return result.stdout
+
+    def systemctl(self, *words: str, host: str = "web1") -> str:
+        return self.run(shlex.join(["systemctl", *words]), host)
+
+    def log(self, slot: int = 0) -> list[str]:
+        """What the unit itself printed."""
+        return self.run(f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={self.unit(slot)}").splitlines()
+
+    def put(self, path: str, text: str, host: str = "web1") -> None:
+        self.run(f"printf %s {shlex.quote(text)} >{path}", host)
+
+    def left(self, host: str = "web1") -> list[str]:
+        """What there is of the service on a host, but for its template, its lock and its epoch."""
+        places = (
+            f"/etc/systemd/system/*/{self.service}@* {ENV}/{self.service}@* /var/lib/rollout/{host}/{self.service}/instances/*"
+        )
+        units = f"systemctl list-units --all --plain --no-legend '{self.service}@*'"
+        return self.run(f"ls -d {places} 2>/dev/null || true; {units}", host).splitlines()
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Hosts("web1", "web2") as hosts:
+        variables = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
+        transport = connect(variables, tmp_path_factory.mktemp("inventory") / "hosts.json")
+        yield Bench(hosts, transport)
+        transport.close()
+
+
+@pytest.fixture
+def bench(machines: Bench, request: pytest.FixtureRequest) -> Bench:
+    """With a service that no other test has had."""
+    machines.service = f"s{abs(hash(request.node.name)) % 10**8}"
+    return machines
+
+
+def until(condition: Callable[[], t.Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def labels(driver: Driver, *ids: str, revision: str = "2.4.1", taken: tuple[Labels, ...] = ()) -> list[Labels]:
+    places = zip(ids, driver.place(len(ids), taken, 1), strict=True)
+    return [Labels(id, driver.context.service, revision, 7, host, endpoint, slot) for id, (host, endpoint, slot) in places]
+
+
+def states(reports: t.Iterable[Report]) -> dict[str, Process]:
+    return {report.labels.id: report.process for report in reports}
+
+
+def all_are(driver: Driver, process: Process) -> bool:
+    return {report.process for report in driver.sync()} == {process}
+
+
+def detail(driver: Driver, id: str) -> str:
+    return next(report.detail for report in driver.sync() if report.labels.id == id)
+
+
+def request(driver: Driver, host: str, **work: t.Any) -> dict[str, t.Any]:
+    """What the driver would send to one host."""
+    asked: dict[str, t.Any] = {}
+    spy = t.cast(t.Any, lambda _name, requests, _timeout: asked.update(requests) or {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.context.transport, "ask", spy)
+        with pytest.raises(KeyError):
+            driver.sync(**work)
+    return t.cast("dict[str, t.Any]", asked[host])
+
+
+def dies(bench: Bench, driver: Driver, before: str, **work: t.Any) -> None:
+    """The agent on web1 is killed before it gets to a line of its own."""
+    program = transports._program(agent, request(driver, "web1", **work), 60, "MARK:").decode()
+    line = next(line for line in transports._source(agent).splitlines() if line.strip().startswith(before))
+    killed = " " * (len(line) - len(line.lstrip())) + "os.kill(os.getpid(), 9)"
+    there = repr(f"{line}\n")[1:-1]
+    assert program.count(there) == 1
+    program = program.replace(there, repr(f"{killed}\n{line}\n")[1:-1])
+    command = transports.Command(["python3", "-I", "-S", "-"], program.encode())
+    assert "was ended by signal 9" in bench.transport.run({"web1": command}, 60)["web1"].stdout
+
+
+def test_start_look_stop_forget(bench: Bench) -> None:
+    driver = bench.driver(SLEEP, hosts="web1:web2")
+    driver.check()
+    assert driver.sync() == []
+    driver.prepare("2.4.1")
+    wanted = labels(driver, "a", "b", "c")
+    assert [(one.host, one.slot) for one in wanted] == [("web1", 0), ("web2", 1), ("web1", 2)]
+    before = time.time()
+    reports = driver.sync(start=wanted)
+    assert states(reports) == dict.fromkeys("abc", Process.RUNNING)
+    assert {report.labels for report in reports} == set(wanted)
+    assert all(before - 1 <= report.created <= time.time() for report in reports)
+    assert bench.systemctl("is-enabled", bench.unit(0), bench.unit(2)).split() == ["enabled", "enabled"]
+    again = bench.driver(SLEEP, epoch=0, hosts="web1:web2").sync()
+    assert [(report.labels, report.process) for report in again] == [(report.labels, report.process) for report in reports]
+    assert all(abs(new.created - old.created) < 2 for new, old in zip(again, reports, strict=True))
+    assert states(driver.sync(start=wanted)) == dict.fromkeys("abc", Process.RUNNING)
+    until(lambda: states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING})
+    assert states(driver.sync(forget=["b"])) == {"a": Process.RUNNING, "c": Process.RUNNING}
+    assert bench.left("web2") == []
+    until(lambda: set(states(driver.sync(stop=["a", "c"])).values()) == {Process.STOPPED})
+    assert driver.sync(forget=["a", "c"]) == []
+    assert bench.left("web1") == []
+
+
+def test_what_an_instance_is_given(bench: Bench) -> None:
+    words = ["{revision}", "{port}", "{host}", "{slot}", "{instance}", "a b;$(c) $HOME %n \\ ' \"", "{{}}"]
+    nasty = "{slot}/{host} $HOME %n `date` \\x \" ' # ;\n  two\ttabs é"
+    show = 'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT" "$PWD $(id -un)" "$MINE" "$(env | grep -c ^ROLLOUT_)"'
+    options = {"env": {"MINE": nasty, "PORT": "1"}, "cwd": "/home/{service}", "user": "deploy"}
+    driver = bench.driver(["/bin/sh", "-c", show + "; exec sleep 1000", "sh", *words], **options)
+    bench.run(f"mkdir -m 755 /home/{bench.service}")
+    (wanted,) = labels(driver, "a")
+    driver.sync(start=[wanted])
+    until(lambda: bench.log()[-1:] == ["0"])
+    assert bench.log() == [
+        *["2.4.1", "20100", "web1", "0", "a", "a b;$(c) $HOME %n \\ ' \"", "{}"],
+        f"{bench.service} 2.4.1 a 0 {wanted.endpoint.address} 20100",
+        f"/home/{bench.service} deploy",
+        *nasty.replace("{slot}/{host}", "0/web1").split("\n"),
+        "0",
+    ]
+
+
+def test_the_environment_is_a_secret(bench: Bench) -> None:
+    secret = "s3cret-f00d"
+    driver = bench.driver(SLEEP, env={"TOKEN": secret})
+    driver.sync(start=labels(driver, "a"))
+    pid = bench.systemctl("show", "--value", "--property=MainPID", bench.unit()).strip()
+    until(lambda: "sleep" in bench.run(f"cat /proc/{pid}/cmdline"))
+    assert f"TOKEN={secret}" in bench.run(f"cat /proc/{pid}/environ")
+    found = bench.run(r"grep -rls 's3cret[-]f00d' /etc /run /var || true").split()  # sudo logs what we run
+    assert found == [f"{ENV}/{bench.unit()}"]
+    assert bench.run(f"stat -c '%a %U' {ENV} {ENV}/{bench.unit()}").split("\n")[:2] == ["700 root", "600 root"]
+    assert secret not in bench.run(f"systemctl show {bench.unit()}; systemctl cat {bench.unit()}; cat /proc/*/cmdline")
+
+
+def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
+    ways = {
+        "three": "for i in 1 2 3 4 5 6 7; do echo line $i; done; sleep 0.2; exit 3",
+        "none": "exit 0",
+        "killed": "kill -9 $$",
+    }
+    script = "; ".join(f"[ $INSTANCE = {way} ] && {{{{ {what}; }}}}" for way, what in ways.items())
+    driver = bench.driver(["/bin/sh", "-c", script])
+    driver.sync(start=labels(driver, *ways))
+    until(lambda: all_are(driver, Process.FAILED))
+    said = {report.labels.id: report.detail for report in driver.sync(stop=[*ways])}
+    lines = "line 3 | line 4 | line 5 | line 6 | line 7"
+    assert re.fullmatch(rf"exit code 3 within [0-9.]+ s of its start; last log lines: {re.escape(lines)}", said["three"])
+    assert said["none"] == "exited; its log is empty"  # systemd forgets it at once
+    assert re.fullmatch(r"killed by signal 9 within [0-9.]+ s of its start; its log is empty", said["killed"])
+    assert bench.log().count("line 1") == 1, "systemd does not try again what fails as it starts"
+    assert driver.sync(forget=[*ways]) == []
+    assert bench.left() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        (["/nowhere/shop"], {}, r"exit code 127 within .*: /bin/sh: 1: exec: /nowhere/shop: not found"),
+        (SLEEP, {"cwd": "/nowhere", "user": "deploy"}, r"exit code 2 within .*: /bin/sh: 1: cd: can't cd to /nowhere"),
+        (SLEEP, {"user": "nobody2"}, r"exit code 217 within .*: .*Failed at step USER spawning /bin/sh: No such process"),
+    ],
+)
+def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], options: dict[str, t.Any], said: str) -> None:
+    driver = bench.driver(command, **options)
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: all_are(driver, Process.FAILED))
+    assert re.fullmatch(said, detail(driver, "a"))
+
+
+def test_an_old_one_is_started_again_by_systemd(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    path = f"/var/lib/rollout/web1/{bench.service}/instances/a.json"
+    record = json.loads(bench.run(f"cat {path}"))
+    bench.put(path, json.dumps({**record, "uptime": record["uptime"] - agent.NEW}))
+    bench.systemctl("kill", "--signal=KILL", bench.unit())
+    until(lambda: all_are(driver, Process.STARTING))
+    until(lambda: all_are(driver, Process.RUNNING))
+    assert detail(driver, "a") == "systemd has started it again 1 times"
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+
+
+def test_one_that_says_itself_when_it_is_ready(bench: Bench) -> None:
+    tell = "import os, socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])"
+    script = f'import os, time\nwhile not os.path.exists("/run/{bench.service}"): time.sleep(0.05)\n{tell}\ntime.sleep(1000)'
+    driver = bench.driver(["/usr/bin/python3", "-I", "-S", "-c", script], notify=True)
+    assert states(driver.sync(start=labels(driver, "a"))) == {"a": Process.STARTING}
+    assert states(driver.sync()) == {"a": Process.STARTING}
+    bench.run(f"touch /run/{bench.service}")
+    until(lambda: all_are(driver, Process.RUNNING))
+
+
+def test_a_port_and_a_unit_that_a_stranger_has(bench: Bench) -> None:
+    driver = bench.driver(SLEEP, ports="20200-20299")
+    driver.prepare("2.4.1")
+    wanted = labels(driver, "a", "b", "c")
+    listen = "import socket, time; s = socket.socket(); s.bind(('', 20200)); s.listen(); time.sleep(1000)"
+    bench.run(f"systemd-run --quiet --unit=stranger python3 -I -S -c {shlex.quote(listen)}")
+    bench.put(f"{ENV}/{bench.unit(2)}", 'ROLLOUT_COMMAND="sleep 1000"\nROLLOUT_CWD=/\n')
+    bench.systemctl("start", bench.unit(2))
+    until(lambda: ":20200 " in bench.run("ss -Hltn"))
+    reports = {report.labels.id: report for report in driver.sync(start=wanted)}
+    assert states(reports.values()) == {"a": Process.FAILED, "b": Process.RUNNING, "c": Process.FAILED}
+    assert reports["a"].detail.startswith("port 20200 at ")
+    assert (
+        reports["c"].detail == f"the unit {bench.unit(2)} runs already, and is not ours; stop it (systemctl stop {bench.unit(2)})"
+    )
+    assert states(driver.sync(forget=["a", "c"])) == {"b": Process.RUNNING}
+    assert bench.systemctl("is-active", bench.unit(2)) == "active\n"
+
+
+def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
+    """The next call goes on where it was; nothing is there twice."""
+    driver = bench.driver(["/bin/sh", "-c", "echo up; exec sleep 1000"])
+    steps = ("os.makedirs(", '_systemctl("enable"', "status, _out, said", 'record["begun"] = True')
+    wanted = labels(driver, "a", "b", "c", "d")
+    for one, step in zip(wanted, steps, strict=True):
+        dies(bench, driver, step, start=[one])
+    driver.sync(start=wanted)
+    until(lambda: all_are(driver, Process.RUNNING) and all(bench.log(slot) for slot in range(4)))
+    assert [bench.log(slot) for slot in range(4)] == [["up"]] * 4
+    assert bench.systemctl("is-enabled", *(bench.unit(slot) for slot in range(4))).split() == ["enabled"] * 4
+
+
+def test_an_agent_that_is_killed_as_it_stops_one(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a", "b"))
+    dies(bench, driver, '_home.run("systemctl", "stop"', stop=["a"])
+    dies(bench, driver, '_systemctl("disable"', stop=["b"])
+    until(lambda: all_are(driver, Process.STOPPED))
+    assert driver.sync(forget=["a", "b"]) == []
+    assert bench.left() == []
+
+
+def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
+    newer, older = bench.driver(SLEEP, epoch=8), bench.driver(SLEEP, epoch=7)
+    newer.sync(start=labels(newer, "a"))
+    for work in ({"start": labels(older, "b")}, {"stop": ["a"]}, {"forget": ["a"]}, {}):
+        with pytest.raises(LeaseLost, match=r"web1: a newer lease holder has acted here \(epoch 8, ours is 7\)"):
+            older.sync(**work)
+    with pytest.raises(PlatformError, match="instance a is running"):
+        newer.sync(forget=["a"])
+    assert states(bench.driver(SLEEP, epoch=0).sync()) == {"a": Process.RUNNING}
+
+
+def test_what_others_do_to_a_unit_is_seen(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.05; done"])
+    driver.sync(start=labels(driver, "a"))
+    bench.systemctl("stop", bench.unit())
+    assert states(driver.sync()) == {"a": Process.FAILED}
+    assert detail(driver, "a").startswith(f"somebody stopped its unit {bench.unit()}; ")
+    bench.systemctl("start", bench.unit())
+    assert states(driver.sync()) == {"a": Process.RUNNING}
+    bench.systemctl("restart", bench.unit())
+    assert states(driver.sync()) == {"a": Process.RUNNING}
+    bench.systemctl("kill", "--signal=USR1", bench.unit())
+    until(lambda: all_are(driver, Process.FAILED))
+    assert detail(driver, "a").startswith("killed by signal 10 within ")
+
+
+def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
+    patient = bench.driver(STUBBORN, stop_timeout="1h")
+    patient.sync(start=labels(patient, "a"))
+    until(lambda: bench.log() == ["up"])
+    assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
+    assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
+    hasty = bench.driver(STUBBORN, stop_timeout="1ms")
+    until(lambda: states(hasty.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert detail(hasty, "a") == "did not stop in time and was killed"
+
+
+def test_one_that_ignores_the_signal_is_killed_by_systemd_where_we_are_gone(bench: Bench) -> None:
+    driver = bench.driver(STUBBORN, stop_timeout="200ms", stop_signal="int")
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: bench.log() == ["up"])
+    driver.sync(stop=["a"])
+    until(lambda: all_are(driver, Process.STOPPED))
+    assert "KillSignal=2" in bench.systemctl("show", "--property=KillSignal", bench.unit())
+
+
+def test_a_slot_that_is_used_again(bench: Bench) -> None:
+    dying, driver = bench.driver(["/bin/sh", "-c", "echo bye; exit 3"]), bench.driver(SLEEP)
+    dying.sync(start=labels(dying, "a"))
+    until(lambda: all_are(dying, Process.FAILED))
+    assert states(driver.sync(start=labels(driver, "b"))) == {"a": Process.FAILED, "b": Process.RUNNING}
+    assert "last log lines: bye" in detail(driver, "a")
+    assert states(driver.sync(forget=["a"])) == {"b": Process.RUNNING}
+    assert states(driver.sync()) == {"b": Process.RUNNING}
+    assert bench.systemctl("is-enabled", bench.unit()) == "enabled\n"
+
+
+def test_a_unit_of_the_users_own(bench: Bench) -> None:
+    name = f"{bench.service}-mine@.service"
+    driver = bench.driver(unit=name)
+    bench.put(f"/etc/systemd/system/{name}", OWN.replace("EnvironmentFile", "# EnvironmentFile"))
+    with pytest.raises(
+        InputError, match=rf"rollout_platform.unit: {name} does not read .*; add EnvironmentFile={ENV}/%n \(on web1\)"
+    ):
+        driver.check()
+    bench.put(f"/etc/systemd/system/{name}", OWN)
+    bench.systemctl("daemon-reload")
+    driver.check()
+    driver.prepare("2.4.1")
+    assert states(driver.sync(start=labels(driver, "a"))) == {"a": Process.RUNNING}
+    unit = name.replace("@", "@0")
+    until(lambda: bench.run(f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={unit}") == "2.4.1 at 20100\n")
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert driver.sync(forget=["a"]) == []
+    assert bench.run(f"cat /etc/systemd/system/{name}") == OWN
+    with pytest.raises(InputError, match=r"rollout_platform.unit: systemd cannot load nowhere@.service"):
+        bench.driver(unit="nowhere@.service").check()
+
+
+def test_a_template_that_is_not_ours_is_left_alone(bench: Bench) -> None:
+    path = f"/etc/systemd/system/{bench.service}@.service"
+    bench.put(path, OWN)
+    driver = bench.driver(SLEEP)
+    with pytest.raises(InputError, match=rf"rollout_platform.unit: {path} is not ours, .*\(on web1\)$"):
+        driver.check()
+    with pytest.raises(PlatformError, match="is not ours"):
+        driver.prepare("2.4.1")
+    with pytest.raises(PlatformError, match="is not ours"):
+        driver.sync(start=labels(driver, "a"))
+    assert bench.run(f"cat {path}") == OWN
+    bench.service = "user"  # a template of systemd's, elsewhere
+    with pytest.raises(InputError, match=r"/lib/systemd/system/user@.service is not ours"):
+        bench.driver(SLEEP).check()
+
+
+def test_systemd_reads_the_template_again_when_it_changed(bench: Bench) -> None:
+    def reloads() -> int:
+        return bench.run("journalctl --sync; journalctl -q -o cat _PID=1").count("\nReloading")
+
+    driver = bench.driver(SLEEP)
+    driver.prepare("1")
+    before = reloads()
+    driver.prepare("2")
+    driver.sync(start=labels(driver, "a"))
+    assert reloads() == before
+    bench.driver(SLEEP, stop_signal="QUIT").prepare("3")
+    assert reloads() == before + 1
+    assert "KillSignal=3" in bench.systemctl("show", "--property=KillSignal", bench.unit())
+    assert states(driver.sync()) == {"a": Process.RUNNING}
+
+
+def test_check_names_what_is_wrong_and_touches_nothing(bench: Bench) -> None:
+    bench.driver(SLEEP).check()
+    bench.driver(["/opt/{revision}/shop"], cwd="/opt/{revision}").check()
+    with pytest.raises(InputError) as caught:
+        bench.driver(["/nowhere/shop"], user="nobody2", path="/etc/passwd/x", cwd="/nowhere").check()
+    for said in ("command: /nowhere/shop is not there or cannot be executed", "cwd: /nowhere is not a directory"):
+        assert f"rollout_platform.{said} (on web1)" in str(caught.value)
+    for said in ("user: there is no user nobody2", "path: /etc/passwd is not a directory"):
+        assert f"rollout_platform.{said} (on web1)" in str(caught.value)
+    assert bench.run(f"ls /etc/systemd/system/{bench.service}@.service || true") == ""
+    with pytest.raises(PlatformError, match=r"rollout_platform.command: /opt/3/shop is not there .*\(on web1\)"):
+        bench.driver(["/opt/{revision}/shop"]).prepare("3")
+    assert bench.left() == []
+
+
+def test_without_root_nothing_goes(bench: Bench, tmp_path: Path) -> None:
+    transport = connect({"web1": bench.hosts.variables("web1")}, tmp_path / "hosts.json")
+    driver = Driver({"hosts": "web1", "ports": "20100", "command": SLEEP}, Context(bench.service, transport, epoch=1))
+    with pytest.raises(InputError, match=r"rollout_platform.hosts: units are root's, .*; set ansible_become \(on web1\)"):
+        driver.check()
+    transport.close()
+
+
+def test_instances_come_back_with_their_host(bench: Bench) -> None:
+    driver = bench.driver(SLEEP, hosts="web1:web2")
+    a, b, c = labels(driver, "a", "b", "c")
+    driver.sync(start=[a, b, c])
+    until(lambda: states(driver.sync(stop=["c"]))["c"] == Process.STOPPED)
+    bench.hosts.kill("web1")
+    bench.hosts.start("web1")
+    expected = {"a": Process.RUNNING, "b": Process.RUNNING, "c": Process.STOPPED}
+    until(lambda: states(driver.sync()) == expected)
+    bench.systemctl("disable", "--no-reload", bench.unit())
+    bench.hosts.kill("web1")
+    bench.hosts.start("web1")
+    until(lambda: states(driver.sync()) == {**expected, "a": Process.FAILED})
+    assert detail(driver, "a") == "gone: the host was restarted"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "rollout_platform.command: not given; give it, or a template of your own as rollout_platform.unit"),
+        ({"unit": "shop.service"}, "rollout_platform.unit: 'shop.service' is not a template of services"),
+        ({"unit": "shop@.service", "cwd": "/"}, "rollout_platform.cwd: cannot be given with rollout_platform.unit"),
+        ({"command": SLEEP, "user": "a b"}, "rollout_platform.user: 'a b' is not the name of a user"),
+        ({"command": SLEEP, "path": "/var/a b"}, "rollout_platform.path: '/var/a b' cannot stand in a unit"),
+        (
+            {"command": SLEEP, "env": {"A.B": "s3cret"}},
+            "rollout_platform.env: 'A.B' cannot be the name of an environment variable",
+        ),
+        ({"command": SLEEP, "env": {"ROLLOUT_CWD": "s3cret"}}, "rollout_platform.env: 'ROLLOUT_CWD' cannot be"),
+        ({"command": SLEEP, "stop_signal": "no"}, "rollout_platform.stop_signal: 'no' is not a signal"),
+    ],
+)
+def test_options_that_cannot_be_meant(options: dict[str, t.Any], message: str, tmp_path: Path) -> None:
+    transport = connect({"web1": {"ansible_connection": "local"}}, tmp_path / "hosts.json")
+    with pytest.raises(InputError) as caught:
+        Driver({"hosts": "web1", "ports": "1-2", **options}, Context("shop", transport))
+    assert message in str(caught.value)
+    assert "s3cret" not in str(caught.value)
