@@ -4,7 +4,8 @@
 """The image that the tests' hosts are started from, made of Debian's packages in about a minute.
 
 In it: systemd, sshd, sudo, Python, HAProxy, nginx, podman, docker, and below /opt/shop the demo's application, also as the
-images `localhost/shop:1` to `:3`, in an archive for `podman load` and `docker load`. What serves is started by the tests only.
+images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an archive for `podman load` and `docker load`. What serves is
+started by the tests only.
 
 Called by mmdebstrap with the new system's directory, it does all that is not a package.
 """
@@ -22,7 +23,7 @@ import tarfile
 from pathlib import Path
 
 APP = Path(__file__).parent.parent / "playbooks/files/app.py"
-PACKAGES = """dbus docker.io haproxy iproute2 iptables nginx-light openssh-server podman procps python3 runc sudo systemd
+PACKAGES = """dbus docker.io haproxy iproute2 iptables nginx openssh-server podman procps python3 runc sudo systemd
     systemd-sysv""".split()
 # Of no use here: documentation, and 70 MB of programs that belong to docker and containerd.
 UNUSED = """/usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/bin/containerd-shim /usr/bin/containerd-shim-runc-v1
@@ -61,11 +62,12 @@ default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 """,
 }
 # No unit that changes the machine's kernel, that sshd would wait for, or that serves before it is asked to.
-MASKED = """dev-hugepages.mount e2scrub_reap.service modprobe@.service sys-fs-fuse-connections.mount sys-kernel-config.mount
+MASKED = """apt-daily.timer apt-daily-upgrade.timer dev-hugepages.mount e2scrub_reap.service modprobe@.service
+    podman-auto-update.service podman-auto-update.timer sys-fs-fuse-connections.mount sys-kernel-config.mount
     sys-kernel-debug.mount sys-kernel-tracing.mount systemd-binfmt.service systemd-logind.service systemd-modules-load.service
-    systemd-remount-fs.service systemd-sysctl.service podman-auto-update.service podman-auto-update.timer
+    systemd-remount-fs.service systemd-sysctl.service""".split()
+DISABLED = """containerd.service docker.service docker.socket haproxy.service nginx.service podman.service podman.socket
     podman-restart.service""".split()
-DISABLED = "containerd.service docker.service docker.socket haproxy.service nginx.service podman.service podman.socket".split()
 
 # The application's image: these packages, without what only people read.
 APP_PACKAGES = """libc6 libexpat1 zlib1g dash python3-minimal python3.11-minimal libpython3.11-minimal
@@ -73,8 +75,9 @@ APP_PACKAGES = """libc6 libexpat1 zlib1g dash python3-minimal python3.11-minimal
 APP_CONFIG = {
     "Entrypoint": ["/usr/bin/python3", "-I", "-S", "/opt/shop/app.py"],
     "ExposedPorts": {"8080/tcp": {}},
-    "Env": ["PATH=/usr/bin:/bin", "ADDRESS=0.0.0.0", "PORT=8080"],
 }
+APP_ENVIRONMENT = ["PATH=/usr/bin:/bin", "ADDRESS=0.0.0.0", "PORT=8080"]
+REVISIONS: dict[str, list[str]] = {"1": [], "2": [], "3": [], "bad": ["HEALTH=fail"]}
 
 
 def build(root: Path, key: Path, host_key: Path) -> None:
@@ -105,6 +108,7 @@ def _mirror() -> str:
 
 def customize(root: Path, key: Path, host_key: Path) -> None:
     """Finish the system below `root`."""
+    root = root.resolve()
     for name, text in FILES.items():
         _write(root / name, text.encode(), 0o755 if name == "sbin/boot" else 0o644)
     _write(root / "etc/ssh/tests_users", key.read_bytes(), 0o644)
@@ -138,12 +142,12 @@ def _save_images(root: Path, archive: Path) -> None:
     layer = _layer(root)
     parts = {"layer.tar": layer}
     manifest = []
-    for revision in ("1", "2", "3"):
+    for revision, environment in REVISIONS.items():
         config = {
             "architecture": _inside(root, "dpkg", "--print-architecture").strip(),
             "os": "linux",
             "created": "2000-01-01T00:00:00Z",
-            "config": {**APP_CONFIG, "Env": [*APP_CONFIG["Env"], f"REVISION={revision}"]},
+            "config": {**APP_CONFIG, "Env": [*APP_ENVIRONMENT, f"REVISION={revision}", *environment]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
         }
         content = json.dumps(config).encode()
@@ -160,17 +164,15 @@ def _save_images(root: Path, archive: Path) -> None:
 
 def _layer(root: Path) -> bytes:
     """The files of the packages in APP_PACKAGES, and the application."""
-    listed = set(_inside(root, "dpkg", "--listfiles", *APP_PACKAGES).split("\n"))
-    paths = {Path("bin"), Path("lib"), Path("lib64"), Path("opt"), Path("opt/shop"), Path("opt/shop/app.py")}
-    for name in filter(None, listed):
+    paths = {root / name for name in ("bin", "lib", "lib64", "opt", "opt/shop", "opt/shop/app.py")}
+    for name in _inside(root, "dpkg", "--listfiles", *APP_PACKAGES).split():
         path = root / name.lstrip("/")
-        if os.path.lexists(path) and path != root / ".":
-            # Packages say /lib, where /lib is a link to /usr/lib.
-            paths.add((path.parent.resolve() / path.name).relative_to(root.resolve()))
+        if path != root and os.path.lexists(path):
+            paths.add(path.parent.resolve() / path.name)  # packages say /lib, where that is a link to /usr/lib
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for path in sorted(paths):
-            tar.add(root / path, arcname=str(path), recursive=False)
+            tar.add(path, arcname=str(path.relative_to(root)), recursive=False)
     return layer.getvalue()
 
 

@@ -9,8 +9,8 @@
 Needs root. Hosts whose process is gone are removed by the next one. For people and Molecule there is `scripts/hosts`:
 
     up NAME...   starts hosts that stay until `down`
-    inventory    prints their inventory; the groups are the names without their digits
     down         removes them
+    --list       is what Ansible asks for after `-i scripts/hosts`; groups are names without digits: web1 is in `web`
 """
 
 from __future__ import annotations
@@ -110,13 +110,6 @@ class Hosts:
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         return variables | ({"ansible_become_password": host_image.PASSWORD} if user == "clerk" else {})
-
-    def inventory(self) -> dict[str, t.Any]:
-        """All hosts, in groups by their names without digits: web1 is in `web`."""
-        groups: dict[str, t.Any] = {}
-        for name in self.names:
-            groups.setdefault(name.rstrip("0123456789"), {"hosts": {}})["hosts"][name] = self.variables(name)
-        return {"all": {"children": groups}}
 
     def run(self, name: str, *command: str) -> str:
         """What a command says that root runs on a host; by a way of its own, without SSH."""
@@ -299,17 +292,23 @@ def main(do: str = "", *names: str) -> None:
         hosts = Hosts(*names)
         hosts.up()
         hosts.keep()
-    elif do == "inventory" and not names:
-        if not kept:
-            sys.exit("no hosts are up: scripts/hosts up NAME...")
-        print(json.dumps(kept.inventory(), indent=4))
     elif do == "down" and not names:
         with _locked(CACHE / "sets"):
             _remove_abandoned()
         if kept:
             kept.down()
+    elif do == "--list":
+        print(json.dumps(_inventory(kept or Hosts()), indent=4))
     else:
-        sys.exit("usage: scripts/hosts up NAME... | inventory | down")
+        sys.exit("usage: scripts/hosts up NAME... | down | --list")
+
+
+def _inventory(hosts: Hosts) -> dict[str, t.Any]:
+    """As Ansible takes it from a program."""
+    groups: dict[str, t.Any] = {}
+    for name in hosts.names:
+        groups.setdefault(name.rstrip("0123456789"), {"hosts": []})["hosts"].append(name)
+    return {**groups, "_meta": {"hostvars": {name: hosts.variables(name) for name in hosts.names}}}
 
 
 if __name__ == "__main__":
