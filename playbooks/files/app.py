@@ -18,6 +18,7 @@ once from the seed and SLOT (or INSTANCE), the same every time:
     LATENCY            of every answer of /
     CRASH_AFTER        until it ends by itself with exit code 3
     HEALTH=fail        never ready
+    READY_FILE         not ready before this file is there
 
 SIGTERM: no new connections, requests in flight are answered with `Connection: close`, then exit 0.
 """
@@ -86,6 +87,7 @@ class App:
         self.revision, self.instance = env.get("REVISION", "0"), env.get("INSTANCE", str(os.getpid()))
         self.delays = {name: duration(env.get(name, ""), who) for name in DELAYS}
         self.never_ready = env.get("HEALTH") == "fail"
+        self.ready_file = env.get("READY_FILE")
         self.ready = self.stopping = self.draining = False
         self.selector = selectors.DefaultSelector()
         self.listener = None
@@ -152,6 +154,9 @@ class App:
         )
 
     def become_ready(self):
+        if self.ready_file and not os.path.exists(self.ready_file):
+            self.later(0.02, self.become_ready)
+            return
         self.ready = not self.never_ready and not self.stopping
 
     def crash(self):

@@ -158,6 +158,15 @@ def test_readiness(start: Callable[..., Running]) -> None:
     assert get(never, "/").startswith("HTTP/1.1 200 ")
 
 
+def test_it_is_not_ready_before_its_file_is_there(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+    port = start(READY_FILE=str(tmp_path / "ready")).port
+    assert get(port, "/healthz").startswith("HTTP/1.1 503 ")
+    (tmp_path / "ready").touch()
+    wait_for(lambda: get(port, "/healthz").startswith("HTTP/1.1 200 "))
+    (tmp_path / "ready").unlink()
+    assert get(port, "/healthz").startswith("HTTP/1.1 200 ")
+
+
 def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running]) -> None:
     drawn = app.duration("lognormal:0.05:0.4:42", "3")
     assert drawn == app.duration("lognormal:0.05:0.4:42", "3") != app.duration("lognormal:0.05:0.4:42", "4")

@@ -149,6 +149,27 @@ class Walk:
         self.shop.settled(self.new if outcome == "promoted" else self.old)
 
 
+class Switch:
+    """Whether instances that are started become ready. They do not before it is turned on; those that are stay so."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._file = shop.home / "ready"
+        common = shop.variables["rollout_platform"]
+        self.platform = {**common, "env": {**common["env"], "READY_FILE": str(self._file)}}
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._file.unlink(missing_ok=True)
+
+    def turn(self, on: bool) -> None:
+        if on:
+            self._file.touch()
+        else:
+            self._file.unlink(missing_ok=True)
+
+
 def requests(shop: Shop, revision: str) -> dict[str, int]:
     """How many requests of clients came to each instance of a revision, as it counts them itself."""
     found = {}
@@ -274,9 +295,12 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
 def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]) -> None:
     """The run that is under way elsewhere goes back, and ends red."""
     walk = Walk(shop, strategy, **variables)
-    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "20" if stage != "promote" else "1.5"}}
-    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
-        run = walk.start(rollout_platform=slow)
+    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)), Switch(shop) as ready:
+        ready.turn(stage == "promote")
+        run = walk.start(rollout_platform=ready.platform)
+        if stage == "promote":
+            until(lambda: any(walk.new in event["shares"] for event in walk.events("traffic")), "the first is in rotation")
+            ready.turn(False)
         walk.comes_to("progressing", stage)
         walk.say("abort")
         outcome = run.wait()
@@ -313,12 +337,12 @@ def test_operators_speak_all_along(shop: Shop) -> None:
     """Paused in the middle, resumed, past a gate, held, tried again, parked, promoted, and straight to the end."""
     steps = [{"set_weight": 25}, PERSON, {"set_weight": 50}, PERSON, {"set_weight": 75}, PERSON]
     canary = Walk(shop, "canary", rollout_steps=steps)
-    slow = {**shop.variables["rollout_platform"], "env": {"START_DELAY": "3"}}
-    with loaded(shop):
-        run = canary.start(rollout_platform=slow)
-        canary.comes_to("progressing", "step 1")
+    with loaded(shop), Switch(shop) as ready:
+        run = canary.start(rollout_platform=ready.platform)
+        until(lambda: shop.revisions() == [canary.old] * REPLICAS + [canary.new], "the first is started")
         assert canary.say("pause", rollout_why="lunch").one("control").result["running"]
         canary.comes_to("paused", "step 1")
+        ready.turn(True)
         until(lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]], "the one in hand is finished")
         assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
         canary.say("resume")
@@ -326,9 +350,11 @@ def test_operators_speak_all_along(shop: Shop) -> None:
         assert shop.revisions() == [canary.old] * (REPLICAS - 1) + [canary.new]
         between = canary.heard("pause"), canary.heard("resume")
         assert not [e for e in canary.events("decision") if between[0] < e["at"] < between[1] and "drain" in e["reason"]]
+        ready.turn(False)
         canary.say("skip")
         canary.comes_to("progressing", "step 3")
         canary.say("hold")
+        ready.turn(True)
         outcome = run.wait()
         assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg
         assert canary.record["phase"] == "held" and shop.lease() is None
@@ -348,7 +374,10 @@ def test_a_freeze_that_begins_in_the_middle(shop: Shop) -> None:
     canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, {"pause": "1h"}, {"set_weight": 50}], rollout_wait=0)
     with loaded(shop):
         window = {"timezone": "UTC", "reason": "the fair"}
-        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after)) for after in (4, 3600))
+        asked = time.monotonic()
+        shop.run("progressive.rollout.status")
+        soon = 2 + 3 * (time.monotonic() - asked)  # the first is in rotation by then, on a busy machine, too
+        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after)) for after in (soon, 3600))
         outcome = canary.run(rollout_freeze=[{"from": begin, "to": end, **window}])
         assert outcome.rc == 0 and outcome.of("replace")[-1].result["parked"], outcome.output
         assert "the fair" in outcome.of("replace")[-1].msg and canary.record["phase"] == "paused"
