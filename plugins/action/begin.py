@@ -5,26 +5,33 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
-    own = ("restart", "variables")
+    own = ("restart", "variables", "hosts")
 
     def step(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
         revision, replicas = rollouts.asked(run, restart)
         run.session.read()
-        rollouts.fits(run, replicas, run.settings.plan)
+        if "hosts" in run.own:
+            in_place.check(run)
+        else:
+            rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()
         run.begin()
         run.conductor.look()
         rollouts.adopt(run)
+        if run.in_place:
+            in_place.again(run)
         record = run.record
+        if run.check_mode and run.in_place:
+            return in_place.plan(run, would=True)
         if record.open is not None and not rollouts.superseded(run, record.open, revision):
             return rollouts.resume(run, record.open, revision, replicas)
         kind, generation = "restart" if restart else "rollout", record.generation + 1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -20,6 +21,7 @@ class ActionModule(StepAction):
         strangers = [name for name in names if name.rpartition("-")[0] != run.settings.service]
         if strangers:
             raise InputError(f"rollout_instances: {strangers[0]!r} is not an instance of {run.settings.service}; info lists them")
+        rollouts.refuse_in_place(run)
         run.begin()
         there = {i.id for i in run.conductor.look() if i.state.counted}
         going = [name for name in names if name in there]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING
@@ -17,6 +17,8 @@ class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         run.begin()
         rollout = run.record.open
+        if rollout is not None and run.in_place and not run.check_mode:
+            return in_place.end(run, rollout)
         if run.check_mode or rollout is None:
             run.conductor.look()
             diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}

@@ -9,7 +9,7 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
@@ -25,7 +25,7 @@ GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout h
 
 
 class ActionModule(StepAction):
-    own = ("fleet", "variables")
+    own = ("fleet", "variables", "hosts")
 
     def drives(self, own: Mapping[str, t.Any]) -> bool:
         return "fleet" not in own
@@ -38,6 +38,10 @@ class ActionModule(StepAction):
             found = rollouts.listed(run, 1, replicas, Composition("", 0, old), run.settings.plan)
             return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0))}
         run.session.read()
+        if "hosts" in run.own:
+            in_place.check(run)
+            run.conductor.look()
+            return in_place.plan(run)
         rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()

@@ -81,6 +81,9 @@ options:
       - C(cwd) is the working directory, V(/) if not given. C(user) is whom it runs as, V(root) if not given.
       - C(notify) is for a program that tells systemd itself when it is ready, C(Type=notify).
       - C(stop_signal) is the same as for processes, V(TERM) if not given.
+      - C(driver=static) is for instances that tasks of your own deploy where they are. It starts and stops none. Its options follow.
+      - C(hosts) (required) is an inventory pattern. There is an instance on each of them, at each port.
+      - C(port) (required) is the port they listen on, or a list of ports.
     type: dict
   traffic:
     description:

@@ -28,6 +28,11 @@ options:
         The roles pass all of them.
     type: list
     elements: str
+  hosts:
+    description:
+      - The hosts that may be worked on, those of the play. Of a service that is deployed in place (C(driver=static) of O(platform)), and of no other.
+    type: list
+    elements: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -15,6 +15,8 @@ description:
   - With O(strategy=blue_green) keeps the old instances ready for O(hold), then takes them away.
   - Removes what is left of dead instances, writes the history, and gives the lease back.
   - Fails if the rollout was not promoted. Changes nothing if none is under way.
+  - Of a service that is deployed in place (C(driver=static) of O(platform)) it promotes the revision itself, if it is on every host. If it is not,
+    it fails and says why, but for hosts that were not to be worked on, which leave the rollout to the next run.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

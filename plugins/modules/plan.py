@@ -59,6 +59,11 @@ options:
         The roles pass all of them.
     type: list
     elements: str
+  hosts:
+    description:
+      - The hosts that may be worked on, those of the play. Of a service that is deployed in place (C(driver=static) of O(platform)), and of no other.
+    type: list
+    elements: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -202,6 +207,11 @@ unknown:
   returned: success, without O(fleet)
   type: list
   elements: str
+waves:
+  description: The hosts that will be taken out together, in their order, if nothing goes wrong. Of all else only RV(rollout) is returned beside it.
+  returned: with O(hosts)
+  type: list
+  elements: list
 next:
   description: What would be done now.
   returned: success

@@ -15,9 +15,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Split
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
@@ -42,6 +43,7 @@ POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load 
 WAITING = 0.5  # seconds between two looks where only gates are waited for
 PAUSE = 0.5  # seconds before something that failed is tried again
 GONE = "gone"  # in the timeline, of an instance nothing is left of
+Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, Tally, float], Decision]  # as `evaluate`
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 
@@ -110,11 +112,15 @@ class Conductor:
         return self._assemble()
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
-        self.context.epoch = self.session.epoch
+        self.context.epoch, self.context.deployed = self.session.epoch, self.session.record.deployed
         began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
         if not (start or stop or forget):
             self._next_look = time.monotonic() + pause_after(time.monotonic() - began)
+
+    def refresh(self) -> None:
+        """Look at the platform anew at the next look, whenever the last one was: the journal says something else now."""
+        self._next_look = 0.0
 
     def _assemble(self) -> list[Instance]:
         if self._known is None and self.session.epoch:
@@ -144,16 +150,24 @@ class Conductor:
 
     # -- the walk -----------------------------------------------------------------------------------------------
 
-    def walk(self, stage: Stage, revision: str, rollout: Rollout, described: Callable[[], Mapping[str, t.Any]]) -> Motion:
+    def walk(
+        self,
+        stage: Stage,
+        revision: str,
+        rollout: Rollout,
+        described: Callable[[], Mapping[str, t.Any]],
+        decide: Decide | None = None,
+    ) -> Motion:
         """Move the fleet to the stage's waypoint, whose new instances are of `revision`, and wait there until its gates let
-        it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get it.
+        it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get
+        it. `decide` stands for `evaluate` where that is not how the fleet is to be moved; weights stay as they are then.
         """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
         self._target, self._counted, self._goal = stage.waypoint.generation, {}, stage.waypoint
-        self._split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
+        self._split = None if decide else Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         try:
-            return self._walk(stage, revision, rollout, guide, lines, described)
+            return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
         finally:
             guide.close()
 
@@ -165,6 +179,7 @@ class Conductor:
         guide: Guide,
         lines: Lines,
         described: Callable[[], Mapping[str, t.Any]],
+        decide: Decide,
     ) -> Motion:
         # Time in which nobody walked is no lack of progress.
         rollout.tally = replace(rollout.tally or Tally(0.0), since=clock.now())
@@ -181,7 +196,7 @@ class Conductor:
                     held = waypoint = held or as_it_is(self.look(), waypoint)
                 else:
                     held = None
-                decision = evaluate(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
+                decision = decide(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
                 rollout.tally = decision.tally
                 self._note(decision)
                 arrived = decision.reached and self._tidy()

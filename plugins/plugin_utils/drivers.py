@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
 if t.TYPE_CHECKING:
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Deployment
     from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
 
 HERE = "progressive.rollout"
@@ -39,6 +40,7 @@ class Context:
     health: Mapping[str, t.Any] = field(default_factory=dict)  # `rollout_health` as given: http, interval, rise, ...
     platform: Callable[[Transport], Platform] = _no_platform  # makes one with connections of its own
     epoch: int = 0  # of the lease we act under; 0 while only looking. Hosts refuse commands of an older one
+    deployed: Mapping[str, Deployment] = field(default_factory=dict)  # by instance, what the journal has of those in place
 
 
 @dataclass(frozen=True, order=True)
@@ -76,7 +78,11 @@ class Report:
 
 
 class Platform(t.Protocol):
-    """Where instances live."""
+    """Where instances live.
+
+    One whose instances the user's own tasks deploy where they are has an attribute `in_place`, true: nothing is started or
+    stopped there, and what it does not see itself it reports from `Context.deployed`.
+    """
 
     def hosts(self) -> Sequence[str]:
         """The hosts instances may be placed on, in inventory order."""

@@ -25,6 +25,8 @@ PROMOTING = "promoting"
 ROLLING_BACK = "rolling_back"
 WAITING = (PAUSED, AWAITING_PROMOTION, HOLDING)  # phases in which nothing fails because it takes its time
 
+UNKNOWN = "unknown"  # the revision of what runs where nobody has written down what was deployed
+
 
 @dataclass(frozen=True)
 class Composition:
@@ -33,6 +35,16 @@ class Composition:
     revision: str
     generation: int
     replicas: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What was deployed on an instance that cannot tell itself; `at` in seconds since the epoch."""
+
+    revision: str
+    generation: int
+    at: float
+    failed: str = ""  # why it is not in service with it
 
 
 @dataclass
@@ -112,6 +124,7 @@ class Record:
     history: list[dict[str, t.Any]] = field(default_factory=list)
     obeyed: int = 0  # the number of the last operator's word taken in
     balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
+    deployed: dict[str, Deployment] = field(default_factory=dict)  # by instance, of a service that is deployed in place
 
     @property
     def open(self) -> Rollout | None:
@@ -182,4 +195,5 @@ _READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
     "history": list,
     "obeyed": int,
     "balancers": str,
+    "deployed": lambda data: {str(name): Deployment(**_fields(Deployment, one)) for name, one in data.items()},
 }

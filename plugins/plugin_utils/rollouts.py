@@ -60,6 +60,8 @@ def turn(run: Run, rollout: Rollout, phase: str, reason: str = "") -> None:
 def asked(run: Run, restart: bool) -> tuple[str, int]:
     """The revision and the number asked for; a restart takes those that run, and who goes on those of the rollout under way."""
     revision, replicas = run.settings.revision, run.settings.replicas
+    if replicas is None and run.in_place:
+        replicas = run.conductor.platform.capacity()
     if revision is None or replicas is None:
         record = run.session.read()
         known = record.open or (record.stable if restart else None)
@@ -88,12 +90,23 @@ def listed(run: Run, generation: int, replicas: int, before: Composition | None,
 
 def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
+    refuse_in_place(run)
     plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
     return listed(run, rollout.generation, rollout.replicas, rollout.previous, plan)
 
 
+def refuse_in_place(run: Run) -> None:
+    """Refuse to start and stop instances that the user's own tasks deploy where they are."""
+    if run.in_place:
+        raise InputError(
+            f"rollout_platform.driver: the instances of {run.settings.service} are deployed in place ({run.settings.platform.name}), and "
+            "neither started nor stopped; use the playbook in_place.yml, which also goes on with what is under way"
+        )
+
+
 def fits(run: Run, replicas: int, plan: Plan) -> None:
     """Refuse what could not be placed, walked or asked: every port is needed while old and new stand side by side."""
+    refuse_in_place(run)
     gatekeeper.check(plan.gates, run.context)
     room, capacity = run.settings.budget.resolve(replicas), run.conductor.platform.capacity()
     before = run.record.stable
@@ -188,7 +201,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
         rollout.tally, rollout.gates = None, {}
-        mine = [i for i in run.conductor.fleet if i.generation == rollout.generation]
+        mine = [i for i in run.conductor.fleet if i.generation == rollout.generation and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
     rollout.replicas = replicas
@@ -254,7 +267,7 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
     try:
         return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:
-        then = _consequence(run, stage, rollout, exc)
+        then = consequence(run, stage, rollout, exc)
         if then == "continue" and isinstance(exc, GateFailed):
             run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
             return Motion.GO
@@ -271,7 +284,7 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
         raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}{left}") from None
 
 
-def _consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> str:
+def consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> str:
     """What follows from a failure: rollback, hold or continue."""
     if rollout.kind == "rollback":
         return "hold"  # never a rollback of a rollback

@@ -62,6 +62,11 @@ class Run:
         chosen = self.settings.platform
         return t.cast(Platform, chosen.module.Driver(chosen.options, replace(self.context, transport=transport)))
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the instances are deployed where they are, by the user's own tasks."""
+        return bool(getattr(self.conductor.platform, "in_place", False))
+
     def __enter__(self) -> Run:
         self.guard.__enter__()
         return self

@@ -52,6 +52,10 @@ OF_STEPS = (
     "label",
     "share",
     "prepare_tasks",
+    "hosts",
+    "results",
+    "deploy_tasks",
+    "rollback_tasks",
 )  # variables that one step or playbook takes
 
 

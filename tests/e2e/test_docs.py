@@ -68,6 +68,7 @@ USED = {
         "nginx.yml",
     },
     "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
+    "docs/in_place.md": {"serial.yml", "site.yml", "deploy.yml", "shop.yml", "run", "haproxy.cfg"},
     "docs/idea.md": {"rooms", "budget", "stages"},
     "docs/operator.md": {
         *(
@@ -526,6 +527,41 @@ def test_every_message_of_the_code_is_documented_or_says_what_to_do() -> None:
             if ours and kind not in ("OSError", "TypeError", "ModuleNotFoundError") and re.search("[a-z]{4}", text):
                 missing += [] if known or helpful else [f"{kind}: {text}"]
     assert not missing
+
+
+# docs/in_place.md
+
+ROLE = """\
+- ansible.builtin.raw: |
+    ADDRESS={{{{ ansible_host }}}} PORT=8080 REVISION={{{{ shop_version }}}} setsid {python} -I -S {app} >/dev/null 2>&1 </dev/null &
+    echo $! >{home}/{{{{ inventory_hostname }}}}.pid
+"""
+
+
+def test_in_place_instead_of_serial(site: Site) -> None:
+    page = "docs/in_place.md"
+    (before,) = yaml.safe_load(SNIPPETS[page]["serial.yml"])
+    table = (ROOT / page).read_text().partition("| with `serial`")[2]
+    assert (
+        all(f"`{word}" in table for word in before.keys() & {"serial", "max_fail_percentage"})
+        and before["roles"][0]["role"] == "shop"
+    )
+    site.write("README.md", "inventory.yml")
+    site.write(page, "site.yml", "deploy.yml", "shop.yml")
+    (site.home / "roles/shop/tasks").mkdir(parents=True)
+    (site.home / "roles/shop/tasks/main.yml").write_text(ROLE.format(home=site.home, python=sys.executable, app=APP))
+    balancer = Balancer(site, page, "haproxy.cfg")
+    run, env = site.text(page, "run"), {"ANSIBLE_GATHERING": "explicit"}
+    try:
+        assert "3 instance(s) replaced" in site.shell(run, env=env)
+        assert site.served() == {"2.4.1"}
+        assert "nothing to do" in site.shell(run, env=env)
+        shown = site.shell(run.replace("2.4.1", "2.4.2").strip() + " --check --diff", env=env)
+        assert "wave 1: web1, web2 to 2.4.2" in shown and site.served() == {"2.4.1"}
+    finally:
+        balancer.stop()
+        for pid in site.home.glob("*.pid"):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 # docs/drivers.md

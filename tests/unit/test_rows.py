@@ -263,7 +263,7 @@ def test_e_12_every_failure_has_a_consequence() -> None:
         stage = Stage("stage", SWITCH, part=part, on_failure=own, reversible=reversible)
         run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
-        found = rollouts._consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
+        found = rollouts.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
         if kind == "rollback":
             assert found == "hold"
         elif ending:

@@ -33,6 +33,7 @@ STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
     ("platform", "platforms", "systemd"),
+    ("platform", "platforms", "static"),
     ("traffic", "traffic", "haproxy"),
     ("traffic", "traffic", "envoy"),
     ("traffic", "traffic", "nginx"),
@@ -78,6 +79,21 @@ def test_every_entry_point_of_the_role_has_the_same_defaults(entry: str) -> None
     assert options.items() <= SPECS["main"]["options"].items()
     stated = {name: value for name, value in DEFAULTS.items() if name in options}
     assert given_defaults(options) == stated
+
+
+def test_the_role_in_place_takes_what_the_others_take() -> None:
+    """But for what makes no sense there, and three defaults of its own."""
+    options = yaml.safe_load((ROOT / "roles/in_place/meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    theirs = SPECS["main"]["options"]
+    elsewhere = {f"rollout_{name}" for name in ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold")}
+    assert options.keys() == theirs.keys() - elsewhere | {"rollout_deploy_tasks", "rollout_rollback_tasks"}
+    own = {"rollout_budget": {"max_unavailable": 1}, "rollout_lease": "15m", "rollout_rollback_tasks": ""}
+    defaults = yaml.safe_load((ROOT / "roles/in_place/defaults/main.yml").read_text())
+    assert given_defaults(options) == defaults
+    assert defaults == {name: value for name, value in DEFAULTS.items() if name in options} | own
+    for name in options.keys() & theirs.keys():
+        assert options[name]["type"] == theirs[name]["type"], name
+        assert set(options[name].get("choices", [])) <= set(theirs[name].get("choices", [])), name
 
 
 @pytest.mark.parametrize("strategy", sorted(set(LISTS) - {"rolling"}))

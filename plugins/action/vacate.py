@@ -1,0 +1,35 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Take the next hosts out of rotation, so that the user's own tasks can deploy them."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+
+
+class ActionModule(StepAction):
+    own = ("hosts",)
+
+    def step(self, run: Run) -> Result:
+        in_place.check(run)
+        run.begin()
+        rollout = run.record.open
+        if rollout is None or run.check_mode:
+            return run.report(False, hosts=[], left=[], back=False)
+        rollout.step = "vacate"
+        hosts = in_place.vacate(run, rollout)
+        run.conductor.commit()
+        waypoint, scope = in_place.whole(rollout), in_place.scope_of(run, rollout)
+        left = [mine[0].host for mine in engine.waiting(run.conductor.fleet, waypoint, scope) if mine[0].host not in hosts]
+        return run.report(
+            bool(hosts),
+            hosts=hosts,
+            revision=in_place.goal(rollout).revision,
+            back=rollout.phase == ROLLING_BACK,
+            left=left if hosts else [],
+        )

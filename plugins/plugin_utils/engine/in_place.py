@@ -1,0 +1,206 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One turn where instances are deployed where they are, by somebody else's tasks, and nothing can be started beside them. Pure.
+
+A wave of hosts is taken out (`vacate`), deployed, and put back (`settle`). Whatever happens meanwhile, what is available
+is never taken below desired - unavailable, and nothing is put in rotation that is not ready. What failed stays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    admissible,
+    is_available,
+    retirable,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Groups, Plan, Step, Waypoint
+
+Wave = tuple[str, ...]  # hosts, in the order in which they were chosen
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What may be worked on."""
+
+    hosts: frozenset[str]  # the hosts of this run
+    failed: frozenset[str] = frozenset()  # instances whose deployment failed: they are not tried again
+    newest_first: bool = False  # on a way back
+
+
+def counted(plan: Plan) -> Plan:
+    """The plan with its steps as numbers of instances: where none can be added, a share of the requests is a share of them."""
+    if isinstance(plan.steps, Groups):
+        return plan
+    return replace(plan, steps=tuple(_counted(step) for step in plan.steps))
+
+
+def _counted(step: Step) -> Step:
+    share = step.weight if step.weight is not None else step.instances
+    replicas = step.replicas if share is None else Percent(Decimal(share))
+    return replace(step, weight=None, instances=None, replicas=replicas)
+
+
+def is_done(instance: Instance, waypoint: Waypoint) -> bool:
+    """Whether it was deployed, and put back."""
+    return instance.generation == waypoint.generation and instance.draining_since is None
+
+
+def done(fleet: Sequence[Instance], waypoint: Waypoint) -> int:
+    """How many were deployed and put back."""
+    return sum(is_done(instance, waypoint) for instance in fleet)
+
+
+def waiting(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope) -> list[tuple[Instance, ...]]:
+    """What is to be deployed still, host by host: first what is of no use anyway, then what nobody knows, then the old ones."""
+    hosts: dict[str, list[Instance]] = {}
+    for instance in fleet:
+        if instance.host in scope.hosts:
+            hosts.setdefault(instance.host, []).append(instance)
+    left = [tuple(mine) for mine in hosts.values() if any(not is_done(i, waypoint) for i in mine)]
+    left = [mine for mine in left if not any(i.id in scope.failed for i in mine)]
+    return sorted(left, key=lambda mine: min(_rank(instance, scope) for instance in mine))
+
+
+def _rank(instance: Instance, scope: Scope) -> tuple[int, float]:
+    age = -instance.created if scope.newest_first else 0.0
+    if instance.state is not State.READY or instance.rotation is not Rotation.IN:
+        return 0, age
+    return (1 if instance.generation == 0 else 2), age
+
+
+def waves(fleet: Sequence[Instance], path: Sequence[Waypoint], room: Room, scope: Scope) -> list[Wave]:
+    """The waves to the end of the path, if nothing goes wrong: none bigger than what may be unavailable, and one ends where
+    a waypoint is reached."""
+    found: list[Wave] = []
+    finished, size = done(fleet, path[-1]), 0
+    hosts: list[str] = []
+    for mine in waiting(fleet, path[-1], scope):
+        goal = next((point.new for point in path if point.new > finished), path[-1].new)
+        if hosts and size + len(mine) > min(room.unavailable, goal - finished):
+            found.append(tuple(hosts))
+            finished, hosts, size = finished + size, [], 0
+        hosts.append(mine[0].host)
+        size += len(mine)
+    return [*found, tuple(hosts)] if hosts else found
+
+
+def vacate(
+    fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, tally: Tally, now: float, *, room: Room, scope: Scope
+) -> Decision:
+    """Take the next wave out of rotation; reached when all its requests are done, or there is no host left to take."""
+    admit = _admissible(fleet)
+    out = going(fleet, scope)
+    if out:
+        reached = all(retirable(instance, rules, now) for instance in out)
+        late = "" if reached else _late(tally, rules, now, f"not out of rotation: {', '.join(i.id for i in out)}")
+        return Decision(admit=_ids(admit), reached=reached, failed=late, tally=tally)
+    left = waiting(fleet, waypoint, scope)
+    if not left or done(fleet, waypoint) >= waypoint.new:
+        return Decision(admit=_ids(admit), reached=True, tally=tally)
+    chosen = _wave(fleet, left, waypoint, room, rules, now)
+    failed = "" if chosen else _stuck(fleet, left[0], waypoint, room, rules, tally, now, scope)
+    reasons = tuple(_reasons(fleet, chosen, waypoint, room, rules, now))
+    return Decision(admit=_ids(admit), drain=_ids(chosen), reasons=reasons, failed=failed, tally=tally)
+
+
+def settle(
+    fleet: Sequence[Instance], _to: Waypoint, rules: Rules, tally: Tally, now: float, *, names: Collection[str]
+) -> Decision:
+    """Put these in rotation as they become ready; reached when all are available, or were taken out as too late."""
+    limit = rules.ready_deadline or rules.progress_deadline
+    missing = [i for i in fleet if i.id in names and i.draining_since is None and not is_available(i, rules, now)]
+    drain = missing if now - tally.since > limit else []
+    gone = {instance.id for instance in drain}
+    admit = [instance for instance in _admissible(fleet) if instance.id not in gone]
+    return Decision(admit=_ids(admit), drain=_ids(drain), reached=not missing, tally=tally)
+
+
+def keep(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, tally: Tally, now: float) -> Decision:
+    """Nothing goes while gates are asked; reached as long as the waypoint's new ones are available."""
+    new = sum(is_done(i, waypoint) and is_available(i, rules, now) for i in fleet)
+    reached = new >= waypoint.new
+    failed = "" if reached else _late(tally, rules, now, f"{new} of {waypoint.new} new are available")
+    return Decision(admit=_ids(_admissible(fleet)), reached=reached, failed=failed, tally=tally)
+
+
+def going(fleet: Sequence[Instance], scope: Scope) -> list[Instance]:
+    """The wave that is out: on its way to be deployed, also where a run that ended had taken it out."""
+    return [i for i in fleet if i.state is State.DRAINING and i.host in scope.hosts and i.id not in scope.failed]
+
+
+def _admissible(fleet: Sequence[Instance]) -> list[Instance]:
+    return [instance for instance in fleet if admissible(instance)]
+
+
+def _wave(
+    fleet: Sequence[Instance], left: Sequence[tuple[Instance, ...]], waypoint: Waypoint, room: Room, rules: Rules, now: float
+) -> list[Instance]:
+    """The next hosts, in their order, as many as the budget and the waypoint let go now."""
+    floor = waypoint.desired - room.unavailable
+    available = sum(is_available(instance, rules, now) for instance in fleet)
+    serving = sum(_serves(instance) for instance in fleet)
+    goal = min(room.unavailable, waypoint.new - done(fleet, waypoint))
+    chosen: list[Instance] = []
+    for mine in left:
+        if chosen and len(chosen) + len(mine) > goal:
+            break
+        given, served = sum(is_available(i, rules, now) for i in mine), sum(_serves(i) for i in mine)
+        # One that is ready may be in rotation in a moment: with too few available it is no broken one.
+        useful = served or any(instance.state is State.READY for instance in mine)
+        if useful and (available - given < floor or serving - served < floor):
+            break
+        available, serving = available - given, serving - served
+        chosen.extend(mine)
+    return chosen
+
+
+def _serves(instance: Instance) -> bool:
+    """Whether load balancers send requests there, whatever our checks say."""
+    return instance.in_rotation and instance.proven and instance.state is not State.DRAINING
+
+
+def _stuck(
+    fleet: Sequence[Instance],
+    first: Sequence[Instance],
+    waypoint: Waypoint,
+    room: Room,
+    rules: Rules,
+    tally: Tally,
+    now: float,
+    scope: Scope,
+) -> str:
+    """Why none can be taken out, if that does not change by itself or has not for too long."""
+    lost = [instance.id for instance in fleet if instance.id in scope.failed]
+    if len(lost) + len(first) > room.unavailable:
+        return (
+            f"no room is left to go on: {', '.join(lost)} failed and stay out of rotation, and of {waypoint.desired} instances "
+            f"no more than {room.unavailable} may be unavailable"
+        )
+    missing = [i for i in fleet if not is_available(i, rules, now)]
+    what = ", ".join(f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3])
+    return _late(tally, rules, now, f"no room to take out {first[0].host}: {len(missing)} of {waypoint.desired} missing ({what})")
+
+
+def _late(tally: Tally, rules: Rules, now: float, why: str) -> str:
+    return f"no progress for {rules.progress_deadline:g} s: {why}" if now - tally.since > rules.progress_deadline else ""
+
+
+def _reasons(
+    fleet: Sequence[Instance], chosen: Sequence[Instance], waypoint: Waypoint, room: Room, rules: Rules, now: float
+) -> Iterator[str]:
+    if chosen:
+        available = sum(is_available(instance, rules, now) for instance in fleet)
+        yield f"drain {', '.join(_ids(chosen))}: {available} available, {waypoint.desired - room.unavailable} needed"
+
+
+def _ids(instances: Sequence[Instance]) -> tuple[str, ...]:
+    return tuple(instance.id for instance in instances)

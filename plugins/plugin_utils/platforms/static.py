@@ -1,0 +1,75 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Instances that somebody else runs: at fixed ports of inventory hosts, deployed in place by the user's own tasks.
+
+Nothing is asked of the hosts. What was deployed where is in the journal; whether it works, the checks say.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Collection, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import UNKNOWN
+
+OPTIONS: dict[str, t.Any] = {
+    "hosts": {"type": "str", "required": True},
+    "port": {"type": "list", "elements": "raw", "required": True},
+}
+
+
+class Driver:
+    """A service's instances, one for each of the hosts and ports."""
+
+    in_place = True  # they are deployed where they are, and neither started nor stopped from here
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        pattern = str(options["hosts"])
+        self._hosts = list(context.transport.hosts(pattern))
+        if not self._hosts:
+            raise InputError(f"rollout_platform.hosts: {pattern!r} matches no host of the inventory")
+        given = options["port"]
+        ports = [values.port(port, "rollout_platform.port") for port in (given if isinstance(given, list) else [given])]
+        places = [(host, Endpoint(context.transport.address(host), port)) for host in self._hosts for port in ports]
+        self._places = {_name(context.service, host, endpoint.port, len(ports)): (host, endpoint) for host, endpoint in places}
+        if len(self._places) < len(places) or len({endpoint for _host, endpoint in places}) < len(places):
+            raise InputError(f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each needs its own")
+        self._since = clock.now()
+
+    def hosts(self) -> Sequence[str]:
+        return self._hosts
+
+    def capacity(self) -> int:
+        """Exactly so many instances there are."""
+        return len(self._places)
+
+    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
+        raise PlatformError("rollout_platform.driver: static has no place for more instances than there are")
+
+    def check(self) -> None:
+        """Whether the hosts can be reached, the user's tasks find out."""
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
+        if start or stop:
+            raise PlatformError("rollout_platform.driver: static neither starts nor stops instances; use the role in_place")
+        return [self._report(slot, name) for slot, name in enumerate(self._places)]
+
+    def _report(self, slot: int, name: str) -> Report:
+        host, endpoint = self._places[name]
+        known = self.context.deployed.get(name)
+        revision, generation = (known.revision, known.generation) if known else (UNKNOWN, 0)
+        labels = Labels(name, self.context.service, revision, generation, host, endpoint, slot)
+        return Report(labels, Process.RUNNING, known.at if known else self._since, known.failed if known else "")
+
+
+def _name(service: str, host: str, port: int, ports: int) -> str:
+    """Load balancers' entries are called so; what follows the last `-` is the instance's own."""
+    own = re.sub(r"[^A-Za-z0-9_.]", "_", host)
+    return f"{service}-{own}" if ports == 1 else f"{service}-{own}:{port}"

@@ -1,0 +1,262 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Deployed in place by tasks of the users' own, behind HAProxy and under load: no request fails, whatever does.
+
+All tests share one service of four hosts. Each finds it settled at some revision, and leaves it so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import typing as t
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+from ansible_collections.progressive.rollout.tests.playbook import APP, Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, Watch, failures
+
+HOSTS, PORT = 4, 8100
+RATE = 100  # requests a second, of each kind of client
+KINDS = (("GET", True), ("POST", False))
+IN_PLACE = "progressive.rollout.in_place"
+SERVER = "    server {host} {address}:{port} check inter 100ms fall 2 rise 1\n"
+
+# As a service manager does it, on the host: the old one ends, a new one begins, at the same port.
+RESTART = f"""\
+import os, subprocess, sys, time
+
+host, address, revision = sys.argv[1:]
+if os.path.exists(f"fails-{{host}}-{{revision}}"):
+    sys.exit("the disk is full")
+if os.path.exists(f"{{host}}.pid"):
+    pid = open(f"{{host}}.pid").read()
+    os.kill(int(pid), 15)
+    while os.path.exists(f"/proc/{{pid}}") and open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[0] not in "ZX":
+        time.sleep(0.01)
+env = {{"ADDRESS": address, "PORT": "{PORT}", "REVISION": revision, "LATENCY": "0.01"}}
+env["HEALTH"] = "fail" if os.path.exists(f"sick-{{host}}-{{revision}}") else ""
+argv = [sys.executable, "-I", "-S", "{APP}"]
+null = subprocess.DEVNULL
+new = subprocess.Popen(argv, env=env, start_new_session=True, stdin=null, stdout=null, stderr=null)
+open(f"{{host}}.pid", "w").write(str(new.pid))
+open("deployed", "a").write(f"{{host}} {{revision}}\\n")
+"""
+TASKS = """\
+- name: Restart the shop
+  ansible.builtin.raw: cd {home} && {python} restart.py {{{{ inventory_hostname }}}} {{{{ shop_address }}}} {{{{ rollout_host_revision }}}}
+
+- name: Wait as long as the test says
+  ansible.builtin.wait_for: {{path: "{home}/wait", state: absent, sleep: 0}}
+  when: shop_waits | default(false)
+"""
+SSH = {"ansible_connection": "ssh", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}  # nobody listens there
+
+
+class Fleet(Playground):
+    """Four hosts with a service that was there before us, in the configuration of a HAProxy."""
+
+    def __init__(self) -> None:
+        super().__init__(hosts=HOSTS)
+        self.inventory: dict[str, dict[str, t.Any]] = {
+            host: {"ansible_host": address, "shop_address": address, "ansible_connection": "local"}
+            for host, address in self.addresses.items()
+        }
+        lines = [SERVER.format(host=host, address=address, port=PORT) for host, address in self.addresses.items()]
+        self.front = BehindHAProxy("".join(lines))
+        (self.home / "restart.py").write_text(RESTART)
+        (self.home / "deploy.yml").write_text(TASKS.format(python=sys.executable, home=self.home))
+        self.variables = {
+            "rollout_service": "shop",
+            "rollout_platform": {"driver": "static", "hosts": "web", "port": PORT},
+            "rollout_traffic": {**self.front.traffic, "drain_timeout": "5s"},
+            "rollout_health": {"http": "/healthz", "interval": "100ms", "rise": 1, "deadline": "3s"},
+            "rollout_budget": {"max_unavailable": 2},
+            "rollout_progress_deadline": "30s",
+            "rollout_store": {"driver": "file", "path": str(self.store)},
+            "rollout_deploy_tasks": str(self.home / "deploy.yml"),
+            "ansible_python_interpreter": sys.executable,
+        }
+        self.hosts_are()
+
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {"ANSIBLE_GATHERING": "explicit"}
+
+    def hosts_are(self, **changed: Mapping[str, t.Any]) -> None:
+        """Write the inventory, with these hosts' variables changed."""
+        hosts = {host: {**variables, **changed.get(host, {})} for host, variables in self.inventory.items()}
+        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"web": {"hosts": hosts}}}}))
+
+    def to(self, revision: str, *options: str, **variables: t.Any) -> Outcome:
+        """Roll a revision out; it shall end well."""
+        outcome = self.run(IN_PLACE, {"rollout_revision": revision, **variables}, *options)
+        assert outcome.rc == 0, outcome.output
+        return outcome
+
+    def deployed(self) -> list[tuple[str, str]]:
+        """Host and revision of every deployment so far, in their order."""
+        return [tuple(line.split()) for line in (self.home / "deployed").read_text().splitlines()]  # type: ignore[misc]
+
+    def since(self, count: int) -> list[tuple[str, str]]:
+        """Those after so many."""
+        return self.deployed()[count:]
+
+    @contextmanager
+    def flag(self, name: str) -> Iterator[None]:
+        """A file that the restart, or the tasks, look for."""
+        (self.home / name).touch()
+        yield
+        (self.home / name).unlink(missing_ok=True)
+
+    def serving(self) -> set[str]:
+        """The hosts that HAProxy sends requests to."""
+        places = self.front.serving()
+        return {host for host, address in self.addresses.items() if (address, PORT) in places}
+
+    def revisions(self) -> list[str]:
+        """What each host runs, in their order, by its last deployment."""
+        last = dict(self.deployed())
+        return [last[host] for host in self.hosts]
+
+    def settled(self, revision: str) -> None:
+        assert self.revisions() == [revision] * HOSTS and self.serving() == set(self.hosts)
+        journal = self.journal()
+        assert journal["rollout"]["phase"] == "finished" and not journal["draining"]
+        assert "token" not in json.loads((self.store / "journal" / "shop.lease.json").read_text())
+
+    @property
+    def record(self) -> dict[str, t.Any]:
+        return t.cast("dict[str, t.Any]", self.journal()["rollout"])
+
+    def close(self) -> None:
+        for path in self.home.glob("*.pid"):
+            try:
+                os.kill(int(path.read_text()), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        super().close()
+        self.front.close()
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Fleet]:
+    with Fleet() as fleet:
+        fleet.to("1")
+        fleet.settled("1")
+        yield fleet
+
+
+@pytest.fixture
+def fleet(made: Fleet) -> Iterator[Fleet]:
+    assert made.record["phase"] == "finished", "a test before this one failed"
+    yield made
+    made.hosts_are()
+
+
+@contextmanager
+def loaded(fleet: Fleet, fewest: int = HOSTS - 2) -> Iterator[Load]:
+    """Under load and watched: no request fails, and the budget is kept."""
+    with Watch(fleet, fleet.front) as watch, Load(fleet.front.url, KINDS, connections=2, rate=RATE) as load:
+        yield load
+        assert failures(load.stop()) == []
+    assert watch.wrong == [] and watch.looks and watch.fewest >= fewest, (watch.wrong, watch.fewest)
+
+
+def in_waves(deployed: list[tuple[str, str]], *sizes: int) -> list[set[tuple[str, str]]]:
+    """Deployments wave by wave; those of one wave are made at the same time."""
+    assert len(deployed) == sum(sizes), deployed
+    left = iter(deployed)
+    return [set(islice(left, size)) for size in sizes]
+
+
+def next_of(fleet: Fleet) -> tuple[str, str, int]:
+    """The stable revision, the next one, and how many deployments there were so far."""
+    old = fleet.journal()["stable"]["revision"]
+    return old, str(int(old) + 1), len(fleet.deployed())
+
+
+def test_wave_after_wave_without_a_failed_request(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    with loaded(fleet):
+        outcome = fleet.to(new)
+        assert outcome.one("plan").result["waves"] == [["web1", "web2"], ["web3", "web4"]]
+        assert in_waves(fleet.since(before), 2, 2) == [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
+        fleet.settled(new)
+        again = fleet.to(new)
+    assert "nothing to do" in again.one("begin").msg and "changed=0" in again.output and len(fleet.since(before)) == HOSTS
+
+
+def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
+    """The first is lost in the middle of its tasks, and Ansible takes it out of the play: that counts, and makes waves smaller."""
+    old, new, before = next_of(fleet)
+    lost = f"- ansible.builtin.raw: exit 0\n  vars: {json.dumps(SSH)}\n  when: shop_lost | default(false)\n"
+    (fleet.home / "lost.yml").write_text((fleet.home / "deploy.yml").read_text() + lost)
+    tasks = {"rollout_deploy_tasks": f"{fleet.home}/lost.yml", "rollout_rollback_tasks": f"{fleet.home}/deploy.yml"}
+    fleet.hosts_are(web1={"shop_lost": True})
+    with loaded(fleet), fleet.flag(f"fails-web3-{new}"):
+        outcome = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks})
+        message = outcome.failed.msg
+        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, outcome.output
+        assert "web1: unreachable before its tasks came to an end" in message
+        assert "web3: Restart the shop: non-zero return code" in message and "(rollout_failure_limit is 2)" in message
+        # One at a time, as long as the lost one is missing; what failed is mended first; the lost one cannot be.
+        expected = [{("web1", new), ("web2", new)}, {("web3", old)}, {("web2", old)}]
+        assert in_waves(fleet.since(before), 2, 1, 1) == expected
+        assert fleet.serving() == {"web2", "web3", "web4"} and fleet.record["outcome"] == "rolled_back"
+        fleet.hosts_are()
+        fleet.to(old)
+    assert fleet.since(before)[4:] == [("web1", old)]
+    fleet.settled(old)
+
+
+def test_unreachable_and_unhealthy_hosts_stay_out_until_the_next_run(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    fleet.hosts_are(web2=SSH)
+    with loaded(fleet):
+        with fleet.flag(f"sick-web4-{new}"):
+            outcome = fleet.run(IN_PLACE, {"rollout_revision": new})
+        assert outcome.rc != 0 and "2 of 4 instance(s) have it" in outcome.failed.msg, outcome.output
+        assert "web2: Unreachable: " in outcome.failed.msg and "web4: not healthy: 503" in outcome.failed.msg
+        assert fleet.serving() == {"web1", "web3"} and fleet.record["phase"] == "held"
+        assert [host for host, _revision in fleet.since(before)] == ["web1", "web3", "web4"]
+        fleet.hosts_are()
+        fleet.to(new)
+    assert in_waves(fleet.since(before)[3:], 2) == [{("web2", new), ("web4", new)}]
+    fleet.settled(new)
+
+
+def test_killed_in_the_middle_and_run_again(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    with loaded(fleet):
+        with fleet.flag("wait"):
+            run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True})
+            until(lambda: len(fleet.since(before)) == 2, "two hosts run the new one")
+            run.kill()
+        assert fleet.serving() == {"web3", "web4"}
+        outcome = fleet.to(new)
+    assert "goes on with the rollout" in outcome.one("begin").msg
+    # What was under way is done once more, the others once.
+    waves = [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
+    assert in_waves(fleet.since(before), 2, 2, 2) == [waves[0], *waves]
+    fleet.settled(new)
+
+
+def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 25}, {"pause": {}}], "rollout_wait": 0}
+    with loaded(fleet):
+        fleet.to(new, "--limit", "web1,web3", **canary)
+        assert fleet.since(before) == [("web1", new)] and fleet.record["phase"] == "paused"
+        said = fleet.run("progressive.rollout.promote", {"rollout_revision": new, **canary})
+        assert said.rc == 0, said.output
+        outcome = fleet.to(new, "--limit", "web1,web3", **canary)
+        assert fleet.since(before)[1:] == [("web3", new)]
+        assert "2 of 4 instance(s) have" in outcome.one("finish").msg
+        fleet.to(new, **canary)
+    assert in_waves(fleet.since(before)[2:], 2) == [{("web2", new), ("web4", new)}]
+    fleet.settled(new)
