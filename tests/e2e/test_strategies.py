@@ -299,10 +299,11 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         ready.turn(stage == "promote")
         run = walk.start(rollout_platform=ready.platform)
         if stage == "promote":
-            until(lambda: any(walk.new in event["shares"] for event in walk.events("traffic")), "the first is in rotation")
+            until(lambda: any(event["shares"].get(walk.new) for event in walk.events("traffic")), "the first is in rotation")
             ready.turn(False)
         walk.comes_to("progressing", stage)
         walk.say("abort")
+        ready.turn(True)  # of the old ones, some have gone
         outcome = run.wait()
     assert outcome.rc != 0 and "now aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
     assert walk.events("stage")[-1]["stage"] == stage
