@@ -288,7 +288,7 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
     ("strategy", "stage", "variables"),
     [
         ("canary", "step 1", {"rollout_steps": [{"set_weight": 25}]}),
-        ("canary", "promote", {"rollout_steps": [{"set_weight": 25}]}),
+        ("canary", "promote", {"rollout_steps": [{"set_weight": 25}, PERSON]}),
         ("blue_green", "prepare", {}),
     ],
 )
@@ -299,8 +299,9 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         ready.turn(stage == "promote")
         run = walk.start(rollout_platform=ready.platform)
         if stage == "promote":
-            until(lambda: any(event["shares"].get(walk.new) for event in walk.events("traffic")), "the first is in rotation")
+            walk.comes_to("paused", "step 1")
             ready.turn(False)
+            walk.say("promote")
         walk.comes_to("progressing", stage)
         walk.say("abort")
         ready.turn(True)  # of the old ones, some have gone
