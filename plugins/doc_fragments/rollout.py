@@ -67,6 +67,7 @@ options:
       - C(env) is a mapping of environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT), C(ADDRESS) and C(PORT) are always set.
       - C(path) is where records and logs are kept on each host, V(/var/lib/rollout) if not given.
       - An instance that was asked to stop is killed after C(stop_timeout), V(10s) if not given.
+      - C(zone) is the name of a variable of the hosts (V(rack)). Instances are spread over its values first, and over hosts then.
       - C(prepare_timeout), V(10m) if not given, is how long a host may take to get what a revision needs.
       - In texts, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance})
         are filled in. Write V({{) or V(}}) for a brace.

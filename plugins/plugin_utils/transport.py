@@ -179,6 +179,19 @@ class Transport:
         known = [_plain(name) for name in self._vars["groups"]["all"]]
         return [name for name in known if name in found] + sorted(found.difference(known))  # last: the implicit localhost
 
+    def left_out(self, hosts: Sequence[str]) -> list[str]:
+        """Those of the hosts that `--limit` leaves out of this run."""
+        limit = self._vars.get("ansible_limit")
+        within = set(self.hosts(_plain(limit))) if limit else set(hosts)
+        return [host for host in hosts if host not in within]
+
+    def variable(self, host: str, name: str) -> t.Any:
+        """What a host's variable says; None if it has none of that name."""
+        try:
+            return _Variables(self._raw(host), self._loader).get(name)
+        except AnsibleError as exc:
+            raise TransportError(f"{host}: {name}: {_line(exc)}") from None
+
     def address(self, host: str) -> str:
         """The IP address the host is known by: its `ansible_host`, or 127.0.0.1 with a local connection."""
         if host not in self._addresses:

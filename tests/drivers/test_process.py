@@ -49,6 +49,9 @@ class Agents:
     def address(self, host: str) -> str:
         return ADDRESS
 
+    def left_out(self, hosts: list[str]) -> list[str]:
+        return []
+
     def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
         assert name == "process"
         running = {host: begin(request) for host, request in requests.items() if host not in self.down}
@@ -442,9 +445,11 @@ def test_hosts_that_do_not_answer(bench: Bench) -> None:
         driver.sync()
     bench.transport.down = set()
     driver.sync(start=labels(driver, "a", "b"))
+    taken = tuple(report.labels for report in driver.sync())
+    more = labels(driver, "c", "d", taken=taken)
     bench.transport.down = {"web2"}
-    more = labels(driver, "c", "d", taken=tuple(report.labels for report in driver.sync()))
     reports = driver.sync(start=more)
+    assert {host for host, _endpoint, _slot in driver.place(4, taken, 1)} == {"web1"}, "not where nobody answers"
     # b was seen there; d may have begun before the host fell silent
     expected = {"a": Process.RUNNING, "b": Process.UNREACHABLE, "c": Process.RUNNING, "d": Process.UNREACHABLE}
     assert states(reports) == expected

@@ -400,3 +400,10 @@ def test_tasks_of_ones_own_prepare_the_hosts_first(playground: Playground) -> No
         assert outcome.rc != 0 and playground.journal() == journal
     assert "rollout_prepare_tasks: web1, web2, web3: not prepared, so nothing was touched" in outcome.failed.msg
     assert playground.run("progressive.rollout.restart").rc == 0
+
+
+def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None:
+    outcome = playground.run("progressive.rollout.rollout", None, "--limit", "localhost,web1")
+    assert outcome.rc != 0 and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances" in outcome.failed.msg
+    assert not playground.records()
+    assert playground.run("progressive.rollout.rollout", None, "--limit", "all,localhost").rc == 0

@@ -27,6 +27,9 @@ class Inventory:
     def address(self, host: str) -> str:
         return ADDRESSES[host]
 
+    def variable(self, host: str, name: str) -> str | None:
+        return {"rack": "a" if host in HOSTS[:2] else "b"}.get(name)
+
 
 def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
     return Labels(f"i{slot}", "shop", "1", 1, host, Endpoint(address or ADDRESSES[host], port), slot)
@@ -52,6 +55,13 @@ def test_the_emptiest_host_is_next_and_ties_go_by_the_inventory() -> None:
         "web5",
         "web1",
     ]
+
+
+def test_zones_come_before_hosts() -> None:
+    one = driver(zone="rack")
+    places = one.place(10, [labels("web1", 8100, 0)], 1)
+    assert Counter(host for host, _endpoint, _slot in places) == {"web1": 2, "web2": 2, "web3": 2, "web4": 2, "web5": 2}
+    assert [host for host, _endpoint, _slot in driver(zone="room").place(5, [], 1)] == HOSTS, "none of them has one"
 
 
 def test_the_lowest_free_slots_of_the_whole_service_are_used() -> None:

@@ -29,6 +29,7 @@ OPTIONS: dict[str, t.Any] = {
     "path": {"type": "str", "default": "/var/lib/rollout"},
     "stop_timeout": {"type": "str", "default": "10s"},
     "prepare_timeout": {"type": "str", "default": "10m"},
+    "zone": {"type": "str"},
 }
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 TIMEOUT = 60.0  # seconds for one call to a host, connecting included
@@ -52,6 +53,12 @@ class Hosts:
         if not self._hosts:
             raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
+        self._zones = (
+            {host: str(context.transport.variable(host, zone) or "") for host in self._hosts}
+            if (zone := options.get("zone"))
+            else {}
+        )
+        self._silent: set[str] = set()  # hosts that did not answer when they were last asked
         self._seen: dict[str, list[Report]] = {}
         self._created: dict[str, float] = {}
 
@@ -83,9 +90,16 @@ class Hosts:
         return len(set(self._addresses.values())) * len(self._ports)
 
     def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        return place(self._hosts, self._addresses, self._ports, count, taken, generation)
+        hosts = [host for host in self._hosts if host not in self._silent] or self._hosts
+        return place(hosts, self._addresses, self._ports, count, taken, generation, self._zones)
 
     def check(self) -> None:
+        left_out = self.context.transport.left_out(self._hosts)
+        if left_out:
+            raise InputError(
+                f"rollout_platform.hosts: --limit leaves out {', '.join(left_out)}, whose instances would not be seen; run it without --limit, "
+                "or name the hosts to use here"
+            )
         request = {"check": {"path": self._path, **self._needs()}}
         self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
 
@@ -139,6 +153,7 @@ class Hosts:
         now = clock.now()
         self._refuse(answers)
         for host in asked:
+            (self._silent.add if answers[host].unreachable else self._silent.discard)(host)
             self._seen[host] = self._reports(host, answers[host], now, wanted[host])
         return [report for host in self._hosts for report in self._seen[host]]
 
@@ -219,14 +234,16 @@ def place(
     count: int,
     taken: Collection[Labels],
     generation: int,
+    zones: Mapping[str, str] = {},
 ) -> list[tuple[str, Endpoint, int]]:
-    """Where the next `count` instances go: the host with the fewest, the lowest free slots, the next free port.
+    """Where the next `count` instances go: the zone and then the host with the fewest, the lowest free slots, the next free port.
 
     The fewest of the same generation, since all others are to go; of equal ones the least loaded.
     Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
     """
     load = Counter(labels.host for labels in taken)
     alike = Counter(labels.host for labels in taken if labels.generation == generation)
+    near = Counter(zones.get(labels.host, "") for labels in taken if labels.generation == generation)
     slots = {labels.slot for labels in taken}
     used: dict[str, set[int]] = {addresses[host]: set() for host in hosts}
     for labels in taken:
@@ -242,13 +259,14 @@ def place(
                 f"there is no room for {count} more instances beside {len(taken)}: {len(ports)} ports "
                 f"(rollout_platform.ports, {ports[0]}-{ports[-1]}) at {len(used)} addresses; give more ports or more hosts"
             )
-        host = min(room, key=lambda host: (alike[host], load[host]))  # the first of several
+        host = min(room, key=lambda host: (near[zones.get(host, "")], alike[host], load[host]))  # the first of several
         address = addresses[host]
         port = next(port for port in chain(range(latest[address] + 1, ports.stop), ports) if port not in used[address])
         while slot in slots:
             slot += 1
         load[host] += 1
         alike[host] += 1
+        near[zones.get(host, "")] += 1
         slots.add(slot)
         used[address].add(port)
         latest[address] = port
