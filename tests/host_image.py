@@ -1,27 +1,29 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The image that the tests' hosts are started from, made of Debian's packages in about a minute.
+"""The image that the tests' hosts are started from, made of Debian's packages in about a minute, and kept below .cache.
 
 In it: systemd, sshd, sudo, Python, HAProxy, nginx, podman, docker, and below /opt/shop the demo's application, also as the
 images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an archive for `podman load` and `docker load`. What serves is
 started by the tests only.
-
-Called by mmdebstrap with the new system's directory, it does all that is not a package.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+CACHE = Path(__file__).resolve().parent.parent / ".cache/hosts"
+KEY, HOST_KEY, KNOWN_HOSTS = CACHE / "key", CACHE / "host_key", CACHE / "known_hosts"
 APP = Path(__file__).parent.parent / "playbooks/files/app.py"
 PACKAGES = """dbus docker.io haproxy iproute2 iptables nginx openssh-server podman procps python3 runc sudo systemd
     systemd-sysv""".split()
@@ -66,6 +68,8 @@ MASKED = """apt-daily.timer apt-daily-upgrade.timer dev-hugepages.mount e2scrub_
     podman-auto-update.service podman-auto-update.timer sys-fs-fuse-connections.mount sys-kernel-config.mount
     sys-kernel-debug.mount sys-kernel-tracing.mount systemd-binfmt.service systemd-logind.service systemd-modules-load.service
     systemd-remount-fs.service systemd-sysctl.service""".split()
+# The kernel has 128 inotify instances for all hosts; these would take two of each.
+MASKED += ["systemd-ask-password-console.path", "systemd-ask-password-wall.path"]
 DISABLED = """containerd.service docker.service docker.socket haproxy.service nginx.service podman.service podman.socket
     podman-restart.service""".split()
 
@@ -80,51 +84,76 @@ APP_ENVIRONMENT = ["PATH=/usr/bin:/bin", "ADDRESS=0.0.0.0", "PORT=8080"]
 REVISIONS: dict[str, list[str]] = {"1": [], "2": [], "3": [], "bad": ["HEALTH=fail"]}
 
 
-def build(root: Path, key: Path, host_key: Path) -> None:
-    """Make the directory `root`. Users log in with `key`, hosts answer with `host_key`; both have a `.pub` beside them."""
-    unused = [f"--dpkgopt=path-exclude={path}" for path in UNUSED]
-    command = [
-        *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--include={','.join(PACKAGES)}"),
-        *('--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io", *unused),
-        f'--customize-hook="{sys.executable}" -I "{__file__}" "$1" "{key}.pub" "{host_key}"',
-        *("bookworm", str(root), _mirror()),
-    ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, f"mmdebstrap ended with {done.returncode}: {done.stderr[-2000:]}"
+def make() -> str:
+    """The directories that make the image, as an overlay is told of its lower ones; what is missing of them is built."""
+    assert os.geteuid() == 0, "hosts are containers with networks and disks of their own: only root can start them"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE / "image"):
+        for key in (KEY, HOST_KEY):
+            if not key.exists():
+                run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
+        KNOWN_HOSTS.write_text(f"* {HOST_KEY.with_suffix('.pub').read_text()}")
+        packages = _cached("packages", " ".join([*PACKAGES, *UNUSED]).encode(), _install)
+        recipe = [Path(__file__), APP, KEY, HOST_KEY]
+        ours = _cached("ours", b"".join(part.read_bytes() for part in recipe), lambda new: _customize(packages, new))
+        return f"{ours}:{packages}"
 
 
-def stamp(*keys: Path) -> str:
-    """What the image depends on: another one is needed when this changes."""
-    parts = [Path(__file__), APP, *keys]
-    return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()[:12]
+def _cached(kind: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
+    """The directory that was built for the recipe; others of its kind are removed, unless hosts use them."""
+    path = CACHE / f"{kind}-{hashlib.sha256(recipe).hexdigest()[:12]}"
+    if not path.exists():
+        mounts = Path("/proc/mounts").read_text()
+        for old in CACHE.glob(f"{kind}-*"):
+            if str(old) not in mounts:
+                shutil.rmtree(old)
+        new = CACHE / f"{kind}-new"
+        build(new)
+        new.rename(path)
+    return path
 
 
-def _mirror() -> str:
-    """Where this machine gets Debian's packages from."""
-    asked = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"]
-    sites = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-    return sites[0] if sites else "http://deb.debian.org/debian"
+def _install(new: Path) -> None:
+    """Debian with our packages."""
+    # The mirror is the one that this machine gets its packages from.
+    asked = ["--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"]
+    mirror = [*run("apt-get", "indextargets", *asked).split(), "http://deb.debian.org/debian"][0]
+    options = ["--mode=root", "--variant=minbase", "--format=directory", f"--include={','.join(PACKAGES)}"]
+    options += ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
+    options += [f"--dpkgopt=path-exclude={path}" for path in UNUSED]
+    run("mmdebstrap", *options, "bookworm", str(new), mirror)
 
 
-def customize(root: Path, key: Path, host_key: Path) -> None:
-    """Finish the system below `root`."""
-    root = root.resolve()
+def _customize(packages: Path, new: Path) -> None:
+    """What is different from `packages`, where all is that is not a package."""
+    root, work = CACHE / "root", CACHE / "work"
+    for directory in (root, work, new):  # one that was killed may have left them
+        if directory.is_mount():
+            run("umount", str(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+    overlay(root, str(packages), new, work)
+    try:
+        _write_files(root)
+        _inside(root, "systemctl", "--quiet", "disable", *DISABLED)
+        _inside(root, "systemctl", "--quiet", "mask", *MASKED)
+        for user in ("deploy", "clerk"):
+            _inside(root, "useradd", "--create-home", "--shell", "/bin/bash", user)
+        _inside(root, "sh", "-c", f"echo 'clerk:{PASSWORD}' | chpasswd")
+        _save_images(root, root / "opt/shop/images.tar")
+    finally:
+        run("umount", str(root))
+        shutil.rmtree(work)
+        root.rmdir()
+
+
+def _write_files(root: Path) -> None:
     for name, text in FILES.items():
         _write(root / name, text.encode(), 0o755 if name == "sbin/boot" else 0o644)
-    _write(root / "etc/ssh/tests_users", key.read_bytes(), 0o644)
-    _write(root / "etc/ssh/tests_key", host_key.read_bytes(), 0o600)
-    for name in MASKED:
-        (root / "etc/systemd/system" / name).unlink(missing_ok=True)
-        (root / "etc/systemd/system" / name).symlink_to("/dev/null")
+    _write(root / "etc/ssh/tests_users", KEY.with_suffix(".pub").read_bytes(), 0o644)
+    _write(root / "etc/ssh/tests_key", HOST_KEY.read_bytes(), 0o600)
+    _write(root / "opt/shop/app.py", APP.read_bytes(), 0o644)
     (root / "etc/tmpfiles.d/systemd-nologin.conf").symlink_to("/dev/null")  # who can connect can log in, from the start
-    _inside(root, "systemctl", "disable", *DISABLED)
-    for user in ("deploy", "clerk"):
-        _inside(root, "useradd", "--create-home", "--shell", "/bin/bash", user)
-    subprocess.run(["chroot", root, "chpasswd"], input=f"clerk:{PASSWORD}\n", text=True, check=True)
-    shop = root / "opt/shop"
-    shop.mkdir()
-    shutil.copyfile(APP, shop / "app.py")
-    _save_images(root, shop / "images.tar")
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
@@ -134,7 +163,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _inside(root: Path, *command: str) -> str:
-    return subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return run("chroot", str(root), *command)
 
 
 def _save_images(root: Path, archive: Path) -> None:
@@ -176,5 +205,24 @@ def _layer(root: Path) -> bytes:
     return layer.getvalue()
 
 
-if __name__ == "__main__":
-    customize(*map(Path, sys.argv[1:]))
+# Also for those who use the image.
+
+
+def run(*command: str) -> str:
+    """What a command says; it must not fail."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+    return done.stdout
+
+
+def overlay(root: Path, lower: str, upper: Path, work: Path) -> None:
+    """Mount it at `root`."""
+    run("mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "overlay", str(root))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes."""
+    with open(f"{path}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -17,22 +17,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
 import typing as t
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests import host_image
+from ansible_collections.progressive.rollout.tests.host_image import CACHE, KEY, KNOWN_HOSTS, locked, overlay, run
 
-CACHE = Path(__file__).resolve().parent.parent / ".cache/hosts"
-KEY, HOST_KEY, KNOWN_HOSTS = CACHE / "key", CACHE / "host_key", CACHE / "known_hosts"
 # Apart from all other containers of this machine.
 PODMAN = ["podman", "--root", f"{CACHE}/podman/root", "--runroot", f"{CACHE}/podman/run", "--storage-driver", "vfs"]
 PODMAN += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
@@ -60,8 +57,8 @@ class Hosts:
         self.down()
 
     def up(self) -> None:
-        image = make_image()
-        with _locked(CACHE / "sets"):
+        image = host_image.make()
+        with locked(CACHE / "sets"):
             _remove_abandoned()
             self._number, self._lock = _reserve()
         try:
@@ -137,21 +134,21 @@ class Hosts:
 
     def cut(self, name: str) -> None:
         """Pull the plug of its network; the host lives on."""
-        _run("ip", "link", "set", self._container(name), "down")
+        run("ip", "link", "set", self._container(name), "down")
 
     def plug(self, name: str) -> None:
         """Put the plug of its network in again."""
-        _run("ip", "link", "set", self._container(name), "up")
+        run("ip", "link", "set", self._container(name), "up")
 
-    def _create(self, name: str, image: Path) -> None:
+    def _create(self, name: str, image: str) -> None:
         container = self._container(name)
         disk = CACHE / str(self._number) / container
         root, upper, work = disk / "root", disk / "upper", disk / "work"
         for directory in (root, upper, work):
             directory.mkdir(parents=True)
-        _run("mount", "-t", "overlay", "-o", f"lowerdir={image},upperdir={upper},workdir={work}", "overlay", str(root))
+        overlay(root, image, upper, work)
         others = [f"--add-host={other}:{address}" for other, address in self.addresses.items()]
-        _run("ip", "netns", "add", container)
+        run("ip", "netns", "add", container)
         network = f"--network=ns:/run/netns/{container}"
         _podman(
             "create", f"--name={container}", f"--hostname={name}", network, *others, *HOST, "--rootfs", str(root), "/sbin/boot"
@@ -161,27 +158,6 @@ class Hosts:
     def _container(self, name: str) -> str:
         """Also the name of its network namespace, and of this machine's end of its wire (at most 15 characters)."""
         return f"{_bridge(self._number)}-{self.names.index(name)}"
-
-
-def make_image() -> Path:
-    """The directory that hosts begin with; it is made when there is none, or one of another recipe."""
-    assert os.geteuid() == 0, "hosts are containers with networks and disks of their own: only root can start them"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with _locked(CACHE / "image"):
-        for key in (KEY, HOST_KEY):
-            if not key.exists():
-                _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
-        KNOWN_HOSTS.write_text(f"* {HOST_KEY.with_suffix('.pub').read_text()}")
-        image = CACHE / f"image-{host_image.stamp(KEY, HOST_KEY)}"
-        if not image.exists():
-            mounts = Path("/proc/mounts").read_text()
-            for old in CACHE.glob("image-*"):
-                if str(old) not in mounts:
-                    shutil.rmtree(old)
-            new = CACHE / "image-new"
-            host_image.build(new, KEY, HOST_KEY)
-            new.rename(image)
-        return image
 
 
 # A set of hosts is a number, which is in the names of all that belongs to it. The file `NUMBER.set` is locked while it is used.
@@ -208,8 +184,8 @@ def _reserve() -> tuple[int, t.IO[str]]:
         if not (CACHE / f"{number}.set").exists() and _made("ip", "link", "add", _bridge(number), "type", "bridge"):
             file = open(CACHE / f"{number}.set", "w")
             fcntl.flock(file, fcntl.LOCK_EX)
-            _run("ip", "address", "add", f"{_subnet(number)}.1/24", "dev", _bridge(number))
-            _run("ip", "link", "set", _bridge(number), "up")
+            run("ip", "address", "add", f"{_subnet(number)}.1/24", "dev", _bridge(number))
+            run("ip", "link", "set", _bridge(number), "up")
             return number, file
     raise AssertionError("all networks for tests are in use, see `ip link show type bridge`")
 
@@ -234,25 +210,25 @@ def _remove(number: int) -> None:
         _podman("rm", "--force", "--time=0", "--volumes", *containers)
     for root in disks.glob("*/root"):
         if root.is_mount():
-            _run("umount", str(root))
+            run("umount", str(root))
     shutil.rmtree(disks, ignore_errors=True)
     for namespace in Path("/run/netns").glob(f"{prefix}*"):
-        _run("ip", "netns", "delete", namespace.name)
+        run("ip", "netns", "delete", namespace.name)
     _made("ip", "link", "delete", _bridge(number))
     (CACHE / f"{number}.set").unlink()
 
 
 def _wire(number: int, container: str, address: str) -> None:
     """A network namespace as a host finds it that was switched on: nothing is left in it of what the last one did."""
-    _run("ip", "netns", "delete", container)
+    run("ip", "netns", "delete", container)
     _made("ip", "link", "delete", container)  # it goes with the namespace, but later
-    _run("ip", "netns", "add", container)
+    run("ip", "netns", "add", container)
     mac = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))  # the same again: neighbours remember it
-    _run("ip", "link", "add", container, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", container)
-    _run("ip", "link", "set", container, "master", _bridge(number), "up")
-    _run("ip", "-n", container, "address", "add", f"{address}/24", "dev", "eth0")
+    run("ip", "link", "add", container, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", container)
+    run("ip", "link", "set", container, "master", _bridge(number), "up")
+    run("ip", "-n", container, "address", "add", f"{address}/24", "dev", "eth0")
     for interface in ("lo", "eth0"):
-        _run("ip", "-n", container, "link", "set", interface, "up")
+        run("ip", "-n", container, "link", "set", interface, "up")
 
 
 def _answers(address: str) -> bool:
@@ -264,24 +240,11 @@ def _answers(address: str) -> bool:
 
 
 def _podman(*arguments: str) -> str:
-    return _run(*PODMAN, *arguments)
-
-
-def _run(*command: str) -> str:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return run(*PODMAN, *arguments)
 
 
 def _made(*command: str) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(f"{path}.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def main(do: str = "", *names: str) -> None:
@@ -293,7 +256,7 @@ def main(do: str = "", *names: str) -> None:
         hosts.up()
         hosts.keep()
     elif do == "down" and not names:
-        with _locked(CACHE / "sets"):
+        with locked(CACHE / "sets"):
             _remove_abandoned()
         if kept:
             kept.down()
