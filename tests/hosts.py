@@ -244,7 +244,7 @@ def _podman(*arguments: str) -> str:
 
 
 def _made(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True).returncode == 0
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def main(do: str = "", *names: str) -> None:

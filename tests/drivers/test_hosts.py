@@ -43,7 +43,7 @@ def test_ansible_gets_in_and_becomes_root_with_and_without_a_password(hosts: Hos
     known = {"web1": hosts.variables("web1"), "web2": hosts.variables("web2", "clerk")}
     inventory.write_text(json.dumps({"all": {"hosts": known}}))
     command = ["ansible", "-i", inventory, "all", "--become", "-m", "ansible.builtin.shell", "-a"]
-    done = subprocess.run([*command, "whoami; systemctl is-system-running --wait"], capture_output=True, text=True)
+    done = subprocess.run([*command, "whoami; systemctl is-system-running --wait"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line for line in done.stdout.splitlines() if ">>" not in line] == ["root", "running"] * 2
 
