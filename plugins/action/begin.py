@@ -16,11 +16,11 @@ class ActionModule(StepAction):
 
     def step(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
-        revision, replicas = rollouts.asked(run, restart)
-        run.session.read()
         if "hosts" in run.own:
             in_place.check(run)
-        else:
+        revision, replicas = rollouts.asked(run, restart)
+        run.session.read()
+        if "hosts" not in run.own:
             rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()

@@ -31,6 +31,8 @@ class ActionModule(StepAction):
         return "fleet" not in own
 
     def step(self, run: Run) -> Result:
+        if "hosts" in run.own:
+            in_place.check(run)
         revision, replicas = rollouts.asked(run, False)
         if "fleet" in run.own:
             fleet = imagined(run.own["fleet"], revision)
@@ -39,7 +41,6 @@ class ActionModule(StepAction):
             return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0))}
         run.session.read()
         if "hosts" in run.own:
-            in_place.check(run)
             run.conductor.look()
             return in_place.plan(run)
         rollouts.fits(run, replicas, run.settings.plan)

@@ -61,6 +61,9 @@ def hosts_of(run: Run) -> frozenset[str]:
 
 def check(run: Run) -> None:
     """Refuse what cannot be done where no instance can be started beside the others."""
+    if not run.in_place:
+        name = run.settings.platform.name
+        raise InputError(f"rollout_platform.driver: {name} starts its own instances; the role in_place is for driver static")
     hosts_of(run)
     settings, budget, replicas = run.settings, run.settings.budget, run.conductor.platform.capacity()
     if settings.plan.strategy == "blue_green":

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
 from ansible_collections.progressive.rollout.tests.playbook import APP, Outcome, Playground, until
 from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, Watch, failures
 
@@ -203,7 +204,10 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
         message = outcome.failed.msg
         assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, outcome.output
         assert "web1: unreachable before its tasks came to an end" in message
-        assert "web3: Restart the shop: non-zero return code" in message and "(rollout_failure_limit is 2)" in message
+        assert (
+            "web3: Restart the shop: non-zero return code: the disk is full" in message
+            and "(rollout_failure_limit is 2)" in message
+        )
         # One at a time, as long as the lost one is missing; what failed is mended first; the lost one cannot be.
         expected = [{("web1", new), ("web2", new)}, {("web3", old)}, {("web2", old)}]
         assert in_waves(fleet.since(before), 2, 1, 1) == expected
@@ -260,3 +264,34 @@ def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> No
         fleet.to(new, **canary)
     assert in_waves(fleet.since(before)[2:], 2) == [{("web2", new), ("web4", new)}]
     fleet.settled(new)
+
+
+BEGIN: dict[str, t.Any] = {"hosts": "{{ groups.web }}", "revision": "99"}
+WRONG: list[tuple[dict[str, t.Any], str]] = [
+    ({"hosts": "{{ omit }}"}, "deployed in place (static), and neither started nor stopped; use the playbook in_place.yml"),
+    ({"hosts": ["db1"]}, "none of the play's 1 host(s) is among them"),
+    ({"strategy": "blue_green"}, "rollout_strategy: blue_green needs a second set of instances"),
+    ({"budget": {"max_surge": 1}}, "rollout_budget: in place an instance is missing while it is deployed; give max_unavailable"),
+    ({"replicas": 3}, "rollout_replicas: 3 are asked for, and in place there are exactly 4"),
+    ({"platform": {"driver": "static", "hosts": "web", "port": [8100, 8101, 8102]}}, "is less than the 3 of one host"),
+    ({"platform": {"driver": "static", "hosts": "web,localhost", "port": "http"}}, "rollout_platform.port: 'http' is not a port"),
+    (
+        {"platform": {"driver": "process", "hosts": "web", "ports": 8100, "command": ["x"]}},
+        "the role in_place is for driver static",
+    ),
+]
+
+
+def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
+    before = fleet.journal()
+    tasks = [{"progressive.rollout.begin": {**BEGIN, **wrong}} for wrong, _message in WRONG]
+    taken = {f"rollout_{name}": name for name in settings.COMMON}
+    given = {name: fleet.variables[variable] for variable, name in taken.items() if variable in fleet.variables}
+    play = {"hosts": "localhost", "ignore_errors": True, "module_defaults": {"group/progressive.rollout.steps": given}}
+    outcome = fleet.run([{**play, "tasks": [*tasks, {"progressive.rollout.rollback": {}}]}])
+    for task, (wrong, message) in zip(outcome.of("begin"), WRONG, strict=True):
+        assert task.status == "failed" and message in task.msg, (wrong, task.msg)
+    assert "use the playbook in_place.yml" in outcome.one("rollback").msg
+    play = {"hosts": "web", "serial": 2, "roles": ["progressive.rollout.in_place"]}
+    assert "take serial out of the play" in fleet.run([play], {"rollout_revision": "99"}).output
+    assert fleet.journal() == before

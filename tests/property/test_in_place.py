@@ -1,0 +1,135 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Deploying in place: what always holds, for random fleets and faults, and the order and size of waves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_available
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Waypoint, rolling, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.steps import parse
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW, NEW = 100.0, 2
+RULES = Rules(progress_deadline=60)
+
+
+def one(number: int, **changed: object) -> Instance:
+    """One of an old revision that serves."""
+    well = Instance(f"i{number}", "1", 1, State.READY, 0.0, 0.0, Rotation.IN, True, host=f"web{number}")
+    return replace(well, **changed)  # type: ignore[arg-type]
+
+
+DONE = {"generation": NEW}
+OUT = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": 1.0}
+SICK = {"state": State.NOT_READY, "proven": False}
+BACK_SOON = {"rotation": Rotation.OUT}
+KINDS: list[dict[str, object]] = [{}, {}, DONE, {"generation": 0}, OUT, {**OUT, **DONE}, SICK, {**SICK, **BACK_SOON}, BACK_SOON]
+fleets = st.lists(st.sampled_from(KINDS), min_size=1, max_size=12).map(
+    lambda kinds: [one(n, **kind) for n, kind in enumerate(kinds)]
+)
+
+
+def everything(fleet: Sequence[Instance], **more: object) -> engine.Scope:
+    return replace(engine.Scope(frozenset(i.host for i in fleet)), **more)  # type: ignore[arg-type]
+
+
+def available(fleet: Sequence[Instance]) -> int:
+    return sum(is_available(instance, RULES, NOW) for instance in fleet)
+
+
+@given(fleets, st.integers(1, 5), st.data())
+def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: int, data: st.DataObject) -> None:
+    room = Room(0, min(unavailable, len(fleet)))
+    floor = len(fleet) - room.unavailable
+    out = [i.id for i in fleet if i.state is State.DRAINING]
+    failed = frozenset(data.draw(st.sets(st.sampled_from(out)))) if out else frozenset()
+    hosts = data.draw(st.sets(st.sampled_from([i.host for i in fleet])))
+    scope = engine.Scope(frozenset(hosts), failed)
+    decision = engine.vacate(fleet, rolling(NEW, len(fleet)), RULES, Tally(NOW), NOW, room=room, scope=scope)
+    taken = [i for i in fleet if i.id in decision.drain]
+    left = [i for i in fleet if i.id not in decision.drain]
+    assert available(left) >= min(floor, available(fleet))
+    assert len(taken) <= room.unavailable and all(i.host in hosts and i.id not in failed for i in taken)
+    assert not any(i.generation == NEW and i.draining_since is None for i in taken)
+    assert not (taken and engine.going(fleet, scope)), "one wave after the other"
+    assert all(i.state is State.READY and i.rotation is not Rotation.IN for i in fleet if i.id in decision.admit)
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 11)), st.integers(1, 2))
+def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], ports: int) -> None:
+    """Each host is tried once at most; all that work are deployed unless what failed leaves no room."""
+    fleet = [one(n, id=f"i{n}:{port}", host=f"web{n}") for n in range(hosts) for port in range(ports)]
+    room = Room(0, min(len(fleet), max(unavailable, ports)))
+    waypoint, tried, failed = rolling(NEW, len(fleet)), [], frozenset[str]()
+    while True:
+        take = partial(engine.vacate, room=room, scope=everything(fleet, failed=failed))
+        decision = take(fleet, waypoint, RULES, Tally(NOW), NOW)
+        if decision.failed or decision.reached:
+            break
+        wave = set(decision.drain)
+        tried += [i.host for i in fleet if i.id in wave]
+        fleet = [replace(i, **OUT) if i.id in wave else i for i in fleet]  # type: ignore[arg-type]
+        assert available(fleet) >= len(fleet) - room.unavailable
+        assert take(fleet, waypoint, RULES, Tally(NOW), NOW).reached
+        bad = {i.id for i in fleet if i.id in wave and int(i.host[3:]) in broken}
+        failed |= bad
+        fleet = [one(0, id=i.id, host=i.host, generation=NEW) if i.id in wave - bad else i for i in fleet]
+    assert len(tried) == len(set(tried)) * ports
+    lost, working = len(failed), [n for n in range(hosts) if n not in broken]
+    if decision.failed:
+        assert lost + ports > room.unavailable and "no room is left to go on" in decision.failed
+    else:
+        assert engine.done(fleet, waypoint) == len(fleet) - lost >= len(working) * ports and len(set(tried)) == hosts
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(1, 99), max_size=2))
+def test_the_waves_are_all_hosts_and_end_where_a_step_does(desired: int, unavailable: int, weights: set[int]) -> None:
+    fleet, room = [one(n) for n in range(desired)], Budget(0, min(unavailable, desired)).resolve(desired)
+    plan = parse({"strategy": "canary", "steps": [{"set_weight": weight} for weight in sorted(weights)]} if weights else {})
+    path = [stage.waypoint for stage in stages(engine.counted(plan), Goal(NEW, desired, room, desired))]
+    waves = engine.waves(fleet, path, room, everything(fleet))
+    assert [host for wave in waves for host in wave] == [i.host for i in fleet]
+    assert all(len(wave) <= room.unavailable for wave in waves)
+    ends = {sum(map(len, waves[:number])) for number in range(len(waves) + 1)}
+    assert {point.new for point in path} <= ends
+
+
+def test_what_is_of_no_use_comes_first() -> None:
+    fleet = [one(1), one(2, generation=0), one(3, **SICK, **BACK_SOON), one(4, **DONE), one(5, **OUT), one(6)]
+    path: list[Waypoint] = [rolling(NEW, 6)]
+    assert engine.waves(fleet, path, Room(0, 2), everything(fleet)) == [("web3", "web5"), ("web2", "web1"), ("web6",)]
+
+
+def test_the_way_back_begins_with_the_newest() -> None:
+    fleet = [one(n, generation=3, created=float(n)) for n in (1, 2, 3)]
+    back = rolling(1, 3)
+    assert engine.waves(fleet, [back], Room(0, 1), everything(fleet, newest_first=True)) == [("web3",), ("web2",), ("web1",)]
+
+
+def test_a_host_that_broke_elsewhere_makes_the_wave_smaller_or_wait() -> None:
+    fleet = [one(1), one(2), one(3), one(4, **DONE, **SICK)]
+    scope = everything(fleet)
+    take = partial(engine.vacate, fleet, rolling(NEW, 4), RULES)
+    assert take(Tally(NOW), NOW, room=Room(0, 2), scope=scope).drain == ("i1",)
+    waits = take(Tally(NOW), NOW, room=Room(0, 1), scope=scope)
+    assert waits.drain == () and not waits.reached and not waits.failed
+    late = take(Tally(NOW - 61), NOW, room=Room(0, 1), scope=scope)
+    assert "no room to take out web1: 1 of 4 missing (i4 is not_ready)" in late.failed
+
+
+def test_what_does_not_become_available_is_taken_out_again() -> None:
+    fleet = [one(1, **DONE), one(2, **DONE, **SICK, **BACK_SOON), one(3, **DONE, **BACK_SOON)]
+    settle = partial(engine.settle, fleet, rolling(NEW, 3), RULES, names=["i1", "i2", "i3"])
+    soon, late = settle(Tally(NOW), NOW), settle(Tally(NOW - 61), NOW)
+    assert (soon.admit, soon.drain, soon.reached) == (("i3",), (), False)
+    assert (late.admit, late.drain) == ((), ("i2", "i3"))
