@@ -331,7 +331,7 @@ def write(path: str, text: str, mode: int = 0o640) -> None:
     """Replace a file in one step."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w") as file:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

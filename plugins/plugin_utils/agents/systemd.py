@@ -299,7 +299,7 @@ def _environment(env: dict[str, str]) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except FileNotFoundError:
         return ""
