@@ -82,6 +82,24 @@ options:
       - C(cwd) is the working directory, V(/) if not given. C(user) is whom it runs as, V(root) if not given.
       - C(notify) is for a program that tells systemd itself when it is ready, C(Type=notify).
       - C(stop_signal) is the same as for processes, V(TERM) if not given.
+      - C(driver=podman) and C(driver=docker) run containers, by the program of that name on the hosts. Their other options follow.
+      - C(image) (required) is the image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
+        Before anything is touched it is pulled on every host, and has to be the same everywhere.
+      - C(pull) is V(missing), V(always) or V(never). V(missing) if not given.
+      - C(command) is a list, what follows the image. Without it the image says what is run.
+      - C(container_port) is where the container listens. It is published at the instance's address and port, and C(ADDRESS) and C(PORT)
+        are where to listen. With C(network=host) it is left out.
+      - C(network) is the network, V(host) for the host's own.
+      - C(volumes), C(env_files) and C(secrets) are lists, as C(--volume), C(--env-file) and C(--secret) take them. Docker has no secrets.
+        Files are the host's.
+      - C(labels) and C(ulimits) are mappings, as C(--label) and C(--ulimit) take them.
+      - C(memory) (V(512m)), C(cpus) (V(1.5)) and C(pids) are limits. C(user) and C(runtime) are names. As the program takes them.
+      - C(healthcheck) is a check by the program itself, a mapping with C(command) (a text for the image's shell), C(interval), C(timeout),
+        C(start_period) and C(retries), or V(none) for not even the image's. While it has not passed, the instance is not ready.
+      - C(restart) is what the program does with a container that ended, V(no), V(on-failure), V(on-failure:3), V(unless-stopped) or
+        V(always). V(no) if not given.
+      - C(stop_signal) is the same as for processes, V(TERM) if not given.
+      - C(args) is a list of further arguments of the program's C(run).
       - C(driver=static) is for instances that tasks of your own deploy where they are. It starts and stops none. Its options follow.
       - C(hosts) (required) is an inventory pattern. There is an instance on each of them, at each port.
       - C(port) (required) is the port they listen on, or a list of ports.

@@ -75,6 +75,7 @@ USED = {
             "variables.yml",
             "prepare.yml",
             "systemd.yml",
+            "containers.yml",
             "shop@.service",
             "look",
             "events",

@@ -33,6 +33,8 @@ STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
     ("platform", "platforms", "systemd"),
+    ("platform", "platforms", "podman"),
+    ("platform", "platforms", "docker"),
     ("platform", "platforms", "static"),
     ("traffic", "traffic", "haproxy"),
     ("traffic", "traffic", "envoy"),

@@ -1,0 +1,303 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starts, stops and reports containers of one service on this host, by the command line of podman or docker.
+
+The request is what `_home.py` says, with program, stop_signal, keep_revisions, and for each instance to start image, options,
+command, env and container_port (0: the host's network). A container's name is its instance's id, and its labels are the
+instance's: one that is not recorded is found by them.
+
+Requests {"check": {path, program, network, env_files, secrets}} and {"prepare": {program, image, pull, env_files, secrets,
+timeout}}: answer {"problems": {setting: why}}; `prepare` also {"image": {id, digests}}, and pulls if it is to.
+
+Needs Python 3.8.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from calendar import timegm
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+
+TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
+if TYPE_CHECKING:
+    import typing as t
+
+    Record = t.Dict[str, t.Any]
+    Container = t.Dict[str, t.Any]  # as the program's `inspect` shows it
+
+LABEL = "progressive.rollout."
+NUMBERS = ("generation", "port", "slot")
+THERE = ("running", "paused", "restarting", "stopping")  # the states in which its processes may be there
+MADE = ("created", "configured", "initialized")  # but never started
+NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that nobody has to make
+ANSWER = 50.0  # seconds for one command
+LINES = 1000  # of the log that is kept when a container is removed
+NOISE = re.compile(r"^(docker: |Error response from daemon: |Error: )+")
+TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
+
+
+def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Answer a request."""
+    try:
+        if "check" in request:
+            return {"problems": _problems(request["check"])}
+        if "prepare" in request:
+            return _prepare(request["prepare"])
+    except _home.Refused as exc:
+        return {"problems": {"driver": str(exc)}}
+    return _home.serve(Service, request)
+
+
+class Service(_home.Service):
+    """Instances as containers."""
+
+    def __init__(self, home: str, request: dict[str, t.Any]) -> None:
+        super().__init__(home, request)
+        self.program = request["program"]
+        self.seen: dict[str, Container] = {}  # by instance
+        self.touched = False  # whether that may have changed since
+        self.unheard: dict[str, str] = {}  # instances that could not be told to stop, and why
+
+    def call(self, *words: str, data: str = "", together: bool = False) -> tuple[int, str, str]:
+        return _run(self.program, *words, data=data, together=together)
+
+    def must(self, *words: str) -> str:
+        """What a command prints that has to work."""
+        status, out, said = self.call(*words)
+        if status:
+            raise _home.Refused(f"{self.program} {words[0]}: {_why(said)}")
+        return out
+
+    def containers(self) -> dict[str, Container]:
+        """All containers of the service that were started for this host."""
+        mine = {"service": self.request["service"], "host": self.request["host"]}
+        filters = [f"--filter=label={LABEL}{name}={value}" for name, value in mine.items()]
+        ids = self.must("ps", "--all", "--quiet", "--no-trunc", *filters).split()
+        if not ids:
+            return {}
+        _status, out, said = self.call("inspect", "--type=container", *ids)
+        try:
+            found = json.loads(out)  # also when one was removed since
+        except ValueError:
+            raise _home.Refused(f"{self.program} inspect: {_why(said)}") from None
+        named = {container["Name"].lstrip("/"): container for container in found}
+        return {name: container for name, container in named.items() if _label(container, "id") == name}
+
+    def look(self, records: dict[str, Record]) -> None:
+        """See all containers. Those that run and are not recorded are taken in, those whose start was cut short removed."""
+        self.seen = self.containers()
+        acting = self.request["epoch"] > 0
+        for name, container in self.seen.items():
+            state = container["State"]["Status"]
+            if name not in records and state in THERE:
+                records[name] = self.adopted(container)
+                if acting:
+                    self.save(records[name])
+            elif name not in records and state in MADE and acting:
+                self.call("rm", "--force", "--volumes", name)
+            elif name in records and state in THERE and records[name]["boot"] != self.boot:
+                self.began(records[name], container)
+
+    def adopted(self, container: Container) -> Record:
+        """The record of a running container, from its labels."""
+        record: Record = {name: _label(container, name) for name in _home.LABELS}
+        try:
+            record.update({name: int(record[name]) for name in NUMBERS})
+        except ValueError:
+            raise _home.Refused(f"the container {record['id']} has labels that are not ours; remove it or them") from None
+        self.began(record, container)
+        return record
+
+    def began(self, record: Record, container: Container) -> None:
+        """When a container that somebody else started began to run; what it was told before does not matter any more."""
+        created = _seconds(container["State"]["StartedAt"])
+        record.update(created=created, uptime=_home.uptime() - max(0.0, time.time() - created), boot=self.boot)
+        record.pop("stop_requested", None)
+
+    def alive(self, record: Record) -> bool:
+        container = self.seen.get(record["id"])
+        return container is not None and container["State"]["Status"] in THERE
+
+    def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
+        """Start a container. If we are killed in between, the next call finds it by its labels."""
+        env = "".join(f"{name}={value}\n" for name, value in wanted["env"].items())
+        labels = [f"--label={LABEL}{name}={record[name]}" for name in _home.LABELS]
+        ports = _published(wanted) if wanted["container_port"] else []
+        ours = ["--detach", f"--name={record['id']}", *labels, *ports, "--env-file=/dev/stdin"]
+        status, _out, said = self.call("run", *wanted["options"], *ours, wanted["image"], *wanted["command"], data=env)
+        if status:
+            self.seen = self.containers()
+        if status == 0 or self.alive(record):
+            self.touched = True
+            self.save(record)
+            return ""
+        if record["id"] in self.seen:
+            self.discard(record["id"])
+        return f"{self.program} cannot start it: {_why(said)}"
+
+    def tell(self, record: Record, kill: bool) -> None:
+        status, _out, said = self.call("kill", f"--signal={'KILL' if kill else self.request['stop_signal']}", record["id"])
+        if status:
+            self.unheard[record["id"]] = _why(said)
+
+    def settle(self, told: list[Record]) -> None:
+        """One look takes about as long as a quick container needs to stop."""
+        if told or self.touched:
+            self.seen = self.containers()
+        for record in told:
+            if record["id"] in self.unheard and self.alive(record):
+                raise _home.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
+
+    def report(self, record: Record) -> Record:
+        answer = super().report(record)
+        if answer["process"] == "running":
+            answer["process"], answer["detail"] = self.condition(record)
+        return answer
+
+    def condition(self, record: Record) -> tuple[str, str]:
+        """Of a container that is there: running, starting or unknown, and what is to be said of it."""
+        container = self.seen[record["id"]]
+        state = container["State"]
+        if state["Status"] != "running":
+            return "unknown", f"it is {state['Status']}"
+        health = state.get("Health") or state.get("Healthcheck") or {}
+        if health.get("Status") == "starting":
+            return "starting", f"{self.program}'s check of it: starting"
+        if health.get("Status") == "unhealthy":
+            said = _home.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
+            return "unknown", f"{self.program}'s check of it: unhealthy ({said or 'without a word'})"
+        restarts = container.get("RestartCount")
+        return "running", f"restarted {restarts} times by {self.program}" if restarts else ""
+
+    def ended(self, record: Record) -> str:
+        container = self.seen.get(record["id"])
+        if container is None:
+            return "its container is gone: somebody removed it"
+        when = container["State"]["FinishedAt"]
+        if record.get("ended", ["", ""])[0] != when:
+            record["ended"] = [when, self.story(record, container["State"])]
+            self.save(record)
+        return str(record["ended"][1])
+
+    def story(self, record: Record, state: dict[str, t.Any]) -> str:
+        if record["boot"] != self.boot:
+            return "gone: the host was restarted"
+        code = state["ExitCode"]
+        how = "out of memory (rollout_platform.memory)" if state.get("OOMKilled") else f"exit code {code}"
+        if code > 128:
+            how += f", as if killed by signal {code - 128}"
+        how += f" within {max(0.0, _seconds(state['FinishedAt']) - _seconds(state['StartedAt'])):.1f} s of its start"
+        if state.get("Error"):
+            how += f" ({state['Error']})"
+        lines = _home.last_lines(self.output(record["id"], 5))
+        return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
+
+    def output(self, name: str, lines: int) -> str:
+        """The last lines that a container wrote, as far as its log can be read."""
+        status, out, _said = self.call("logs", f"--tail={lines}", name, together=True)
+        return out if status == 0 else ""
+
+    def remove(self, record: Record) -> None:
+        """Keep the end of the log, and remove the container."""
+        if record["id"] in self.seen:
+            _home.write(self.log(record), self.output(record["id"], LINES))
+            self.discard(record["id"])
+
+    def discard(self, name: str) -> None:
+        self.must("rm", "--force", "--volumes", name)
+        del self.seen[name]
+
+
+def _label(container: Container, name: str) -> str:
+    return str((container["Config"].get("Labels") or {}).get(LABEL + name, ""))
+
+
+def _published(wanted: dict[str, t.Any]) -> list[str]:
+    """Where the container's port is published: at the instance's address, or everywhere when that is not the host's own (NAT)."""
+    import socket
+
+    address = wanted["address"]
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, 0))
+            where = f"[{address}]:" if ":" in address else f"{address}:"
+        except OSError:
+            where = ""
+    return [f"--publish={where}{wanted['port']}:{wanted['container_port']}"]
+
+
+def _problems(check: dict[str, t.Any]) -> dict[str, str]:
+    """What keeps this host from running containers, by setting."""
+    program, network, problems = check["program"], check["network"], {}
+    status, _out, said = _run(program, "ps", "--quiet")
+    if status:
+        problems["driver"] = f"{program} does not work: {_why(said)}"
+    elif network and network not in NETWORKS and ":" not in network and _run(program, "network", "inspect", network)[0]:
+        problems["network"] = f"there is no network {network}"
+    unusable = _home.unusable(check["path"])
+    if unusable:
+        problems["path"] = unusable
+    return problems
+
+
+def _prepare(wanted: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Bring the image here, and look for what else a start needs."""
+    program, problems = wanted["program"], {}
+    image, why = _brought(program, wanted["image"], wanted["pull"], wanted["timeout"])
+    if not image:
+        problems["image"] = why
+    for path in wanted["env_files"]:
+        if not os.access(path, os.R_OK, effective_ids=True):
+            problems["env_files"] = f"{path} is not there or cannot be read"
+    for name in wanted["secrets"]:
+        if _run(program, "secret", "inspect", name)[0]:
+            problems["secrets"] = f"there is no secret {name}"
+    return {"problems": problems, "image": image}
+
+
+def _brought(program: str, image: str, pull: str, timeout: float) -> tuple[dict[str, t.Any], str]:
+    """The image, pulled if it is to be; or why it is not here."""
+    found = {} if pull == "always" else _image(program, image)
+    if found or pull == "never":
+        return found, f"{image} is not there, and is never pulled (rollout_platform.pull)"
+    status, _out, said = _run(program, "pull", image, timeout=timeout)
+    return {} if status else _image(program, image), f"{image} cannot be pulled: {_why(said)}"
+
+
+def _image(program: str, image: str) -> dict[str, t.Any]:
+    """What tells an image on this host from others; nothing when it is not here."""
+    status, out, _said = _run(program, "image", "inspect", image)
+    if status:
+        return {}
+    (details,) = json.loads(out)
+    digests = {name.rpartition("@")[2] for name in details.get("RepoDigests") or ()}
+    return {"id": details["Id"].rpartition(":")[2], "digests": sorted(digests)}
+
+
+def _run(program: str, *words: str, data: str = "", timeout: float = ANSWER, together: bool = False) -> tuple[int, str, str]:
+    try:
+        return _home.run(program, *words, data=data, timeout=timeout, together=together)
+    except FileNotFoundError:
+        raise _home.Refused(f"{program} is not installed") from None
+
+
+def _why(stderr: str) -> str:
+    """What a command said last, without what says nothing."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not re.match(r"(See|Run) '", line)]
+    return NOISE.sub("", lines[-1])[:500] if lines else "it said nothing"
+
+
+def _seconds(when: str) -> float:
+    """Seconds since the epoch of a time as the programs write it, in whatever zone."""
+    match = TIME.match(when)
+    if not match:
+        return 0.0
+    seconds = timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")) + float(match[2] or 0)
+    if match[3]:
+        seconds -= (int(match[4]) * 3600 + int(match[5]) * 60) * (1 if match[3] == "+" else -1)
+    return seconds

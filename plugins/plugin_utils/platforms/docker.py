@@ -1,0 +1,26 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers of docker on inventory hosts; nothing of ours stays resident there."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _containers
+
+OPTIONS = _containers.OPTIONS
+
+
+class Driver(_containers.Containers):
+    """A service's containers on the hosts of `rollout_platform.hosts`, by docker."""
+
+    program = "docker"
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        if options.get("secrets"):
+            raise InputError("rollout_platform.secrets: docker has secrets in a swarm only; use env, or a file (volumes)")
+        super().__init__(options, context)

@@ -1,0 +1,16 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers of podman on inventory hosts; nothing of ours stays resident there."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _containers
+
+OPTIONS = _containers.OPTIONS
+
+
+class Driver(_containers.Containers):
+    """A service's containers on the hosts of `rollout_platform.hosts`, by podman."""
+
+    program = "podman"

@@ -1,0 +1,160 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What users write of containers becomes arguments, or is refused with the variable's name; nobody is asked."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80}
+
+
+class Inventory:
+    """A transport that knows two hosts and asks nobody."""
+
+    def hosts(self, _pattern: str) -> list[str]:
+        return ["web1", "web2"]
+
+    def address(self, _host: str) -> str:
+        return "10.0.0.1"
+
+
+def driver(module: t.Any = podman, **options: t.Any) -> t.Any:
+    return module.Driver({**LEAST, **options}, Context("shop", t.cast(t.Any, Inventory())))
+
+
+def order(**options: t.Any) -> dict[str, t.Any]:
+    """What the agent would be sent to start an instance."""
+    return t.cast(
+        "dict[str, t.Any]", driver(**options)._wanted(Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4))
+    )
+
+
+def test_the_guides_example() -> None:
+    example = (ROOT / "docs/operator.md").read_text().partition("<!-- test: containers.yml -->\n```yaml\n")[2].partition("```")[0]
+    options = yaml.safe_load(example)["rollout_platform"]
+    assert options.pop("driver") == "podman"
+    assert driver(**values.options(podman.OPTIONS, options, "rollout_platform")).capacity() == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"args": ["--init", "--dns={address}"]}, ["--init", "--dns=10.0.0.1"]),
+        ({"network": "blue", "runtime": "runc"}, ["--network=blue", "--runtime=runc"]),
+        ({"memory": "512m", "cpus": 1.5, "pids": 100}, ["--memory=512m", "--cpus=1.5", "--pids-limit=100"]),
+        ({"user": 1000}, ["--user=1000"]),
+        ({"volumes": ["/srv/{slot}:/data", "a:/b"]}, ["--volume=/srv/4:/data", "--volume=a:/b"]),
+        ({"env_files": ["/etc/{revision}.env"]}, ["--env-file=/etc/1.2.env"]),
+        ({"secrets": ["token,uid=1"]}, ["--secret=token,uid=1"]),
+        ({"labels": {"team": "{service}"}}, ["--label=team=shop"]),
+        ({"ulimits": {"nofile": "10:20", "core": -1}}, ["--ulimit=nofile=10:20", "--ulimit=core=-1"]),
+        ({"healthcheck": False}, ["--no-healthcheck"]),
+        ({"healthcheck": "none"}, ["--no-healthcheck"]),
+        (
+            {"healthcheck": {"command": "curl :{port}", "interval": "1.5s", "start_period": 0, "retries": 2}},
+            ["--health-cmd=curl :8100", "--health-interval=1500ms", "--health-start-period=0ms", "--health-retries=2"],
+        ),
+    ],
+)
+def test_options_become_arguments(options: dict[str, t.Any], words: list[str]) -> None:
+    always = ["--pull=missing", "--restart=no", "--stop-signal=TERM"]
+    assert order(**options)["options"] == [*words, *always]
+
+
+def test_pulling_restarts_and_signals() -> None:
+    given = order(pull="never", restart="on-failure:3", stop_signal="sigint")
+    assert given["options"] == ["--pull=never", "--restart=on-failure:3", "--stop-signal=INT"]
+    assert driver(stop_signal="int")._common()["stop_signal"] == "INT"
+
+
+def test_where_an_instance_is_to_listen() -> None:
+    inside = order(env={"WHERE": "{address}:{port}", "PORT": "1"}, command=["--slot", "{slot}"])
+    assert inside["image"] == "shop:1.2"
+    assert inside["command"] == ["--slot", "4"]
+    assert inside["env"].items() >= {"WHERE": "10.0.0.1:8100", "ADDRESS": "0.0.0.0", "PORT": "80", "REVISION": "1.2"}.items()
+    on_host = order(network="host", container_port=None)
+    assert on_host["container_port"] == 0
+    assert on_host["env"].items() >= {"ADDRESS": "10.0.0.1", "PORT": "8100"}.items()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image": ""}, "image: '' is not an image"),
+        ({"image": "shop 1"}, "image: 'shop 1' is not an image"),
+        ({"image": "--privileged"}, "image: '--privileged' is not an image"),
+        ({"image": "shop:{slot}"}, r"image: 'shop:\{slot\}' has to be known before instances are; it may have \{revision\}"),
+        ({"image": "shop:{version}"}, "image: there is no placeholder"),
+        ({"pull": "newer"}, "pull: 'newer' is none of missing, always, never"),
+        ({"command": "run"}, "command: 'run' is not a list of words"),
+        ({"command": [["run"]]}, "command: a value of the type list is not text"),
+        ({"container_port": None}, "container_port: not given; say where the container listens, or set network: host"),
+        ({"container_port": "http"}, "container_port: 'http' is not a port"),
+        ({"network": "host"}, "container_port: with network: host, .*leave it out"),
+        ({"volumes": "/a:/b"}, r"volumes: '/a:/b' is not a list of words; write \[\"/srv/shop:/data:ro\"\]"),
+        ({"memory": "lots"}, "memory: 'lots' is not what it should be; write bytes, or a number with k, m or g"),
+        ({"cpus": "-1"}, "cpus: '-1' is not what it should be"),
+        ({"pids": True}, "pids: a value of the type bool is not text"),
+        ({"user": "shop run"}, "user: 'shop run' is not what it should be; write a name"),
+        ({"labels": ["a=b"]}, r"labels: \['a=b'\] is not a mapping of names to values"),
+        ({"labels": {"a b": "c"}}, "labels: .* is not a mapping of names to values"),
+        ({"labels": {"progressive.rollout.id": "x"}}, "labels: 'progressive.rollout.id' cannot be given"),
+        ({"ulimits": {"nofile": "many"}}, "ulimits: 'many' is not what it should be; write a number, or two"),
+        ({"healthcheck": "curl"}, "healthcheck: 'curl' is neither none nor a mapping with a command"),
+        ({"healthcheck": {"command": "x", "every": 1}}, "healthcheck.every: there is no such setting"),
+        ({"healthcheck": {"command": "x", "interval": "often"}}, "healthcheck.interval: 'often' is not a duration"),
+        ({"restart": "sometimes"}, "restart: 'sometimes' is not what it should be; write no, on-failure"),
+        ({"stop_signal": "NICE"}, "stop_signal: 'NICE' is not a signal"),
+        ({"args": ["--name=shop"]}, "args: '--name=shop' cannot be given: containers are named by their instances"),
+        ({"args": ["--rm"]}, "args: '--rm' cannot be given: a container that is gone cannot say why it failed"),
+        ({"env": {"A B": "x"}}, "env: 'A B' cannot be the name of an environment variable"),
+        ({"env": {"KEY": "s3cret\nline"}}, "env.KEY: a container's variable has one line; give it as a file"),
+    ],
+)
+def test_what_is_wrong_is_refused(options: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(InputError, match=rf"^rollout_platform\.{message}") as caught:
+        driver(**options)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_docker_has_no_secrets() -> None:
+    driver(docker)
+    with pytest.raises(InputError, match=r"^rollout_platform\.secrets: docker has secrets in a swarm only"):
+        driver(docker, secrets=["token"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-21T16:33:05.310290597Z", 1795278785.310290597),
+        ("2026-11-21T17:33:05+01:00", 1795278785),
+        ("2026-11-21T12:03:05.5-04:30", 1795278785.5),
+        ("", 0),
+    ],
+)
+def test_times_as_the_programs_write_them(text: str, seconds: float) -> None:
+    assert container._seconds(text) == pytest.approx(seconds, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("Error: localhost/shop:9: image not known\n", "localhost/shop:9: image not known"),
+        ("docker: Error response from daemon: No such image: shop:9.\nSee 'docker run --help'.\n", "No such image: shop:9."),
+        ("", "it said nothing"),
+    ],
+)
+def test_what_a_program_said_last(said: str, why: str) -> None:
+    assert container._why(said) == why
