@@ -37,8 +37,6 @@ attributes:
 seealso:
   - module: progressive.rollout.plan
   - module: progressive.rollout.vacate
-  - plugin: progressive.rollout.in_place
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,7 @@ description:
   - Takes as many of O(hosts) out of rotation, at every load balancer, as the budget lets be missing now, and waits for their requests.
     Those that are of no use come first, then those of which nobody knows what they run, then the old ones.
   - Waits where too few others are available, at most as long as O(progress_deadline) says. Asks the gates of the stage before it begins the next one.
-  - Stops nothing. What comes then is yours, and M(progressive.rollout.settle) after it.
+  - Stops nothing. What comes then is yours, and M(progressive.rollout.settle) after it. The role P(progressive.rollout.in_place#role) does it all.
   - A rollout that has failed is held or taken back, as O(on_failure) says. The hosts are then those that are taken back, see RV(back).
 options:
   hosts:
@@ -34,8 +34,6 @@ attributes:
 seealso:
   - module: progressive.rollout.plan
   - module: progressive.rollout.settle
-  - plugin: progressive.rollout.in_place
-    plugin_type: role
 """
 
 EXAMPLES = r"""

@@ -226,7 +226,7 @@ def _judge(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Instance]) -
     rollout.tally = (rollout.tally or Tally(now)).advance(put_back, len(fleet) - put_back, failures, now)
     limit = run.settings.rules.failure_limit
     if limit is not None and len(rollout.tally.failures) >= limit and rollout.phase not in (ROLLING_BACK, HELD):
-        _ends(run, rollout, stage, RolloutFailed(f"{_told(lost(run))} (rollout_failure_limit is {limit})"))
+        _ends(run, rollout, stage, RolloutFailed(f"rollout_failure_limit is {limit}"))
     run.conductor.commit()
 
 
@@ -302,14 +302,15 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
 
 def _ends(run: Run, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
     """Write down what follows from a failure; whether the rollout goes on all the same."""
-    then, reason = rollouts.consequence(run, stage, rollout, exc), str(exc)
+    then, out = rollouts.consequence(run, stage, rollout, exc), _told(lost(run))
+    reason = f"{out} ({exc})" if out else str(exc)
     if then == "continue" and isinstance(exc, GateFailed):
         run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
         return True
     record, back = run.record, rollout.previous
     if rollout.phase == ROLLING_BACK:
         rollouts.hold(run, rollout, f"{rollout.reason}; and the way back failed: {reason}")
-    elif then == "rollback" and back and back.revision != UNKNOWN:
+    elif then == "rollback" and back and back.revision != UNKNOWN and back.generation != rollout.generation:
         rollouts.go_back(run, rollout, reason, exc.ending)
         # What was taken out and not touched yet goes in again; what failed is worth another try.
         broken = {name for name, one in record.deployed.items() if one.failed or one.generation != back.generation}
@@ -318,7 +319,9 @@ def _ends(run: Run, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
         record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items()}
         run.conductor.refresh()
     else:
-        why = f"{reason}; nobody knows what was there before, so nothing is taken back" if then == "rollback" else reason
+        why = (
+            f"{reason}; no other revision is known to have been there, so nothing is taken back" if then == "rollback" else reason
+        )
         rollouts.hold(run, rollout, why)
     run.conductor.commit()
     return False
