@@ -68,6 +68,9 @@ options:
       - C(path) is where records and logs are kept on each host, V(/var/lib/rollout) if not given.
       - An instance that was asked to stop is killed after C(stop_timeout), V(10s) if not given.
       - C(zone) is the name of a variable of the hosts (V(rack)). Instances are spread over its values first, and over hosts then.
+      - C(hooks) are commands of yours on the instance's host, each a list, with its environment. C(hooks.before_start) runs before an instance is
+        started, which fails if it does not end with 0; C(hooks.after_stop) runs when one is gone, and what goes wrong there stands in its log. Each
+        has C(hooks.timeout), V(10s) if not given. They may run twice, after a run that was killed.
       - C(prepare_timeout), V(10m) if not given, is how long a host may take to get what a revision needs.
       - In texts, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance})
         are filled in. Write V({{) or V(}}) for a brace.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -566,3 +567,50 @@ def holders(path: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_hooks_before_the_start_and_after_the_stop(bench: Bench) -> None:
+    told = bench.path / "told"
+    script = f'echo "$INSTANCE $REVISION $TOKEN $1" >>{told}'
+    hooks = {
+        "before_start": ["/bin/sh", "-c", script, "sh", "{slot}"],
+        "after_stop": ["/bin/sh", "-c", f"{script}; echo no; exit 3"],
+    }
+    driver = bench.driver(SLEEP, hooks=hooks, env={"TOKEN": "s3cret"})
+    (one,) = labels(driver, "a")
+    driver.sync(start=[one])
+    assert told.read_text() == "a 2.4.1 s3cret 0\n"
+    driver.sync(start=[one])
+    driver.sync(stop=["a"])
+    until(lambda: states(driver.sync()) == {"a": Process.STOPPED})
+    driver.sync(forget=["a"])
+    assert told.read_text() == "a 2.4.1 s3cret 0\na 2.4.1  \n", "once each"
+    assert "after_stop: /bin/sh ended with 3: no" in bench.log("a")
+
+
+@pytest.mark.parametrize(
+    ("hook", "why"),
+    [
+        (["/bin/sh", "-c", "echo the disk is full; exit 1"], "before_start: /bin/sh ended with 1: the disk is full"),
+        (["/nowhere/hook"], "before_start: /nowhere/hook: "),
+        (SLEEP, "before_start: /bin/sleep: /bin/sleep 1000 took longer than 0.3 s"),
+    ],
+)
+def test_a_hook_that_fails_keeps_an_instance_from_starting(bench: Bench, hook: list[str], why: str) -> None:
+    driver = bench.driver(SLEEP, hooks={"before_start": hook, "timeout": "300ms"})
+    (report,) = driver.sync(start=labels(driver, "a"))
+    assert report.process is Process.FAILED and report.detail.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "why"),
+    [
+        ({"before": []}, "hooks.before: there is no such setting; did you mean rollout_platform.hooks.before_start"),
+        ({"before_start": "rm -rf /"}, "hooks.before_start: 'rm -rf /' is not a list of words"),
+        ({"after_stop": ["x", "{disk}"]}, "hooks.after_stop: there is no placeholder '{disk}'"),
+        ({"timeout": "1h"}, "hooks.timeout: '1h' is too long"),
+    ],
+)
+def test_hooks_that_are_refused(bench: Bench, hooks: dict[str, t.Any], why: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"rollout_platform.{why}")):
+        bench.driver(SLEEP, hooks=hooks)

@@ -7,9 +7,10 @@ An agent gives `serve` its kind of `Service`, which knows how an instance is sta
 Nothing of ours stays on the host but files, below `<path>/<inventory host>/<service>/`:
 `instances/<id>.json` (one record an instance), `logs/<id>.log`, `lock` and `epoch`.
 
-Request: service, host, path, epoch, start (labels, and what the agent needs), stop (ids), forget (ids), stop_timeout (seconds),
-and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail]}, or {"stale": why}
-when a newer lease holder has acted here, or {"error": why}.
+Request: service, host, path, epoch, start (labels, env, the hooks before_start and after_stop, and what the agent needs), stop (ids),
+forget (ids), stop_timeout and hook_timeout (seconds), and the agent's own settings.
+Answer: {"instances": [labels, process, age in seconds, detail]}, or {"stale": why} when a newer lease holder has acted here,
+or {"error": why}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
 """
@@ -190,17 +191,34 @@ class Service:
         """Start an instance. What keeps it from starting is its record's `error`."""
         record = {label: wanted[label] for label in LABELS}
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
-        error = taken(wanted["address"], wanted["port"]) or self.spawn(record, wanted)
+        record["after_stop"] = wanted["after_stop"]
+        error = taken(wanted["address"], wanted["port"]) or self.hook("before_start", wanted["before_start"], wanted["env"])
+        error = error or self.spawn(record, wanted)
         if error:
             record.update(error=error, ended=0)
             self.save(record)
         return record
+
+    def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
+        """Run a hook, which may be none; why it failed, or nothing."""
+        try:
+            status, said, _none = (
+                run(*argv, timeout=self.request["hook_timeout"], together=True, env=env) if argv else (0, "", "")
+            )
+        except (OSError, Refused) as exc:
+            return f"{name}: {argv[0]}: {exc}"
+        return f"{name}: {argv[0]} ended with {status}: {last_lines(said) or 'it said nothing'}" if status else ""
 
     def forget(self, record: Record) -> None:
         """Remove the record of an instance that is gone, and what is left of it; its log stays."""
         if self.alive(record):
             raise Refused(f"instance {record['id']} is running: stop it before it is forgotten")
         self.remove(record)
+        env = {name.upper(): str(record[name]) for name in ("service", "revision", "slot", "address", "port")}
+        failed = self.hook("after_stop", record.get("after_stop", []), {**env, "INSTANCE": record["id"]})
+        if failed:  # what is gone is gone: it is told, and keeps nobody from going on
+            with open(self.log(record), "a") as log:
+                log.write(f"{failed}\n")
         os.unlink(os.path.join(self.instances, record["id"] + ".json"))
 
     def prune(self, records: dict[str, Record]) -> None:
@@ -290,7 +308,9 @@ def _runs(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True)
 
 
-def run(*argv: str, data: str = "", timeout: float = 0.0, together: bool = False) -> tuple[int, str, str]:
+def run(
+    *argv: str, data: str = "", timeout: float = 0.0, together: bool = False, env: dict[str, str] | None = None
+) -> tuple[int, str, str]:
     """Run a program to its end: its exit code (-1: killed), and what it printed to its output and its errors, or all as its output.
 
     It reads `data`, and nobody else sees that. It is killed after `timeout` seconds, unless that is 0, which raises Refused.
@@ -301,8 +321,10 @@ def run(*argv: str, data: str = "", timeout: float = 0.0, together: bool = False
         os.pwrite(files[0], data.encode(errors="surrogateescape"), 0)
         shown = (files[0], files[1], files[1] if together else files[2])
         actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(shown)]
-        env = {**os.environ, "LC_ALL": "C"}
-        pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=INHERITED_SIGNALS)
+        around = {**os.environ, "LC_ALL": "C", **(env or {})}
+        pid = os.posix_spawnp(
+            argv[0], argv, around, file_actions=actions, setsid=True, setsigmask=(), setsigdef=INHERITED_SIGNALS
+        )
         status = _wait(pid, timeout, argv)
         texts = [os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files[1:]]
     finally:

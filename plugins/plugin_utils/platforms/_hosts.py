@@ -30,8 +30,10 @@ OPTIONS: dict[str, t.Any] = {
     "stop_timeout": {"type": "str", "default": "10s"},
     "prepare_timeout": {"type": "str", "default": "10m"},
     "zone": {"type": "str"},
+    "hooks": {"type": "dict", "default": {}},
 }
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
+HOOKS = ("before_start", "after_stop")
 TIMEOUT = 60.0  # seconds for one call to a host, connecting included
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -53,6 +55,7 @@ class Hosts:
         if not self._hosts:
             raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
+        self._hooks, self._hook_timeout = _hooks(options["hooks"] or {})
         self._zones = (
             {host: str(context.transport.variable(host, zone) or "") for host in self._hosts}
             if (zone := options.get("zone"))
@@ -145,6 +148,7 @@ class Hosts:
             "stop": list(stop),  # ids name one instance of the service, wherever it is: hosts pass over others' ids
             "forget": list(forget),
             "stop_timeout": self._stop_timeout,
+            "hook_timeout": self._hook_timeout,
             **self._common(),
         }
         asked = self._concerned(wanted, [*stop, *forget])
@@ -188,6 +192,9 @@ class Hosts:
             "port": endpoint.port,
             "slot": labels.slot,
             "env": {**env, **own},
+            **{
+                name: [fill(word, f"rollout_platform.hooks.{name}", known) for word in argv] for name, argv in self._hooks.items()
+            },
             **self._order(labels, known),
         }
 
@@ -294,6 +301,21 @@ def fill_known(text: str, known: Mapping[str, str]) -> str:
     return fill(text, "", {**dict.fromkeys(PLACEHOLDERS, ""), **known}) if used <= known.keys() else ""
 
 
+def _hooks(given: t.Any) -> tuple[dict[str, list[str]], float]:
+    """The commands of each hook, and the seconds that one may take."""
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"rollout_platform.hooks: {given!r} is no mapping; write {', '.join(HOOKS)} or timeout, each with its value"
+        )
+    values.refuse_unknown(given, (*HOOKS, "timeout"), "rollout_platform.hooks.")
+    timeout = values.duration(given.get("timeout", "10s"), "rollout_platform.hooks.timeout", minimum=0.1)
+    if timeout > TIMEOUT / 2:
+        raise InputError(
+            f"rollout_platform.hooks.timeout: {given['timeout']!r} is too long; a hook has at most {TIMEOUT / 2:g} s, so write 30s or less"
+        )
+    return {name: command(given[name], f"rollout_platform.hooks.{name}") if given.get(name) else [] for name in HOOKS}, timeout
+
+
 def text(value: t.Any, variable: str) -> str:
     """A text or a whole number; anything else YAML may have made of it would not be what was written."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -329,11 +351,11 @@ def directory(value: t.Any, variable: str) -> str:
     return path
 
 
-def command(given: t.Any) -> list[str]:
-    """`rollout_platform.command`: the program and its arguments, with placeholders."""
-    found = words(given, "rollout_platform.command", '["/opt/shop/shop", "--port", "{port}"]', least=1)
+def command(given: t.Any, variable: str = "rollout_platform.command") -> list[str]:
+    """The program and its arguments, with placeholders."""
+    found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]', least=1)
     if not found[0]:
-        raise InputError("rollout_platform.command: its first word, the program, is empty")
+        raise InputError(f"{variable}: its first word, the program, is empty")
     return found
 
 
