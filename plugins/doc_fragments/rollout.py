@@ -115,7 +115,8 @@ options:
       - C(hosts) is an inventory pattern, the load balancers' hosts. Without it the sockets are reached from the controller.
       - C(socket) is the Runtime API's socket with C(level admin), a path or V(host:port), or a list of them, V(/run/haproxy/admin.sock) if not given.
       - C(backend) (required) is the name of the backend.
-      - C(preview) is the name of another backend, for a look at instances that requests of the service do not reach yet.
+      - C(preview) is the name of another backend, which has the new instances of a rollout alone, from when they are ready to its end.
+      - C(match) is refused; requests are led to C(preview) by a C(use_backend) of the frontend.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given. After it the instance is stopped all the same.
       - C(slots) is the beginning of the names of prepared servers. Without it servers are added and deleted as needed.
       - C(state_file) is a file on the load balancer's host that the state of the servers is saved to after each change,
@@ -125,7 +126,10 @@ options:
       - C(path) (required) is the directory that Envoy watches, which the rollout's user may write to.
       - C(admin) is Envoy's admin interface as seen from its host, V(127.0.0.1:9901) if not given.
       - C(listen) (required) is the address and port that clients of the service connect to.
-      - C(preview) is another address and port, for a look at instances that those clients do not reach yet.
+      - C(preview) is another address and port, which lead to the new instances of a rollout alone, from when they are ready to its end.
+      - C(match) has C(header) or C(cookie), a name, and C(value). Requests that carry it go to the new instances alone, from when
+        they are ready to the end of the rollout, whatever the share; all others as without it. While no new instance is healthy,
+        they go where the others go.
       - C(drain_timeout) is the same as for HAProxy.
       - C(driver=nginx) drives nginx through a file that it includes, and reloads it. Its options follow.
       - C(hosts) is an inventory pattern, the nginxes' hosts. Without it nginx is on the controller.
@@ -135,6 +139,7 @@ options:
       - C(pid) is the file with the pid of its master process, V(/run/nginx.pid) if not given.
       - C(status) is an address and a port that nothing else uses, V(127.0.0.1:9180) if not given. There nginx says what it serves.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given.
+      - C(match) is refused, since nginx has no way to the new instances alone.
     type: dict
     default: {driver: none}
   health:

@@ -86,10 +86,11 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
-        self._goal: Waypoint | None = None  # of the stage that is walked to
+        self._showing = False  # whether the new ones are to be at the preview
         self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
         self._counted: dict[tuple[str, Endpoint], int] = {}  # requests that balancers had sent to each, at the last look
         self._shown = True  # whether anything may be at the preview
+        self._previewed: Table = {}  # what balancers show there
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
@@ -109,6 +110,8 @@ class Conductor:
             self._sync()
         if self.balanced:
             self.table = self.traffic.observe()
+        if self.preview and self.session.epoch and (self._showing or self._shown):
+            self._previewed = self.preview.observe()
         return self._assemble()
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
@@ -131,7 +134,8 @@ class Conductor:
         going = {name: self._out.get(name, now) for name in self.session.record.draining}
         # A new one that was begun by a run that died goes on starting; an old one serves until shown otherwise.
         known = {r.labels.id for r in self.reports if r.labels.generation != self._target} & (self._known or set())
-        self.fleet = fleets.assemble(self.reports, self.table if self.balanced else None, vitals, going, known)
+        table = self.table if self.balanced else None
+        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, self._previewed)
         # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
         self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
@@ -164,7 +168,8 @@ class Conductor:
         """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
-        self._target, self._counted, self._goal = stage.waypoint.generation, {}, stage.waypoint
+        self._target, self._counted = stage.waypoint.generation, {}
+        self._showing = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart")
         self._split = None if decide else Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         try:
             return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
@@ -342,18 +347,47 @@ class Conductor:
         self.event("switch", milliseconds=round(1000 * (time.monotonic() - began), 1))
 
     def _present(self) -> None:
-        """Show the set that has no requests yet at the preview, and nothing else there."""
-        dark = self._goal is not None and self._goal.dark
-        if self.preview is None or not (dark or self._shown):
+        """Show the new ones at the preview, and nothing else there. On the way back they are not shown any more."""
+        if self.preview is None or not (self._showing or self._shown):
             return
-        table = self.preview.observe()
+        shall = self._presentation()
+        if fleets.differs(self._previewed, shall):
+            self._previewed = self.preview.apply(shall)
+        there = (server for servers in self._previewed.values() for server in servers.values())
+        self._shown = self._showing or any(server.ours for server in there)
+
+    def _presentation(self) -> fleets.Targets:
+        """What balancers shall show at the preview."""
         out = self.session.record.draining
-        mine = [r for r in self.reports if dark and r.labels.generation == self._target and r.labels.id not in out]
+        new = [r for r in self.reports if self._showing and r.labels.generation == self._target and r.labels.id not in out]
         ready = [i.id for i in self.fleet if i.state is State.READY]
-        shall = fleets.targets(mine, table, ready, (), ())
-        if fleets.differs(table, shall):
-            self.preview.apply(shall)
-        self._shown = dark
+        return fleets.targets(new, self._previewed, ready, (), ())
+
+    def _presented(self) -> bool:
+        """Whether the preview shows what it shall, and whoever is new and ready gets requests there."""
+        if self.preview is None or not (self._showing or self._shown):
+            return True
+        shall = self._presentation()
+        ready = {i.id for i in self.fleet if i.state is State.READY}
+        out = [one for its in shall.values() for one in its.values() if one.name in ready and one.rotation is not Rotation.IN]
+        return not out and not fleets.differs(self._previewed, shall)
+
+    def hide(self) -> None:
+        """The rollout has ended: nothing is shown at the preview. Its requests in flight are waited for as when draining."""
+        self._showing, until = False, time.monotonic() + self.rules.drain_timeout
+        while self.preview and self._shown:
+            self.guard.check()
+            try:
+                self._previewed = self.preview.observe()
+                self._present()
+                trouble = "it still has requests"
+            except TROUBLE as exc:
+                trouble = str(exc)
+            if self._shown and time.monotonic() > until:
+                self.event("trouble", message=f"the preview is not empty; the next rollout empties it: {trouble}")
+                return
+            if self._shown:
+                self.checker.wait(POLL[0])
 
     def _placed(self, count: int, revision: str, generation: int) -> list[Labels]:
         """Labels for the next instances; their numbers are recorded before they are used, so none is used twice."""
@@ -415,9 +449,9 @@ class Conductor:
             )
 
     def _tidy(self) -> bool:
-        """Whether no balancer is left with an entry of an instance that is gone. One may keep it for as long as its last
-        connections take; longer than requests may take to drain is not waited for."""
-        if self._wanted() is None:
+        """Whether no balancer is left with an entry of an instance that is gone, and the preview shows the new ones. One may
+        keep it for as long as its last connections take; longer than requests may take to drain is not waited for."""
+        if self._wanted() is None and self._presented():
             return True
         self._untidy = self._untidy or time.monotonic()
         return time.monotonic() - self._untidy > self.rules.drain_timeout

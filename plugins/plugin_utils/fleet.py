@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Report, Server, Table, Target
@@ -28,18 +29,33 @@ def assemble(
     vitals: Mapping[str, Vital],
     draining: Mapping[str, float],
     known: Container[str] = (),
+    previewed: Table | None = None,
 ) -> list[Instance]:
-    """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us."""
+    """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
+    `previewed` is what balancers show at the preview."""
     reports = list(reports)
     # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
     nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
+    there: Sequence[Server]
     for report in reports:
         name = report.labels.id
-        shown = table if living.get(report.labels.endpoint, name) == name else nothing
-        fleet.append(_instance(report, shown, vitals.get(name), draining.get(name), name in known))
+        endpoint, shown, there = report.labels.endpoint, nothing, []
+        if living.get(endpoint, name) == name:
+            shown = table
+            there = [servers[endpoint] for servers in (previewed or {}).values() if endpoint in servers]
+        instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known)
+        fleet.append(_previewed(instance, there))
     return fleet
+
+
+def _previewed(instance: Instance, entries: Sequence[Server]) -> Instance:
+    """With its requests at the preview. One that is to go is out of rotation once it is so there, too."""
+    goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
+    stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
+    active = instance.active + sum(entry.active for entry in entries)
+    return replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active) if entries else instance
 
 
 def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool) -> Instance:

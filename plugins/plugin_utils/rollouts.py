@@ -44,6 +44,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, when
 
+# Of rollout_traffic: what does not say which load balancers are meant, or how old and new share them.
+APART = ("drain_timeout", "preview", "match", "mirror")
+
 
 def hold(run: Run, rollout: Rollout, reason: str) -> None:
     """Stop where it is, for a person to decide."""
@@ -135,7 +138,7 @@ def same_balancers(run: Run) -> None:
 
 def balancers(run: Run) -> str:
     """The settings that decide which load balancers are meant and how, as a hash."""
-    options = {key: value for key, value in run.settings.traffic.options.items() if key not in ("drain_timeout", "preview")}
+    options = {key: value for key, value in run.settings.traffic.options.items() if key not in APART}
     text = json.dumps([run.settings.traffic.name, options], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -358,6 +361,7 @@ def close(run: Run, outcome: str, reason: str) -> None:
     if outcome == "promoted" and record.stable and left and left.revision not in (rollout.revision, record.stable.revision):
         # Never a rollback of a rollback: after one there is nothing to go back to.
         record.before = None if rollout.kind == "rollback" else left
+    run.conductor.hide()
     run.conductor.forget()
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())

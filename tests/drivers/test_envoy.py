@@ -109,6 +109,10 @@ class Plane:
             ({"preview": "8081"}, "rollout_traffic.preview: '8081'"),
             ({"preview": "localhost:8081"}, "rollout_traffic.preview: 'localhost'"),
             ({"preview": LISTEN}, f"rollout_traffic.preview: '{LISTEN}' is where the service listens"),
+            ({"match": {"header": "X-Canary"}}, "rollout_traffic.match: {'header': 'X-Canary'} is not one header or cookie"),
+            ({"match": {"header": "X Canary", "value": "1"}}, "rollout_traffic.match.header: 'X Canary'"),
+            ({"match": {"header": "X-Canary", "value": True}}, "rollout_traffic.match.value: True"),
+            ({"match": {"cookie": "lab", "value": "a;b"}}, "rollout_traffic.match.value: 'a;b'"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
@@ -212,6 +216,47 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         contract.apply(cart, {})
         assert cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
         assert set(contract.answers(plane)) == {"a"}
+
+    @pytest.mark.parametrize(
+        ("match", "carries", "others"),
+        [
+            ({"header": "X-Canary", "value": "always"}, {"x-canary": "always"}, [{}, {"X-Canary": "always, not"}]),
+            (
+                {"cookie": "lab", "value": "a.b"},
+                {"Cookie": "one=1; lab=a.b; two=2"},
+                [{"Cookie": "lab=aXb"}, {"Cookie": "xlab=a.b"}],
+            ),
+        ],
+        ids=["header", "cookie"],
+    )
+    def test_what_matches_goes_to_the_new_ones_alone(
+        self, plane: Plane, backends: t.Any, match: t.Any, carries: dict[str, str], others: list[dict[str, str]]
+    ) -> None:
+        driver = plane.driver(match=match)
+        preview = driver.previewing()
+        assert preview and plane.driver().previewing() is None
+        old, new = ({backends.start(f"{kind}{n}"): f"shop-{kind}{n}" for n in range(2)} for kind in ("old", "new"))
+
+        def go(headers: dict[str, str]) -> set[str]:
+            return {name[:3] for front in plane.fronts for name in contract.kept(front, 50, headers)}
+
+        contract.bring_in(
+            driver, {e: Target(IN, name=n) for e, n in old.items()} | {e: Target(OUT, name=n) for e, n in new.items()}
+        )
+        assert go(carries) == {"old"}, "nobody is new yet"
+        contract.bring_in(preview, {e: Target(IN, name=n) for e, n in new.items()})
+        assert go(carries) == {"new"} and all(go(other) == {"old"} for other in ({}, *others))
+        contract.bring_in(driver, {e: Target(IN, 50, n) for e, n in (old | new).items()})
+        assert go(carries) == {"new"} and go({}) == {"old", "new"}
+        for number, dead in enumerate(new, 1):
+            backends.kill(dead)
+            for asked in (driver, preview):
+                contract.until(
+                    lambda d=dead, a=asked: not any(s.proven for s in contract.entries(a.observe(), d)), f"{dead} is dead"
+                )  # type: ignore[misc]
+            assert go(carries) == ({"new"} if number < len(new) else {"old"})
+        contract.remove(preview, {}, *new)
+        assert go(carries) == {"old"} and preview.observe() == {name: {} for name in plane.names}
 
     def test_a_weight_of_0_is_refused(self, plane: Plane) -> None:
         with pytest.raises(TrafficError, match=r"weight 0"):

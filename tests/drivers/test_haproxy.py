@@ -122,6 +122,11 @@ class HAProxyPlane:
             ({"hosts": "web", "socket": path}, "rollout_traffic.hosts: 'web' matches no host"),
             ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
             ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),
+            (
+                {"match": {"header": "X-Canary", "value": "always"}},
+                "`use_backend shop-preview if { req.hdr(X-Canary) -m str always } { nbsrv(shop-preview) gt 0 }`",
+            ),
+            ({"match": "X-Canary"}, "rollout_traffic.match: 'X-Canary' is not one header"),
             ({"slots": "slot"}, "rollout_traffic.slots: backend shop at load balancer"),
             ({"state_file": "/x"}, "rollout_traffic.state_file: '/x'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),

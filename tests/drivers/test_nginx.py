@@ -98,6 +98,7 @@ class Plane:
             ({"status": taken}, f"rollout_traffic.status: '{taken}': nginx on edge1: something else answers there"),
             ({"status": "9180"}, "rollout_traffic.status: '9180'"),
             ({"status": "localhost:9180"}, "rollout_traffic.status: 'localhost'"),
+            ({"match": {"header": "X-Canary", "value": "1"}}, "nginx has no way to the new instances alone"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]

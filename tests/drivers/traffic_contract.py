@@ -212,12 +212,12 @@ def answers(plane: Plane, count: int = 20) -> Counter[str]:
     return Counter(text if status == 200 else str(status) for status, text in replies)
 
 
-def kept(front: Address, count: int) -> Counter[str]:
+def kept(front: Address, count: int, headers: Mapping[str, str] | None = None) -> Counter[str]:
     """Who answers `count` requests over one connection; a failed one counts by its status."""
     found: Counter[str] = Counter()
     connection = http.client.HTTPConnection(*front, timeout=20)
     for _n in range(count):
-        connection.request("GET", "/")
+        connection.request("GET", "/", headers=dict(headers or {}))
         response = connection.getresponse()
         text = response.read().decode()
         found[text if response.status == 200 else str(response.status)] += 1

@@ -60,6 +60,9 @@ USED = {
     "docs/balancers.md": {
         "dynamic.cfg",
         "dynamic.yml",
+        "match.yml",
+        "match.cfg",
+        "preview.yml",
         "envoy-files",
         "envoy.json",
         "envoy.yml",
@@ -179,11 +182,11 @@ class Site:
         assert result.returncode == rc, result.stdout + result.stderr
         return result.stdout
 
-    def served(self) -> set[str]:
+    def served(self, **headers: str) -> set[str]:
         """The revisions that answer through the load balancer."""
         found = set()
         for _number in range(12):
-            with urllib.request.urlopen(self.url, timeout=10) as response:
+            with urllib.request.urlopen(urllib.request.Request(self.url, headers=headers), timeout=10) as response:
                 found.add(str(response.read().decode()).split()[0])
         return found
 
@@ -314,7 +317,33 @@ def test_haproxy_with_servers_added_as_needed(site: Site) -> None:
         balancer.stop()
 
 
-def test_envoy(site: Site) -> None:
+def test_haproxy_leads_a_header_to_the_new_ones(site: Site) -> None:
+    balancer = Balancer(site, "docs/balancers.md", "match.cfg")
+    try:
+        look(site, site.text("docs/balancers.md", "preview.yml"))
+        assert "shop-preview" not in balancer.ask("show stat shop-preview 4 -1")
+    finally:
+        balancer.stop()
+
+
+def look(site: Site, variables: str) -> None:
+    """The README's service, blue-green, looked at while it is dark, and promoted."""
+    site.write("README.md", "inventory.yml", "shop.yml", "rollout.yml")
+    more = "rollout_strategy: blue_green\nrollout_auto_promote: false\nrollout_wait: 0\nrollout_hold: 0\n"
+    (site.home / "shop.yml").write_text(f"{site.text('README.md', 'shop.yml')}\n{variables}\n{more}")
+    run = site.text("README.md", "run")
+    site.shell(run.replace("2.4.1", "2.4.0"))
+    always = {"X-Canary": "always"}
+    assert site.served(**always) == {"2.4.0"}
+    site.shell(run)
+    assert (site.served(), site.served(**always)) == ({"2.4.0"}, {"2.4.1"})
+    site.write("docs/operator.md", "promote.yml")
+    site.shell("ansible-playbook -i inventory.yml promote.yml -e @shop.yml")
+    assert site.served() == site.served(**always) == {"2.4.1"}
+
+
+@pytest.fixture
+def envoy(site: Site) -> Iterator[Envoy]:
     site.shell(site.text("docs/balancers.md", "envoy-files"))
     site.write("docs/balancers.md", "envoy.json")
     envoy = Envoy.__new__(Envoy)
@@ -322,10 +351,20 @@ def test_envoy(site: Site) -> None:
     envoy.admin = int(site.replaced["9901"])
     (site.home / "bootstrap.json").write_text((site.home / "envoy.json").read_text())
     envoy.start()
-    try:
-        roll(site, site.text("docs/balancers.md", "envoy.yml"))
-    finally:
-        envoy.stop()
+    yield envoy
+    envoy.stop()
+
+
+def test_envoy(site: Site, envoy: Envoy) -> None:
+    roll(site, site.text("docs/balancers.md", "envoy.yml"))
+
+
+def test_envoy_sends_what_matches_to_the_new_ones(site: Site, envoy: Envoy) -> None:
+    look(site, site.text("docs/balancers.md", "match.yml"))
+    clusters = {
+        one["name"]: one.get("host_statuses", []) for one in json.loads(envoy.get("/clusters?format=json"))["cluster_statuses"]
+    }
+    assert len(clusters["shop"]) == 6 and clusters["shop~preview"] == []
 
 
 def test_nginx(site: Site) -> None:

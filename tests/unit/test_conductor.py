@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import DriverChoice, parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
@@ -48,6 +48,7 @@ class World:
     calls: list[str] = field(default_factory=list)
     fails: Callable[[str], Exception | None] = lambda call: None
     wrong: list[str] = field(default_factory=list)
+    preview: dict[Endpoint, Server] = field(default_factory=dict)
 
     def called(self, what: str) -> None:
         self.calls.append(what)
@@ -71,9 +72,6 @@ class World:
     def platform(self, _options: object, _context: object) -> _Platform:
         return _Platform(self)
 
-    def traffic(self, _options: object, _context: object) -> _Traffic:
-        return _Traffic(self)
-
 
 class _Platform:
     def __init__(self, world: World) -> None:
@@ -94,6 +92,8 @@ class _Platform:
             entry = world.servers.get(report.labels.endpoint)
             if entry and entry.rotation is Rotation.IN:
                 world.wrong.append(f"{name} was stopped in rotation")
+            if report.labels.endpoint in world.preview:
+                world.wrong.append(f"{name} was stopped at the preview")
             world.instances[name] = replace(report, process=Process.STOPPED)
         for name in forget:
             del world.instances[name]
@@ -127,6 +127,27 @@ class _Traffic:
         return {"lb": dict(world.servers)}
 
 
+class _Previewed(_Traffic):
+    """One that has a preview besides."""
+
+    def previewing(self) -> _Preview:
+        return _Preview(self.world)
+
+
+class _Preview:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called("preview observe")
+        return {"lb": dict(self.world.preview)}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called("preview apply")
+        self.world.preview = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
+        return {"lb": dict(self.world.preview)}
+
+
 @dataclass
 class Walk:
     """A rollout from three instances of revision 1 to three of revision 2."""
@@ -144,7 +165,7 @@ class Walk:
 def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
     checkers = []
 
-    def make(world: World, **args: t.Any) -> Walk:
+    def make(world: World, preview: bool = False, **args: t.Any) -> Walk:
         for number in (1, 2, 3) if not world.instances else ():
             labels = Labels(f"shop-{number}", "shop", "1", 1, "web", Endpoint("127.0.0.1", number), number)
             world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now() - 60)
@@ -153,7 +174,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         settings = replace(
             parse({**ARGS, **args}, drivers=False),
             platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
-            traffic=DriverChoice("memory", SimpleNamespace(Driver=world.traffic), {}),
+            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: (_Previewed if preview else _Traffic)(world)), {}),
         )
         guard = Guard()
         store = _Store({"path": str(tmp_path)}, context)
@@ -291,6 +312,39 @@ def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monke
     walk.run()
     monkeypatch.undo()
     done(world)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world, preview=True)
+    walk.conductor.rules = replace(walk.conductor.rules, drain_timeout=30)
+    walk.run()
+    done(world)
+    assert world.preview == world.servers
+    world.fails = lambda call: TrafficError("away") if call == "preview observe" and world.calls.count(call) % 3 else None
+    walk.conductor.hide()
+    assert world.preview == {}
+    walk.run()  # another run that goes on
+    assert world.preview == world.servers
+
+    again = walking(world, preview=True)
+    again.conductor.rules = walk.conductor.rules
+    again.rollout.turn_to(ROLLING_BACK, "", 0.0)
+    again.conductor.walk(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
+    assert world.wrong == [] and world.preview == {}
+    assert [report.labels.revision for report in world.alive()] == ["1"] * 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world, preview=True)
+    walk.run()
+    world.fails = lambda call: TrafficError("away") if call.startswith("preview") else None
+    walk.conductor.hide()
+    walk.conductor.commit()
+    assert "the preview is not empty" in walk.session.store.timeline(walk.rollout.id)[-1]["message"]
 
 
 def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:

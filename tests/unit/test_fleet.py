@@ -44,6 +44,23 @@ def test_placement_over_two_balancers(entries: tuple[Server | None, ...], rotati
     assert (instance.rotation, instance.proven, instance.active) == (rotation, proven, active)
 
 
+@pytest.mark.parametrize(
+    ("shown", "previewed", "draining", "rotation", "active"),
+    [
+        (server(OUT), server(active=2), False, OUT, 2),
+        (server(OUT, active=1), server(active=2), True, Rotation.PARTIAL, 3),
+        (server(OUT, active=1), server(OUT, active=2), True, OUT, 3),
+        (server(), server(OUT), True, IN, 0),
+    ],
+)
+def test_its_requests_at_the_preview_count_and_it_goes_when_it_is_out_there(
+    shown: Server, previewed: Server, draining: bool, rotation: Rotation, active: int
+) -> None:
+    since = {"shop-1": 130.0} if draining else {}
+    (instance,) = assemble([report()], {"a": {HERE: shown}}, {}, since, (), {"a": {HERE: previewed}})
+    assert (instance.rotation, instance.active) == (rotation, active)
+
+
 def test_the_dead_do_not_take_the_entry_of_one_that_lives_where_they_were() -> None:
     dead, living = report("shop-1", Process.FAILED), report("shop-2")
     table = {"a": {HERE: server()}}

@@ -118,9 +118,9 @@ def counters(request, prefix):
     return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get("version_text", "")
 
 
-def shown(request, kind):
-    """What Envoy has under our service's name among its listeners or clusters: version and complaint."""
-    dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, request["service"]))
+def shown(request, kind, name):
+    """What Envoy has under a name among its listeners or clusters: version and complaint."""
+    dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, name))
     for config in dump.get("configs", []):
         version = config.get("active_state", config).get("version_info")
         return version, config.get("error_state", {}).get("details", "")
@@ -187,7 +187,7 @@ def publish(request, name, content, prefix, taken):
         elif time.monotonic() > until:
             reason = "it did not show the update within %g s (it has version %r)" % (request["patience"], has)
         if reason and not taken(version):
-            details = shown(request, "listeners" if prefix.endswith("lds") else "active_clusters")[1]
+            details = shown(request, "listeners" if prefix.endswith("lds") else "active_clusters", request["service"])[1]
             write(name, before)
             raise Failed("%s: %s; the file is as it was before. %s" % (name, reason, details or "Its log says why."))
         time.sleep(POLL)
@@ -230,7 +230,7 @@ def observe(request):
 
 
 def apply(request):
-    """Bring cluster, listener and entries to what is asked, and return the entries as Envoy then shows them.
+    """Bring clusters, listener and entries to what is asked, and return the entries as Envoy then shows them.
 
     With `dry`, only say what would be refused. Nothing is written where nothing differs.
     """
@@ -265,21 +265,28 @@ def refuse(request, now):
 
 
 def frame(request, new):
-    """See that our cluster and listener exist as asked. A new cluster begins empty, so that it is warm at once."""
+    """See that our clusters and listener exist as asked. A new cluster begins empty, so that it is warm at once."""
     path, service = request["path"], request["service"]
     members = os.path.join(path, "eds-%s.json" % service)
     if new or not os.path.exists(members):
         write(members, document("0", [assignment(service, [])]))
     # clusters before listeners: a route to a cluster that Envoy does not have would be refused
-    for kind, prefix, resource in (
-        ("active_clusters", "cluster_manager.cds", request["cluster"]),
-        ("listeners", "listener_manager.lds", request["listener"]),
+    for kind, prefix, asked in (
+        ("active_clusters", "cluster_manager.cds", request["clusters"]),
+        ("listeners", "listener_manager.lds", request["listeners"]),
     ):
         name = os.path.join(path, prefix.rpartition(".")[2] + ".json")
         there = resources(name)
-        if resource not in there or shown(request, kind)[0] is None:
-            others = [one for one in there if one.get("name") != service]
-            publish(request, name, [*others, resource], prefix, lambda version, kind=kind: shown(request, kind)[0] == version)
+        names = [one["name"] for one in asked if one not in there or shown(request, kind, one["name"])[0] is None]
+        if names:
+            ours = [one["name"] for one in asked]
+            content = [*(one for one in there if one.get("name") not in ours), *asked]
+            publish(request, name, content, prefix, lambda version, kind=kind, names=names: have(request, kind, names, version))
+
+
+def have(request, kind, names, version):
+    """Whether Envoy has this version under each of these names. (What an update leaves as it is keeps its version.)"""
+    return all(shown(request, kind, name)[0] == version for name in names)
 
 
 def fill(request, now):
@@ -329,4 +336,6 @@ def assignment(service, wanted):
         }
         for entry in wanted
     ]
-    return {"@type": TYPE, "cluster_name": service, "endpoints": [{"lb_endpoints": endpoints}]}
+    # where requests may go on to another cluster (`match`), that is when nobody here is healthy, not when few are
+    policy = {"overprovisioning_factor": 100000}
+    return {"@type": TYPE, "cluster_name": service, "endpoints": [{"lb_endpoints": endpoints}], "policy": policy}

@@ -32,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
@@ -39,7 +40,8 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "str", "required": True},  # the watched directory on these hosts
     "admin": {"type": "str", "default": "127.0.0.1:9901"},  # as seen from these hosts
     "listen": {"type": "str", "required": True},  # where the service's clients connect
-    "preview": {"type": "str"},  # where to connect for a look at instances that these clients do not reach yet
+    "preview": {"type": "str"},  # where to connect for the new instances of a rollout alone
+    "match": {"type": "dict"},  # header or cookie, and value, of requests that go to these alone
     "drain_timeout": {"type": "str", "default": "30s"},
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
@@ -73,24 +75,32 @@ class Driver:
                 raise InputError(
                     f"rollout_traffic.preview: {self.preview!r} is where the service listens; give it an address or a port of its own"
                 )
+        self.match = matches.parse(options.get("match"))
         drain_timeout = options.get("drain_timeout")
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
+        clusters = [cluster(context.service, self.path, context.health)]
+        if self.match:
+            clusters.append(either(context.service))
         self.common = {
             "path": self.path,
             "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
             "service": context.service,
-            "cluster": cluster(context.service, self.path, context.health),
-            "listener": listener(context.service, listen),
+            "clusters": clusters,
+            "listeners": [listener(context.service, listen, self.match)],
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
 
     def previewing(self) -> Driver | None:
-        """The driver of a listener and a cluster of their own at the same Envoys; None without the option `preview`.
-        Their name, as in `shop~preview`, is none that a service could have."""
-        if not self.preview:
+        """The driver of a cluster of its own at the same Envoys, with a listener where there is a `preview`; None without
+        that and `match`. Its name, as in `shop~preview`, is none that a service could have."""
+        if not self.preview and not self.match:
             return None
         context = replace(self.context, service=f"{self.context.service}~preview")
-        return Driver({**self.options, "listen": self.preview, "preview": ""}, context)
+        alone = {**self.options, "listen": self.preview or self.options["listen"], "preview": "", "match": None}
+        driver = Driver(alone, context)
+        if not self.preview:
+            driver.common["listeners"] = []
+        return driver
 
     def check(self) -> None:
         """Raise unless every Envoy is live and watches the directory, which we may write to. Touches nothing."""
@@ -195,6 +205,24 @@ def cluster(service: str, path: str, health: Mapping[str, t.Any]) -> dict[str, t
     }
 
 
+def either(service: str) -> dict[str, t.Any]:
+    """A cluster that is the one at the preview, and the service's own while nobody there is healthy."""
+    return {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "name": f"{service}~match",
+        "connect_timeout": "2s",
+        "lb_policy": "CLUSTER_PROVIDED",
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "cluster_type": {
+            "name": "envoy.clusters.aggregate",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",
+                "clusters": [f"{service}~preview", service],
+            },
+        },
+    }
+
+
 def health_check(health: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """`rollout_health` in Envoy's words: HTTP where it says so, else that a connection is accepted."""
     interval = values.duration(health.get("interval") or "500ms", "rollout_health.interval", 0.01)
@@ -238,9 +266,18 @@ def seconds(value: float) -> str:
     return f"{value:.3f}s"
 
 
-def listener(service: str, listen: tuple[str, int]) -> dict[str, t.Any]:
-    """The listener: everything that comes in goes to the cluster, and takes as long as it takes."""
-    route = {"match": {"prefix": "/"}, "route": {"cluster": service, "timeout": "0s"}}
+def routes(service: str, match: matches.Match | None) -> list[dict[str, t.Any]]:
+    """Everything goes to the cluster, and takes as long as it takes; but for what matches."""
+    every: dict[str, t.Any] = {"match": {"prefix": "/"}, "route": {"cluster": service, "timeout": "0s"}}
+    if match is None:
+        return [every]
+    text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
+    chosen = {"prefix": "/", "headers": [{"name": match.header, "string_match": text}]}
+    return [{"match": chosen, "route": {"cluster": f"{service}~match", "timeout": "0s"}}, every]
+
+
+def listener(service: str, listen: tuple[str, int], match: matches.Match | None) -> dict[str, t.Any]:
+    """The listener, with the routes of everything that comes in."""
     manager = {
         "@type": f"{EXTENSIONS}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": service,
@@ -248,7 +285,7 @@ def listener(service: str, listen: tuple[str, int]) -> dict[str, t.Any]:
         "route_config": {
             "name": service,
             "validate_clusters": True,
-            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": [route]}],
+            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": routes(service, match)}],
         },
         "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"}}],
     }

@@ -21,13 +21,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "hosts": {"type": "str"},
     "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
     "backend": {"type": "str", "required": True},
-    "preview": {"type": "str"},  # another backend, for a look at instances that the service's requests do not reach yet
+    "preview": {"type": "str"},  # another backend, of the new instances of a rollout alone
+    "match": {"type": "dict"},  # refused: what leads to the backend `preview` stands in the user's frontend
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
     "state_file": {"type": "str"},
@@ -92,6 +94,13 @@ class Driver:
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
+            )
+        if match := matches.parse(options.get("match")):
+            backend = self.preview or f"{self.backend}-preview"
+            what = f"{'req.cook' if match.cookie else 'req.hdr'}({match.name}) -m str {match.value}"
+            raise InputError(
+                f"rollout_traffic.match: which requests go where is said in your own frontend; name a backend in rollout_traffic.preview"
+                f" and write `use_backend {backend} if {{ {what} }} {{ nbsrv({backend}) gt 0 }}`"
             )
         self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
         self.state_file = options.get("state_file") or ""

@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "pid": {"type": "str", "default": "/run/nginx.pid"},
     "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
     "drain_timeout": {"type": "str", "default": "30s"},
+    "match": {"type": "dict"},  # refused
 }
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
 PATHS = ("path", "config", "pid")
@@ -47,6 +48,11 @@ class Driver:
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.transport = context.transport
+        if options.get("match"):
+            raise InputError(
+                f"rollout_traffic.match: {options['match']!r}: nginx has no way to the new instances alone, and none back while they are"
+                " not healthy; use HAProxy or Envoy, or leave it out"
+            )
         self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
         pattern = self.options["hosts"]
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]

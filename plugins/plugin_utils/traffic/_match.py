@@ -1,0 +1,53 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`rollout_traffic.match`: which requests go to the new instances alone. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+_VARIABLE = "rollout_traffic.match"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_VALUE = re.compile(r"[A-Za-z0-9._~:/+=-]{1,200}")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A header, or a cookie, that has this very value."""
+
+    name: str
+    value: str
+    cookie: bool = False
+
+    @property
+    def header(self) -> str:
+        """The header to look at."""
+        return "cookie" if self.cookie else self.name.lower()
+
+    @property
+    def regex(self) -> str:
+        """What the whole header `cookie` matches where the cookie has the value."""
+        return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
+
+
+def parse(given: t.Any) -> Match | None:
+    """`{header: NAME, value: VALUE}` or `{cookie: NAME, value: VALUE}`, understood; None where nothing is given."""
+    if given in (None, "", {}):
+        return None
+    kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
+    if len(kinds) != 1 or set(given) != {*kinds, "value"}:
+        raise InputError(
+            f"{_VARIABLE}: {given!r} is not one header or cookie and its value; write {{header: X-Canary, value: always}}"
+        )
+    name, value = str(given[kinds[0]]), given["value"]
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{_VARIABLE}.{kinds[0]}: {name!r} is not a name; use letters, digits, _ and -")
+    if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
+        raise InputError(f"{_VARIABLE}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes")
+    return Match(name, str(value), kinds[0] == "cookie")
