@@ -45,6 +45,7 @@ CONTROLLER = ""  # the host name that means "here, in this process"
 
 _KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")
 _GRACE = 1.0  # s the answer of an agent that used all of its time may still take to arrive
+_SILENCES = 2  # questions of ssh that a host may leave unanswered
 # What ssh says when it did not get as far as a session, so that the command cannot have run.
 _NEVER_RAN = re.compile(
     r"(?:^|ssh: )(ssh: connect to host |kex_exchange_identification: |mux_client_hello_exchange: "
@@ -102,16 +103,23 @@ class _Link:
                     if not self.connection.connected:
                         self.connection._connect()
                     connected = True
-                    return self._exec(command)
+                    result = self._exec(command)
+                    if result.rc < 0:  # killed, because it took too long
+                        self._reset()
+                    return result
                 except AnsibleConnectionFailure as exc:
+                    self._reset()
                     if attempt == 2 or (connected and not _NEVER_RAN.search(str(exc))):
                         return Result(-1, unreachable=_line(exc))
-                    with contextlib.suppress(Exception):
-                        self.connection.reset()
                 except Exception as exc:  # a wrong password, no such ssh program, ...: nothing ran
                     hint = "; check ansible_become_password" if self.connection.become and "password" in str(exc) else ""
                     return Result(-1, unreachable=_line(exc) + hint)
         raise AssertionError
+
+    def _reset(self) -> None:
+        """The next command is to connect anew: ssh would go on with a connection it has kept, to a host that is off or was restarted."""
+        with contextlib.suppress(Exception):
+            self.connection.reset()
 
     def _exec(self, command: Command) -> Result:
         line = shlex.join(command.argv)
@@ -342,6 +350,8 @@ class Transport:
         for option, setting in (("pipelining", True), ("use_tty", False)):  # our standard input is the agent, not a terminal
             if connection.has_option(option):
                 connection.set_option(option, setting)
+        if connection.has_option("ssh_extra_args"):
+            connection.set_option("ssh_extra_args", _alive(connection))
         self._configure(connection._shell, "shell", variables)
         connection.set_become_plugin(self._become(host, variables) if link.becomes else None)
         return connection
@@ -382,6 +392,14 @@ class _Variables:
 
     def get(self, name: str) -> t.Any:
         return self.templar.template(self.raw[name]) if name in self.raw else None
+
+
+def _alive(connection: t.Any) -> str:
+    """The extra arguments of ssh, with its own check whether the host is still there: one that was switched off says nothing, and has
+    as long as a connection may take to be made. What the user's own arguments say of it comes first, and goes before this."""
+    interval = max(1, int(connection.get_option("timeout")) // (_SILENCES + 1))
+    given = connection.get_option("ssh_extra_args") or ""
+    return f"{given} -o ServerAliveInterval={interval} -o ServerAliveCountMax={_SILENCES}".lstrip()
 
 
 def _address(host: str, name: str, local: bool) -> str:

@@ -208,6 +208,7 @@ class Wire:
 
     def __init__(self, target: tuple[str, int], drop: int) -> None:
         self.target, self.drop, self.count = target, drop, 0
+        self.silent = False  # whether nothing comes through, as to a host that was switched off
         self.ends: list[socket.socket] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
@@ -228,11 +229,11 @@ class Wire:
             for pair in ((client, server), (server, client)):
                 threading.Thread(target=self._copy, args=pair, daemon=True).start()
 
-    @staticmethod
-    def _copy(source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(65536):
-                sink.sendall(data)
+                if not self.silent:
+                    sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
@@ -275,6 +276,26 @@ def test_a_command_that_may_have_run_is_not_repeated(connect: Callable[..., Tran
     wire.close()
     assert (result.rc, log.read_text(), wire.count) == (-1, "ran\n", 1)
     assert result.unreachable and "no answer" not in result.unreachable
+
+
+@pytest.mark.parametrize(
+    ("own", "patience", "why"), [("", 20, "timed out"), (" -o ServerAliveInterval=0", 1, "no answer in 1 s")]
+)
+def test_a_host_that_was_switched_off_is_noticed_and_connected_to_anew(
+    connect: Callable[..., Transport], sshd: Sshd, own: str, patience: float, why: str
+) -> None:
+    """Nobody tells ssh, which keeps the connection. The user may have switched off its way to find out."""
+    wire = Wire((sshd.addresses[0], sshd.port), 0)
+    variables = sshd.variables("127.0.0.1", wire.port)
+    variables |= {"ansible_ssh_timeout": 1, "ansible_ssh_common_args": variables["ansible_ssh_common_args"] + own}
+    transport = connect({"s": variables})
+    assert transport.run(every(["s"], "echo", "here"), timeout=20)["s"].stdout == "here\n"
+    wire.silent = True
+    assert why in transport.run(every(["s"], "echo", "here"), timeout=patience)["s"].unreachable
+    wire.silent = False
+    assert transport.run(every(["s"], "echo", "here"), timeout=20)["s"].stdout == "here\n"
+    wire.close()
+    assert wire.count > 1
 
 
 AGENT = '''
