@@ -113,6 +113,8 @@ class Plane:
             ({"match": {"header": "X Canary", "value": "1"}}, "rollout_traffic.match.header: 'X Canary'"),
             ({"match": {"header": "X-Canary", "value": True}}, "rollout_traffic.match.value: True"),
             ({"match": {"cookie": "lab", "value": "a;b"}}, "rollout_traffic.match.value: 'a;b'"),
+            ({"sticky": {"header": "user"}}, "rollout_traffic.sticky: {'header': 'user'} is not a cookie"),
+            ({"sticky": {"cookie": "a b"}}, "rollout_traffic.sticky.cookie: 'a b'"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
@@ -257,6 +259,9 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             assert go(carries) == ({"new"} if number < len(new) else {"old"})
         contract.remove(preview, {}, *new)
         assert go(carries) == {"old"} and preview.observe() == {name: {} for name in plane.names}
+
+    def test_raising_the_share_moves_no_client_back(self, plane: Plane, backends: t.Any) -> None:
+        contract.raise_the_share(plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client)
 
     def test_a_weight_of_0_is_refused(self, plane: Plane) -> None:
         with pytest.raises(TrafficError, match=r"weight 0"):

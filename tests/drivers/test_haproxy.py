@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import threading
@@ -22,6 +23,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     OUT,
     SERVICE,
     Backends,
+    Client,
     TrafficContract,
     answers,
     apply,
@@ -31,6 +33,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     free_port,
     get,
     prove,
+    raise_the_share,
     remove,
     until,
 )
@@ -126,6 +129,7 @@ class HAProxyPlane:
                 {"match": {"header": "X-Canary", "value": "always"}},
                 "`use_backend shop-preview if { req.hdr(X-Canary) -m str always } { nbsrv(shop-preview) gt 0 }`",
             ),
+            ({"sticky": {"cookie": "user"}}, "`stick on req.cook(user)`"),
             ({"match": "X-Canary"}, "rollout_traffic.match: 'X-Canary' is not one header"),
             ({"slots": "slot"}, "rollout_traffic.slots: backend shop at load balancer"),
             ({"state_file": "/x"}, "rollout_traffic.state_file: '/x'"),
@@ -156,6 +160,14 @@ class TestContract(TrafficContract):
         plane = HAProxyPlane()
         yield plane
         plane.close()
+
+    def test_raising_the_share_moves_no_client_back(self, backends: Backends) -> None:
+        numbers = itertools.count()
+        plane = HAProxyPlane("    stick-table type string len 64 size 100k expire 1h\n    stick on req.cook(user)\n")
+        try:
+            raise_the_share(plane, plane.driver(), backends, lambda front: Client(front, f"user={next(numbers)}"))
+        finally:
+            plane.close()
 
     def test_servers_of_a_service_that_begins_alike_are_not_ours(self, plane: HAProxyPlane) -> None:
         for balancer in plane.balancers:

@@ -230,6 +230,44 @@ def sent(table: Table, endpoint: Endpoint) -> list[int]:
     return [server.requests for server in entries(table, endpoint)]
 
 
+class Client:
+    """A user's browser: it keeps the cookies it is given."""
+
+    def __init__(self, front: Address, cookie: str = "") -> None:
+        self.front, self.cookie, self.at = front, cookie, ""
+
+    def go(self) -> None:
+        connection = http.client.HTTPConnection(*self.front, timeout=20)
+        connection.request("GET", "/", headers={"Cookie": self.cookie} if self.cookie else {})
+        response = connection.getresponse()
+        self.at = response.read().decode() if response.status == 200 else str(response.status)
+        self.cookie = (response.getheader("Set-Cookie") or self.cookie).partition(";")[0]
+        connection.close()
+
+
+def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: Callable[[Address], Client]) -> None:
+    """Three old ones become three new ones by steps: a client that was at a new one stays there, and all get there."""
+    old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
+    clients: list[Client] = []
+    names = {endpoint: f"shop-{number}" for number, endpoint in enumerate([*old, *new])}
+    bring_in(driver, {e: Target(IN if e in old else OUT, name=names[e]) for e in names})
+    prove(driver, *new)
+    shares = []
+    # how many new and old ones, and their weights: as of 10, 20, 50, 50 and 100 percent
+    for young, weight, left, other in ((1, 1, 3, 3), (1, 3, 2, 6), (2, 100, 2, 100), (3, 50, 1, 150), (3, 100, 0, 1)):
+        targets = {e: Target(IN, weight, names[e]) for e in new[:young]} | {e: Target(OUT, name=names[e]) for e in new[young:]}
+        targets |= {e: Target(IN, other, names[e]) for e in old[:left]}
+        apply(driver, targets)
+        remove(driver, targets, *old[left:])
+        clients += [client(front) for front in plane.fronts for _n in range(20)]  # the share is that of clients who come new
+        before = [one.at for one in clients]
+        for one in clients:
+            one.go()
+        assert not [(was, one.at) for was, one in zip(before, clients, strict=True) if was.startswith("new") and one.at != was]
+        shares.append(sum(one.at.startswith("new") for one in clients) / len(clients))
+    assert 0 < shares[0] and shares == sorted(shares) and shares[-1] == 1, shares
+
+
 class TrafficContract:
     """The cases."""
 

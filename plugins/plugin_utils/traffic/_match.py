@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`rollout_traffic.match`: which requests go to the new instances alone. Pure."""
+"""`rollout_traffic.match` and `.sticky`: which requests go to the new instances alone, and what binds a client to its instance. Pure."""
 
 from __future__ import annotations
 
@@ -51,3 +51,15 @@ def parse(given: t.Any) -> Match | None:
     if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
         raise InputError(f"{_VARIABLE}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes")
     return Match(name, str(value), kinds[0] == "cookie")
+
+
+def sticky(given: t.Any) -> str:
+    """The name of the cookie in `{cookie: NAME}`; empty where nothing is given."""
+    if given in (None, "", {}):
+        return ""
+    variable = "rollout_traffic.sticky"
+    if not isinstance(given, Mapping) or list(given) != ["cookie"]:
+        raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}")
+    if not _NAME.fullmatch(str(given["cookie"])):
+        raise InputError(f"{variable}.cookie: {given['cookie']!r} is not a name; use letters, digits, _ and -")
+    return str(given["cookie"])

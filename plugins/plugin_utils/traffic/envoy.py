@@ -42,6 +42,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "listen": {"type": "str", "required": True},  # where the service's clients connect
     "preview": {"type": "str"},  # where to connect for the new instances of a rollout alone
     "match": {"type": "dict"},  # header or cookie, and value, of requests that go to these alone
+    "sticky": {"type": "dict"},  # the cookie that Envoy is to bind clients to their instances with
     "drain_timeout": {"type": "str", "default": "30s"},
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
@@ -86,7 +87,7 @@ class Driver:
             "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
             "service": context.service,
             "clusters": clusters,
-            "listeners": [listener(context.service, listen, self.match)],
+            "listeners": [listener(context.service, listen, self.match, matches.sticky(options.get("sticky")))],
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
 
@@ -96,7 +97,7 @@ class Driver:
         if not self.preview and not self.match:
             return None
         context = replace(self.context, service=f"{self.context.service}~preview")
-        alone = {**self.options, "listen": self.preview or self.options["listen"], "preview": "", "match": None}
+        alone = {**self.options, "listen": self.preview or self.options["listen"], "preview": "", "match": None, "sticky": None}
         driver = Driver(alone, context)
         if not self.preview:
             driver.common["listeners"] = []
@@ -276,8 +277,20 @@ def routes(service: str, match: matches.Match | None) -> list[dict[str, t.Any]]:
     return [{"match": chosen, "route": {"cluster": f"{service}~match", "timeout": "0s"}}, every]
 
 
-def listener(service: str, listen: tuple[str, int], match: matches.Match | None) -> dict[str, t.Any]:
-    """The listener, with the routes of everything that comes in."""
+def binding(cookie: str) -> dict[str, t.Any]:
+    """The filter that gives a client a cookie with its instance's address, and sends it there as long as that is in rotation."""
+    state = {
+        "@type": "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
+        "cookie": {"name": cookie, "path": "/"},
+    }
+    session = {"name": "envoy.http.stateful_session.cookie", "typed_config": state}
+    config = {"@type": f"{EXTENSIONS}.http.stateful_session.v3.StatefulSession", "session_state": session}
+    return {"name": "envoy.filters.http.stateful_session", "typed_config": config}
+
+
+def listener(service: str, listen: tuple[str, int], match: matches.Match | None, cookie: str) -> dict[str, t.Any]:
+    """The listener, with the routes of everything that comes in, and clients bound by a cookie if it has a name."""
+    router = {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"}}
     manager = {
         "@type": f"{EXTENSIONS}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": service,
@@ -287,7 +300,7 @@ def listener(service: str, listen: tuple[str, int], match: matches.Match | None)
             "validate_clusters": True,
             "virtual_hosts": [{"name": service, "domains": ["*"], "routes": routes(service, match)}],
         },
-        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"}}],
+        "http_filters": [binding(cookie), router] if cookie else [router],
     }
     return {
         "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",

@@ -29,6 +29,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
     "backend": {"type": "str", "required": True},
     "preview": {"type": "str"},  # another backend, of the new instances of a rollout alone
+    "sticky": {"type": "dict"},  # refused: what binds clients stands in the user's backend
     "match": {"type": "dict"},  # refused: what leads to the backend `preview` stands in the user's frontend
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
@@ -94,6 +95,11 @@ class Driver:
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
+            )
+        if cookie := matches.sticky(options.get("sticky")):
+            raise InputError(
+                "rollout_traffic.sticky: what binds clients is said in your own backend; write `stick-table type string len 64 size 100k"
+                f" expire 1h` and `stick on req.cook({cookie})` there, for a cookie that your service sets"
             )
         if match := matches.parse(options.get("match")):
             backend = self.preview or f"{self.backend}-preview"

@@ -33,6 +33,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
     "drain_timeout": {"type": "str", "default": "30s"},
     "match": {"type": "dict"},  # refused
+    "sticky": {"type": "dict"},  # refused
 }
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
 PATHS = ("path", "config", "pid")
@@ -48,6 +49,11 @@ class Driver:
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.transport = context.transport
+        if options.get("sticky"):
+            raise InputError(
+                f"rollout_traffic.sticky: {options['sticky']!r}: nginx divides clients anew with every change of weights, so some would be"
+                " moved back; use HAProxy or Envoy, or leave it out"
+            )
         if options.get("match"):
             raise InputError(
                 f"rollout_traffic.match: {options['match']!r}: nginx has no way to the new instances alone, and none back while they are"
