@@ -117,6 +117,7 @@ options:
       - C(backend) (required) is the name of the backend.
       - C(preview) is the name of another backend, which has the new instances of a rollout alone, from when they are ready to its end.
       - C(match) is refused; requests are led to C(preview) by a C(use_backend) of the frontend.
+      - C(mirror) is refused, since HAProxy copies no requests.
       - C(sticky) is refused; clients are bound by a C(stick) of the backend.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given. After it the instance is stopped all the same.
       - C(slots) is the beginning of the names of prepared servers. Without it servers are added and deleted as needed.
@@ -131,6 +132,8 @@ options:
       - C(match) has C(header) or C(cookie), a name, and C(value). Requests that carry it go to the new instances alone, from when
         they are ready to the end of the rollout, whatever the share; all others as without it. While no new instance is healthy,
         they go where the others go.
+      - C(mirror) is how many percent of the requests are sent to the new instances as well, as long as these are dark. The answers
+        are thrown away.
       - C(sticky) has C(cookie), the name of a cookie that Envoy binds a client to its instance with, as long as that is in rotation.
       - C(drain_timeout) is the same as for HAProxy.
       - C(driver=nginx) drives nginx through a file that it includes, and reloads it. Its options follow.
@@ -141,7 +144,7 @@ options:
       - C(pid) is the file with the pid of its master process, V(/run/nginx.pid) if not given.
       - C(status) is an address and a port that nothing else uses, V(127.0.0.1:9180) if not given. There nginx says what it serves.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given.
-      - C(match) and C(sticky) are refused. nginx has no way to the new instances alone, and none to bind clients that raising a share keeps.
+      - C(match), C(mirror) and C(sticky) are refused. nginx has no way to the new instances alone, and binds nobody to an instance.
     type: dict
     default: {driver: none}
   health:

@@ -35,6 +35,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import Lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.window import Window
 
 LOOK = (1.0, 30.0)  # seconds between two looks at the whole platform, at least and at most
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
@@ -67,8 +68,7 @@ class Conductor:
         self.say = say
         self.platform = settings.platform.module.Driver(settings.platform.options, context)
         self.traffic = settings.traffic.module.Driver(settings.traffic.options, context)
-        previewing = getattr(self.traffic, "previewing", None)
-        self.preview = previewing() if previewing else None  # where a set without traffic can be looked at
+        self.windows = windows(self.traffic)
         self.balanced = settings.traffic.name != "none"
         if self.traffic.drain_timeout >= settings.rules.progress_deadline:
             raise InputError(
@@ -86,11 +86,8 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
-        self._showing = False  # whether the new ones are to be at the preview
         self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
         self._counted: dict[tuple[str, Endpoint], int] = {}  # requests that balancers had sent to each, at the last look
-        self._shown = True  # whether anything may be at the preview
-        self._previewed: Table = {}  # what balancers show there
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
@@ -110,8 +107,8 @@ class Conductor:
             self._sync()
         if self.balanced:
             self.table = self.traffic.observe()
-        if self.preview and self.session.epoch and (self._showing or self._shown):
-            self._previewed = self.preview.observe()
+        for window in self.windows if self.session.epoch else ():
+            window.look()
         return self._assemble()
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
@@ -135,7 +132,8 @@ class Conductor:
         # A new one that was begun by a run that died goes on starting; an old one serves until shown otherwise.
         known = {r.labels.id for r in self.reports if r.labels.generation != self._target} & (self._known or set())
         table = self.table if self.balanced else None
-        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, self._previewed)
+        pools = [servers for window in self.windows for servers in window.table.values()]
+        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, pools)
         # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
         self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
@@ -169,7 +167,9 @@ class Conductor:
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
         self._target, self._counted = stage.waypoint.generation, {}
-        self._showing = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart")
+        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart")
+        for window in self.windows:
+            window.showing = forward and (stage.waypoint.dark or not window.dark)
         self._split = None if decide else Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         try:
             return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
@@ -347,46 +347,34 @@ class Conductor:
         self.event("switch", milliseconds=round(1000 * (time.monotonic() - began), 1))
 
     def _present(self) -> None:
-        """Show the new ones at the preview, and nothing else there. On the way back they are not shown any more."""
-        if self.preview is None or not (self._showing or self._shown):
-            return
-        shall = self._presentation()
-        if fleets.differs(self._previewed, shall):
-            self._previewed = self.preview.apply(shall)
-        there = (server for servers in self._previewed.values() for server in servers.values())
-        self._shown = self._showing or any(server.ours for server in there)
+        """Show the new ones at the windows, and nothing else there. On the way back they are not shown any more."""
+        for window in self.windows:
+            window.show(*self._presentable())
 
-    def _presentation(self) -> fleets.Targets:
-        """What balancers shall show at the preview."""
+    def _presentable(self) -> tuple[list[Report], set[str]]:
+        """The new ones that are not to go, and all that are ready."""
         out = self.session.record.draining
-        new = [r for r in self.reports if self._showing and r.labels.generation == self._target and r.labels.id not in out]
-        ready = [i.id for i in self.fleet if i.state is State.READY]
-        return fleets.targets(new, self._previewed, ready, (), ())
-
-    def _presented(self) -> bool:
-        """Whether the preview shows what it shall, and whoever is new and ready gets requests there."""
-        if self.preview is None or not (self._showing or self._shown):
-            return True
-        shall = self._presentation()
-        ready = {i.id for i in self.fleet if i.state is State.READY}
-        out = [one for its in shall.values() for one in its.values() if one.name in ready and one.rotation is not Rotation.IN]
-        return not out and not fleets.differs(self._previewed, shall)
+        new = [r for r in self.reports if r.labels.generation == self._target and r.labels.id not in out]
+        return new, {i.id for i in self.fleet if i.state is State.READY}
 
     def hide(self) -> None:
-        """The rollout has ended: nothing is shown at the preview. Its requests in flight are waited for as when draining."""
-        self._showing, until = False, time.monotonic() + self.rules.drain_timeout
-        while self.preview and self._shown:
+        """The rollout has ended: nothing is shown at the windows. Their requests in flight are waited for as when draining."""
+        until = time.monotonic() + self.rules.drain_timeout
+        for window in self.windows:
+            window.showing = False
+        while any(window.shown for window in self.windows):
             self.guard.check()
             try:
-                self._previewed = self.preview.observe()
+                for window in self.windows:
+                    window.look()
                 self._present()
                 trouble = "it still has requests"
             except TROUBLE as exc:
                 trouble = str(exc)
-            if self._shown and time.monotonic() > until:
-                self.event("trouble", message=f"the preview is not empty; the next rollout empties it: {trouble}")
-                return
-            if self._shown:
+            if any(window.shown for window in self.windows):
+                if time.monotonic() > until:
+                    self.event("trouble", message=f"the preview is not empty; the next rollout empties it: {trouble}")
+                    return
                 self.checker.wait(POLL[0])
 
     def _placed(self, count: int, revision: str, generation: int) -> list[Labels]:
@@ -449,9 +437,9 @@ class Conductor:
             )
 
     def _tidy(self) -> bool:
-        """Whether no balancer is left with an entry of an instance that is gone, and the preview shows the new ones. One may
+        """Whether no balancer is left with an entry of an instance that is gone, and the windows show the new ones. One may
         keep it for as long as its last connections take; longer than requests may take to drain is not waited for."""
-        if self._wanted() is None and self._presented():
+        if self._wanted() is None and all(window.shows(*self._presentable()) for window in self.windows):
             return True
         self._untidy = self._untidy or time.monotonic()
         return time.monotonic() - self._untidy > self.rules.drain_timeout
@@ -545,6 +533,12 @@ class Conductor:
             self._patience = min(longest, self._patience * 1.2)
         else:
             self.checker.wait(max(shortest, min(0.25, self._next_look - time.monotonic())))
+
+
+def windows(traffic: t.Any) -> list[Window]:
+    """The ways to the new ones alone that a driver has: to look at them, and copies of requests while they are dark."""
+    made = [(getattr(traffic, name, lambda: None)(), dark) for name, dark in (("previewing", False), ("mirroring", True))]
+    return [Window(driver, dark) for driver, dark in made if driver]
 
 
 def goal(stage: Stage, rollout: Rollout) -> Waypoint:

@@ -29,10 +29,10 @@ def assemble(
     vitals: Mapping[str, Vital],
     draining: Mapping[str, float],
     known: Container[str] = (),
-    previewed: Table | None = None,
+    windows: Sequence[Mapping[Endpoint, Server]] = (),
 ) -> list[Instance]:
     """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
-    `previewed` is what balancers show at the preview."""
+    `windows` are the pools at which new ones are shown besides."""
     reports = list(reports)
     # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
@@ -44,14 +44,14 @@ def assemble(
         endpoint, shown, there = report.labels.endpoint, nothing, []
         if living.get(endpoint, name) == name:
             shown = table
-            there = [servers[endpoint] for servers in (previewed or {}).values() if endpoint in servers]
+            there = [servers[endpoint] for servers in windows if endpoint in servers]
         instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known)
-        fleet.append(_previewed(instance, there))
+        fleet.append(_shown(instance, there))
     return fleet
 
 
-def _previewed(instance: Instance, entries: Sequence[Server]) -> Instance:
-    """With its requests at the preview. One that is to go is out of rotation once it is so there, too."""
+def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
+    """With its requests at the windows. One that is to go is out of rotation once it is so there, too."""
     goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
     stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
     active = instance.active + sum(entry.active for entry in entries)

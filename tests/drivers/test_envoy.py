@@ -113,6 +113,8 @@ class Plane:
             ({"match": {"header": "X Canary", "value": "1"}}, "rollout_traffic.match.header: 'X Canary'"),
             ({"match": {"header": "X-Canary", "value": True}}, "rollout_traffic.match.value: True"),
             ({"match": {"cookie": "lab", "value": "a;b"}}, "rollout_traffic.match.value: 'a;b'"),
+            ({"mirror": 101}, "rollout_traffic.mirror: 101 is more than 100 percent"),
+            ({"mirror": "some"}, "rollout_traffic.mirror: 'some'"),
             ({"sticky": {"header": "user"}}, "rollout_traffic.sticky: {'header': 'user'} is not a cookie"),
             ({"sticky": {"cookie": "a b"}}, "rollout_traffic.sticky.cookie: 'a b'"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
@@ -259,6 +261,30 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             assert go(carries) == ({"new"} if number < len(new) else {"old"})
         contract.remove(preview, {}, *new)
         assert go(carries) == {"old"} and preview.observe() == {name: {} for name in plane.names}
+
+    def test_a_part_of_the_requests_is_copied_to_the_dark_ones(self, plane: Plane, backends: t.Any) -> None:
+        driver, a, b = plane.driver(mirror=25), backends.start("a"), backends.start("b")
+        copies = driver.mirroring()
+        assert copies and driver.previewing() is None and plane.driver().mirroring() is None
+
+        def go() -> int:
+            """The requests that come to b of 400 that a answers."""
+            before = int(backends.ask(b, "/hits"))
+            assert sum((contract.kept(front, 200) for front in plane.fronts), contract.Counter()) == {"a": 400}
+            contract.until(lambda: not any(s.active for s in contract.entries(copies.observe(), b)), "the copies are answered")
+            return int(backends.ask(b, "/hits")) - before
+
+        contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        assert go() == 0, "nobody is shown yet"
+        contract.bring_in(copies, {b: Target(IN, name="shop-b")})
+        sent = go()
+        assert 50 <= sent <= 150, sent  # five times the deviation to either side
+        assert sum(contract.sent(copies.observe(), b)) == sent and contract.sent(driver.observe(), b) == [0, 0]
+        backends.kill(b)
+        assert set(contract.answers(plane)) == {"a"}
+        backends.start_at(b, "b")
+        contract.remove(copies, {}, b)
+        assert go() == 0
 
     def test_raising_the_share_moves_no_client_back(self, plane: Plane, backends: t.Any) -> None:
         contract.raise_the_share(plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client)

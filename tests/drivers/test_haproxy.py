@@ -129,6 +129,7 @@ class HAProxyPlane:
                 {"match": {"header": "X-Canary", "value": "always"}},
                 "`use_backend shop-preview if { req.hdr(X-Canary) -m str always } { nbsrv(shop-preview) gt 0 }`",
             ),
+            ({"mirror": 10}, "rollout_traffic.mirror: 10: HAProxy copies no requests"),
             ({"sticky": {"cookie": "user"}}, "`stick on req.cook(user)`"),
             ({"match": "X-Canary"}, "rollout_traffic.match: 'X-Canary' is not one header"),
             ({"slots": "slot"}, "rollout_traffic.slots: backend shop at load balancer"),

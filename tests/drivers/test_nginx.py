@@ -99,7 +99,8 @@ class Plane:
             ({"status": "9180"}, "rollout_traffic.status: '9180'"),
             ({"status": "localhost:9180"}, "rollout_traffic.status: 'localhost'"),
             ({"match": {"header": "X-Canary", "value": "1"}}, "nginx has no way to the new instances alone"),
-            ({"sticky": {"cookie": "user"}}, "rollout_traffic.sticky: {'cookie': 'user'}: nginx divides clients anew"),
+            ({"sticky": {"cookie": "user"}}, "rollout_traffic.sticky: {'cookie': 'user'}: nginx gives its requests out in turn"),
+            ({"mirror": 10}, "rollout_traffic.mirror: 10: nginx has no way"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]

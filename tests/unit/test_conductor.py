@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
     LeaseLost,
     PlatformError,
@@ -49,6 +49,7 @@ class World:
     fails: Callable[[str], Exception | None] = lambda call: None
     wrong: list[str] = field(default_factory=list)
     preview: dict[Endpoint, Server] = field(default_factory=dict)
+    mirror: dict[Endpoint, Server] = field(default_factory=dict)
 
     def called(self, what: str) -> None:
         self.calls.append(what)
@@ -92,7 +93,7 @@ class _Platform:
             entry = world.servers.get(report.labels.endpoint)
             if entry and entry.rotation is Rotation.IN:
                 world.wrong.append(f"{name} was stopped in rotation")
-            if report.labels.endpoint in world.preview:
+            if report.labels.endpoint in world.preview | world.mirror:
                 world.wrong.append(f"{name} was stopped at the preview")
             world.instances[name] = replace(report, process=Process.STOPPED)
         for name in forget:
@@ -128,24 +129,28 @@ class _Traffic:
 
 
 class _Previewed(_Traffic):
-    """One that has a preview besides."""
+    """One that has a preview and a mirror besides."""
 
-    def previewing(self) -> _Preview:
-        return _Preview(self.world)
+    def previewing(self) -> _Window:
+        return _Window(self.world, "preview")
+
+    def mirroring(self) -> _Window:
+        return _Window(self.world, "mirror")
 
 
-class _Preview:
-    def __init__(self, world: World) -> None:
-        self.world = world
+class _Window:
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
-        self.world.called("preview observe")
-        return {"lb": dict(self.world.preview)}
+        self.world.called(f"{self.name} observe")
+        return {"lb": dict(getattr(self.world, self.name))}
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
-        self.world.called("preview apply")
-        self.world.preview = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
-        return {"lb": dict(self.world.preview)}
+        self.world.called(f"{self.name} apply")
+        shown = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
+        setattr(self.world, self.name, shown)
+        return {"lb": dict(shown)}
 
 
 @dataclass
@@ -334,6 +339,20 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: 
     again.conductor.walk(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
+    walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
+    walk.conductor.rules = replace(walk.conductor.rules, drain_timeout=30)
+    pair = Waypoint(2, 3, 3, 3, share=0)
+    walk.conductor.walk(Stage("prepare", pair), "2", walk.rollout, dict)
+    assert len(world.mirror) == 3 and world.mirror == world.preview
+    assert not [e for e in world.mirror if world.servers[e].rotation is Rotation.IN]
+    walk.conductor.walk(Stage("switch", replace(pair, share=100)), "2", walk.rollout, dict)
+    assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 
 @pytest.mark.usefixtures("quick")

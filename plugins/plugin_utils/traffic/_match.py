@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`rollout_traffic.match` and `.sticky`: which requests go to the new instances alone, and what binds a client to its instance. Pure."""
+"""`match`, `mirror` and `sticky` of `rollout_traffic`, understood. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
 _VARIABLE = "rollout_traffic.match"
@@ -63,3 +64,13 @@ def sticky(given: t.Any) -> str:
     if not _NAME.fullmatch(str(given["cookie"])):
         raise InputError(f"{variable}.cookie: {given['cookie']!r} is not a name; use letters, digits, _ and -")
     return str(given["cookie"])
+
+
+def mirror(given: t.Any) -> int:
+    """How many percent of the requests are to be copied; 0 where nothing is given."""
+    if given in (None, ""):
+        return 0
+    percent = values.whole(given, "rollout_traffic.mirror", 1)
+    if percent > 100:
+        raise InputError(f"rollout_traffic.mirror: {given!r} is more than 100 percent; write 1 to 100")
+    return percent

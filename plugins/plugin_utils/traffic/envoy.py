@@ -25,7 +25,7 @@ rollout becomes, and holds lds.json and cds.json with `{"resources": []}` in eac
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
@@ -42,6 +42,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "listen": {"type": "str", "required": True},  # where the service's clients connect
     "preview": {"type": "str"},  # where to connect for the new instances of a rollout alone
     "match": {"type": "dict"},  # header or cookie, and value, of requests that go to these alone
+    "mirror": {"type": "int"},  # percent of the requests that are copied to them while they are dark
     "sticky": {"type": "dict"},  # the cookie that Envoy is to bind clients to their instances with
     "drain_timeout": {"type": "str", "default": "30s"},
 }
@@ -79,15 +80,21 @@ class Driver:
         self.match = matches.parse(options.get("match"))
         drain_timeout = options.get("drain_timeout")
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
-        clusters = [cluster(context.service, self.path, context.health)]
+        self.mirror = matches.mirror(options.get("mirror"))
+        service = context.service
+        clusters = [cluster(service, self.path, context.health)]
         if self.match:
-            clusters.append(either(context.service))
+            clusters.append(chain(f"{service}~match", [f"{service}~preview", service]))
+        if self.mirror:
+            clusters.append(chain(f"{service}~copies", [f"{service}~mirror"]))
         self.common = {
             "path": self.path,
             "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
             "service": context.service,
             "clusters": clusters,
-            "listeners": [listener(context.service, listen, self.match, matches.sticky(options.get("sticky")))],
+            "listeners": [
+                listener(service, listen, routes(service, self.match, self.mirror), matches.sticky(options.get("sticky")))
+            ],
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
 
@@ -96,10 +103,18 @@ class Driver:
         that and `match`. Its name, as in `shop~preview`, is none that a service could have."""
         if not self.preview and not self.match:
             return None
-        context = replace(self.context, service=f"{self.context.service}~preview")
-        alone = {**self.options, "listen": self.preview or self.options["listen"], "preview": "", "match": None, "sticky": None}
-        driver = Driver(alone, context)
-        if not self.preview:
+        return self._apart("preview", self.preview)
+
+    def mirroring(self) -> Driver | None:
+        """The driver of the cluster that copies go to; None without `mirror`."""
+        return self._apart("mirror", "") if self.mirror else None
+
+    def _apart(self, name: str, listen: str) -> Driver:
+        """The driver of a cluster of its own, and of a listener where it has an address."""
+        context = replace(self.context, service=f"{self.context.service}~{name}")
+        nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
+        driver = Driver({**self.options, **nothing, "listen": listen or self.options["listen"]}, context)
+        if not listen:
             driver.common["listeners"] = []
         return driver
 
@@ -206,11 +221,11 @@ def cluster(service: str, path: str, health: Mapping[str, t.Any]) -> dict[str, t
     }
 
 
-def either(service: str) -> dict[str, t.Any]:
-    """A cluster that is the one at the preview, and the service's own while nobody there is healthy."""
+def chain(name: str, clusters: Sequence[str]) -> dict[str, t.Any]:
+    """A cluster that is the first of these with anybody healthy. One that is not there, or not yet, has nobody."""
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-        "name": f"{service}~match",
+        "name": name,
         "connect_timeout": "2s",
         "lb_policy": "CLUSTER_PROVIDED",
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
@@ -218,7 +233,7 @@ def either(service: str) -> dict[str, t.Any]:
             "name": "envoy.clusters.aggregate",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",
-                "clusters": [f"{service}~preview", service],
+                "clusters": list(clusters),
             },
         },
     }
@@ -267,9 +282,12 @@ def seconds(value: float) -> str:
     return f"{value:.3f}s"
 
 
-def routes(service: str, match: matches.Match | None) -> list[dict[str, t.Any]]:
-    """Everything goes to the cluster, and takes as long as it takes; but for what matches."""
+def routes(service: str, match: matches.Match | None, mirror: int) -> list[dict[str, t.Any]]:
+    """Everything goes to the cluster, and takes as long as it takes; but for what matches. `mirror`: percent to be copied."""
     every: dict[str, t.Any] = {"match": {"prefix": "/"}, "route": {"cluster": service, "timeout": "0s"}}
+    if mirror:
+        fraction = {"default_value": {"numerator": mirror, "denominator": "HUNDRED"}}
+        every["route"]["request_mirror_policies"] = [{"cluster": f"{service}~copies", "runtime_fraction": fraction}]
     if match is None:
         return [every]
     text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
@@ -288,7 +306,7 @@ def binding(cookie: str) -> dict[str, t.Any]:
     return {"name": "envoy.filters.http.stateful_session", "typed_config": config}
 
 
-def listener(service: str, listen: tuple[str, int], match: matches.Match | None, cookie: str) -> dict[str, t.Any]:
+def listener(service: str, listen: tuple[str, int], routes: Sequence[Mapping[str, t.Any]], cookie: str) -> dict[str, t.Any]:
     """The listener, with the routes of everything that comes in, and clients bound by a cookie if it has a name."""
     router = {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"}}
     manager = {
@@ -298,7 +316,7 @@ def listener(service: str, listen: tuple[str, int], match: matches.Match | None,
         "route_config": {
             "name": service,
             "validate_clusters": True,
-            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": routes(service, match)}],
+            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": routes}],
         },
         "http_filters": [binding(cookie), router] if cookie else [router],
     }

@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "backend": {"type": "str", "required": True},
     "preview": {"type": "str"},  # another backend, of the new instances of a rollout alone
     "sticky": {"type": "dict"},  # refused: what binds clients stands in the user's backend
+    "mirror": {"type": "int"},  # refused
     "match": {"type": "dict"},  # refused: what leads to the backend `preview` stands in the user's frontend
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
@@ -95,6 +96,10 @@ class Driver:
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
+            )
+        if options.get("mirror") not in (None, ""):
+            raise InputError(
+                f"rollout_traffic.mirror: {options['mirror']!r}: HAProxy copies no requests; use Envoy, or lead some to rollout_traffic.preview"
             )
         if cookie := matches.sticky(options.get("sticky")):
             raise InputError(

@@ -33,9 +33,15 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
     "drain_timeout": {"type": "str", "default": "30s"},
     "match": {"type": "dict"},  # refused
+    "mirror": {"type": "int"},  # refused
     "sticky": {"type": "dict"},  # refused
 }
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
+REFUSED = {
+    "match": "has no way to the new instances alone; use HAProxy or Envoy",
+    "mirror": "has no way to the new instances alone; use Envoy",
+    "sticky": "gives its requests out in turn and binds nobody to an instance; use HAProxy or Envoy",
+}
 PATHS = ("path", "config", "pid")
 NEW = checker.Streak(), 0.0  # of one that was not asked yet
 _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -49,16 +55,9 @@ class Driver:
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.transport = context.transport
-        if options.get("sticky"):
-            raise InputError(
-                f"rollout_traffic.sticky: {options['sticky']!r}: nginx divides clients anew with every change of weights, so some would be"
-                " moved back; use HAProxy or Envoy, or leave it out"
-            )
-        if options.get("match"):
-            raise InputError(
-                f"rollout_traffic.match: {options['match']!r}: nginx has no way to the new instances alone, and none back while they are"
-                " not healthy; use HAProxy or Envoy, or leave it out"
-            )
+        for name, why in REFUSED.items():
+            if options.get(name) not in (None, "", {}):
+                raise InputError(f"rollout_traffic.{name}: {options[name]!r}: nginx {why}, or leave it out")
         self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
         pattern = self.options["hosts"]
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
