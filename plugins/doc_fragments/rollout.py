@@ -102,6 +102,8 @@ options:
       - C(restart) is what the program does with a container that ended, V(no), V(on-failure), V(on-failure:3), V(unless-stopped) or
         V(always). V(no) if not given.
       - C(stop_signal) is the same as for processes, V(TERM) if not given.
+      - C(keep_revisions) is of how many revisions that do not run any more each host keeps a stopped container, and its image with it.
+        1 if not given, and none with C(restart=always).
       - C(args) is a list of further arguments of the program's C(run).
       - C(driver=static) is for instances that tasks of your own deploy where they are. It starts and stops none. Its options follow.
       - C(hosts) (required) is an inventory pattern. There is an instance on each of them, at each port.

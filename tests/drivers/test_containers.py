@@ -168,7 +168,6 @@ def test_start_look_stop_forget(both: Bench) -> None:
     becomes(driver, expected, stop=["shop-2"])
     assert states(driver.sync(stop=["shop-2"])) == expected
     assert states(driver.sync(forget=["shop-2"])) == {"shop-1": Process.RUNNING, "shop-3": Process.RUNNING}
-    assert both.names("web2") == set()
     with pytest.raises(PlatformError, match="instance shop-1 is running"):
         driver.sync(forget=["shop-1"])
 
@@ -232,6 +231,41 @@ def test_what_a_start_cut_short_left_is_removed_and_what_runs_is_taken_in(both: 
     assert {report.labels for report in reports} == set(wanted)
     assert all(time.time() - 60 < report.created <= time.time() for report in reports)
     assert both.names() == {"shop-1", "shop-3"}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_agent_that_is_killed_as_it_starts_one(both: Bench, when: str) -> None:
+    """Before: the program goes on alone. After: the container runs, and there is no record."""
+    driver = both.driver()
+    (wanted,) = labels(driver, "shop-1")
+    program = f"/usr/bin/{both.engine}"
+    kill = '[ "$1" != run ] || { rm "$0"; kill -9 $PPID; }'
+    lines = [kill, f'{program} "$@"'] if when == "before" else [f'{program} "$@"', kill]
+    script = "\n".join(["#!/bin/sh", *lines])
+    both.hosts.run(
+        "web1", "/bin/sh", "-c", f"printf '%s' '{script}' >/usr/local/bin/{both.engine}; chmod +x /usr/local/bin/{both.engine}"
+    )
+    with pytest.raises(PlatformError, match="web1: the agent was ended by signal 9"):
+        driver.sync(start=[wanted])
+    (report,) = driver.sync(start=[wanted])
+    assert (report.labels, report.process) == (wanted, Process.RUNNING)
+    until(lambda: both.hosts.run("web1", "/bin/sh", "-c", f"pgrep -x {both.engine} || true") == "", "the program has ended", 20)
+    assert both.names() == {"shop-1"}
+    assert get(report) == "1 shop-1\n"
+
+
+def test_one_container_of_the_last_revisions_is_kept(bench: Bench) -> None:
+    driver = bench.driver()
+    for number, revision in enumerate("112", 1):
+        name = f"shop-{number}"
+        (wanted, *_more) = labels(driver, name, revision=revision)
+        driver.sync(start=[wanted])
+        becomes(driver, {name: Process.STOPPED}, stop=[name])
+        assert driver.sync(forget=[name]) == []
+    assert bench.names() == {"shop-3"}
+    driver.sync(start=labels(driver, "shop-3"))  # in a new journal
+    assert bench.driver(keep_revisions=0).sync(forget=["nothing"]) != []
+    assert bench.names() == {"shop-3"}
 
 
 def test_what_somebody_else_did_is_seen(both: Bench) -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 LABEL = "progressive.rollout."
 NUMBERS = ("generation", "port", "slot")
 THERE = ("running", "paused", "restarting", "stopping")  # the states in which its processes may be there
-MADE = ("created", "configured", "initialized")  # but never started
 NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that nobody has to make
 ANSWER = 50.0  # seconds for one command
 LINES = 1000  # of the log that is kept when a container is removed
@@ -98,7 +97,7 @@ class Service(_home.Service):
                 records[name] = self.adopted(container)
                 if acting:
                     self.save(records[name])
-            elif name not in records and state in MADE and acting:
+            elif name not in records and _seconds(container["State"]["StartedAt"]) <= 0 and acting:
                 self.call("rm", "--force", "--volumes", name)
             elif name in records and state in THERE and records[name]["boot"] != self.boot:
                 self.began(records[name], container)
@@ -126,6 +125,8 @@ class Service(_home.Service):
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
         """Start a container. If we are killed in between, the next call finds it by its labels."""
         env = "".join(f"{name}={value}\n" for name, value in wanted["env"].items())
+        if record["id"] in self.seen:
+            self.discard(record["id"])  # kept, and of the same name: the journal was made anew
         labels = [f"--label={LABEL}{name}={record[name]}" for name in _home.LABELS]
         ports = _published(wanted) if wanted["container_port"] else []
         ours = ["--detach", f"--name={record['id']}", *labels, *ports, "--env-file=/dev/stdin"]
@@ -203,10 +204,26 @@ class Service(_home.Service):
         return out if status == 0 else ""
 
     def remove(self, record: Record) -> None:
-        """Keep the end of the log, and remove the container."""
+        """Keep the end of the log. One that was stopped in good order `prune` may keep, any other is removed."""
         if record["id"] in self.seen:
             _home.write(self.log(record), self.output(record["id"], LINES))
-            self.discard(record["id"])
+            if "stop_requested" not in record:
+                self.discard(record["id"])
+
+    def prune(self, records: dict[str, Record]) -> None:
+        """Of each of the `keep_revisions` revisions that ran here last, and do not run any more, keep one container."""
+        super().prune(records)
+        kept = {record["revision"] for record in records.values()}
+        left = [name for name in self.seen if name not in records]
+        ended = {name: _seconds(self.seen[name]["State"]["FinishedAt"]) for name in left}
+        room = self.request["keep_revisions"]
+        for name in sorted(left, key=lambda name: ended[name], reverse=True):
+            revision = _label(self.seen[name], "revision")
+            if room and revision not in kept:
+                kept.add(revision)
+                room -= 1
+            else:
+                self.discard(name)
 
     def discard(self, name: str) -> None:
         self.must("rm", "--force", "--volumes", name)
