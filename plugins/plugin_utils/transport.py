@@ -110,7 +110,7 @@ class _Link:
                 except AnsibleConnectionFailure as exc:
                     self._reset()
                     if attempt == 2 or (connected and not _NEVER_RAN.search(str(exc))):
-                        return Result(-1, unreachable=_line(exc))
+                        return Result(-1, unreachable=_why(exc))
                 except Exception as exc:  # a wrong password, no such ssh program, ...: nothing ran
                     hint = "; check ansible_become_password" if self.connection.become and "password" in str(exc) else ""
                     return Result(-1, unreachable=_line(exc) + hint)
@@ -471,6 +471,18 @@ def _plain(text: t.Any) -> str:
 
 def _line(exc: Exception) -> str:
     return " ".join(str(exc).split())
+
+
+def _why(exc: AnsibleConnectionFailure) -> str:
+    """Why a connection failed, in a line; ssh has twenty for a host key that changed."""
+    said = _line(exc)
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" not in said:
+        return said
+    known = re.search(r"Offending .*? key in (\S+)", said)
+    return (
+        f"its host key is not the one that is known{f' ({known[1]})' if known else ''}; if it was installed anew, remove the old one there, "
+        "otherwise find out who answers in its place"
+    )
 
 
 def _kill_children(thread: threading.Thread) -> None:
