@@ -382,9 +382,14 @@ class Conductor:
         record = self.session.record
         if not count:
             return []
-        taken = [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
+        living = [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
+        failed = [r.labels for r in self.reports if r.process is Process.FAILED and r.labels.generation == generation]
+        try:
+            places = self.platform.place(count, [*living, *failed], generation)  # where one has failed, the next may, too
+        except PlatformError:
+            places = self.platform.place(count, living, generation)
         labels = []
-        for host, endpoint, slot in self.platform.place(count, taken, generation):
+        for host, endpoint, slot in places:
             record.serial += 1
             name = f"{record.service}-{record.serial}"
             labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
