@@ -193,10 +193,16 @@ class Service:
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
         record["after_stop"] = wanted["after_stop"]
         error = taken(wanted["address"], wanted["port"]) or self.hook("before_start", wanted["before_start"], wanted["env"])
-        error = error or self.spawn(record, wanted)
+        try:
+            error = error or self.spawn(record, wanted)
+        except OSError as exc:
+            error = f"cannot start it: {exc}"
         if error:
             record.update(error=error, ended=0)
-            self.save(record)
+            try:
+                self.save(record)
+            except OSError:
+                pass  # the disk is full: nothing was started, and the caller knows from this answer
         return record
 
     def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
@@ -287,6 +293,9 @@ def unusable(folder: str) -> str:
         return f"{folder} is not a directory"
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         return f"{folder} cannot be written by the user with the id {os.geteuid()}"
+    space = os.statvfs(folder)
+    if not (space.f_bavail if os.geteuid() else space.f_bfree) or (space.f_files and not space.f_ffree):
+        return f"the file system of {folder} is full; make room"
     return ""
 
 
@@ -353,10 +362,15 @@ def write(path: str, text: str, mode: int = 0o640) -> None:
     """Replace a file in one step."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:  # as a full disk is told of, without a name
+        if os.path.exists(draft):
+            os.unlink(draft)
+        raise OSError(exc.errno, exc.strerror, path) from None
     os.replace(draft, path)
 
 
