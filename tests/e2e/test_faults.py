@@ -1,0 +1,201 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What befalls hosts: how each rollout ends then, and what it says. Units of systemd on real hosts, over SSH, behind HAProxy.
+
+A load balancer that is restarted: tests/e2e/test_zero_failed.py.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from ansible_collections.progressive.rollout.tests.host_image import KNOWN_HOSTS
+from ansible_collections.progressive.rollout.tests.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, failures
+
+STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"
+READY = "/run/shop-{revision}"  # a new instance is not ready before there is this file on its host
+SSH = "iptables --{} INPUT --protocol tcp --destination-port 22 --jump REJECT --reject-with tcp-reset"
+
+
+class Site(Playground):
+    """The service `shop` on three hosts, one instance on each, and room for one more."""
+
+    def __init__(self, hosts: Hosts, front: BehindHAProxy) -> None:
+        super().__init__()
+        self.machines, self.front = hosts, front
+        self.inventory()
+        self.revision = 0  # the last one rolled out
+        self.variables |= {
+            "rollout_platform": {
+                "driver": "systemd",
+                "hosts": "shop",
+                "ports": "8100-8199",
+                "command": ["/usr/bin/python3", "-I", "-S", "/opt/shop/app.py"],
+                "env": {"READY_FILE": READY},
+                "stop_timeout": "5s",
+            },
+            "rollout_traffic": front.traffic,
+            "rollout_health": {"http": "/healthz", "interval": "200ms", "rise": 1},
+        }
+        for name in hosts.names:  # a disk that is soon full
+            self.sh(name, "mkdir /var/lib/rollout; mount -t tmpfs -o size=512k,mode=755 rollout /var/lib/rollout")
+
+    def inventory(self, **other: dict[str, t.Any]) -> None:
+        """Write it, with other variables of some hosts."""
+        common = {"ansible_become": True, "ansible_ssh_timeout": 5}
+        known = {name: {**self.machines.variables(name), **common, **other.get(name, {})} for name in self.machines.names}
+        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"shop": {"hosts": known}}}}))
+
+    def sh(self, name: str, script: str) -> str:
+        return self.machines.run(name, "/bin/sh", "-ec", script)
+
+    def make_ready(self, *names: str) -> None:
+        """Let the last revision's instances become ready."""
+        for name in names or self.machines.names:
+            self.sh(name, f"touch {READY.format(revision=self.revision)}")
+
+    def begin(self, **variables: t.Any) -> Run:
+        """Begin the rollout of the next revision, up to where the first new instance waits to be ready."""
+        self.revision += 1
+        before = len(self.front.known())
+        run = self.start(variables={"rollout_revision": str(self.revision), **variables})
+        until(lambda: len(self.front.known()) > before or run.process.poll() is not None, "a new instance is started", 200)
+        assert run.process.poll() is None, run.output
+        return run
+
+    def says(self, run: Run, text: str) -> None:
+        """Wait until a run has said it."""
+        try:
+            until(lambda: text in run.output or run.process.poll() is not None, text, 200)
+        except AssertionError:
+            raise AssertionError(f"not said: {text}\n{run.output}") from None
+        assert text in run.output, run.output
+
+    def promoted(self, run: Run) -> Outcome:
+        outcome = run.wait()
+        assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+        return outcome
+
+    def refused(self, **variables: t.Any) -> str:
+        """What a rollout says that is refused, with nothing touched."""
+        before = self.units(), self.journal()
+        outcome = self.run(variables={"rollout_revision": "refused", **variables})
+        assert outcome.rc != 0 and outcome.failed.action.endswith("begin"), outcome.output
+        assert (self.units(), self.journal()) == before
+        return outcome.failed.msg
+
+    def units(self) -> Counter[str]:
+        """How many units of each revision run, on all hosts that are switched on."""
+        found: Counter[str] = Counter()
+        for name in self.machines.names:
+            lines = self.sh(name, "cat /var/lib/rollout/env/* 2>&1 || true").splitlines()
+            running = self.sh(name, "systemctl list-units --plain --no-legend 'shop@*'").splitlines()
+            revisions = [line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION=")]
+            assert len(running) == len(revisions), (name, running, lines)
+            found.update(revisions)
+        return found
+
+    def settled(self) -> None:
+        """There are three instances of the last revision, in rotation, and nothing else anywhere."""
+        assert self.units() == {str(self.revision): 3}
+        assert len(self.front.serving()) == 3 and self.front.known() == self.front.serving()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    front = BehindHAProxy()
+    try:
+        with Hosts("web1", "web2", "web3") as hosts, Site(hosts, front) as made:
+            run = made.begin()
+            made.make_ready()
+            made.promoted(run)
+            made.settled()
+            yield made
+    finally:
+        front.close()
+
+
+@contextmanager
+def no_request_fails(site: Site) -> Iterator[None]:
+    with Load(site.front.url, (("GET", True), ("POST", False)), connections=2, rate=40) as load:
+        yield
+        assert failures(load.stop()) == []
+
+
+def test_hosts_that_do_not_let_us_in_are_named_with_the_reason(site: Site) -> None:
+    """A wrong password for sudo, and a host key that changed."""
+    known = site.home / "known_hosts"
+    known.write_text(f"* {STRANGER}\n")
+    clerk = {**site.machines.variables("web1", "clerk"), "ansible_become_password": "not this one"}
+    arguments = site.machines.variables("web2")["ansible_ssh_common_args"].replace(str(KNOWN_HOSTS), str(known))
+    site.inventory(web1=clerk, web2={"ansible_ssh_common_args": arguments, "ansible_control_path_dir": str(site.home)})
+    message = site.refused()
+    site.inventory()
+    assert "web1: Incorrect sudo password; check ansible_become_password" in message
+    assert f"web2: its host key is not the one that is known ({known}:1); if it was installed anew, remove the old" in message
+    assert "web3" not in message and "not this one" not in message
+
+
+def test_an_image_that_is_not_there(site: Site) -> None:
+    image = {
+        "driver": "podman",
+        "hosts": "web1",
+        "ports": "8300-8309",
+        "image": "localhost/none:{revision}",
+        "container_port": 80,
+    }
+    own = {"rollout_service": "none", "rollout_platform": image, "rollout_traffic": {"driver": "none"}, "rollout_replicas": 1}
+    outcome = site.run(variables={**own, "rollout_revision": "1"})
+    assert outcome.rc != 0 and outcome.rollout["outcome"] == "failed", outcome.output
+    assert "rollout_platform.image: localhost/none:1 cannot be pulled: " in outcome.failed.msg
+    assert "(on web1)" in outcome.failed.msg and "nothing of it is left" in outcome.failed.msg
+
+
+def test_a_port_that_a_stranger_has_is_passed_by(site: Site) -> None:
+    """The next new instance would get it."""
+    used = max(port for address, port in site.front.known() if address == site.machines.addresses["web1"])
+    site.sh("web1", f"systemd-run --quiet --unit=stranger /usr/bin/python3 -m http.server {used + 1}")
+    with no_request_fails(site):
+        run = site.begin()
+        site.make_ready()
+        site.promoted(run)
+    site.sh("web1", "systemctl stop stranger")
+    text = next(site.store.glob("journal/shop/*.jsonl")).parent
+    events = "".join(path.read_text() for path in text.glob("*.jsonl"))
+    assert f"port {used + 1} at {site.machines.addresses['web1']} is taken by another program; end it" in events
+    site.settled()
+
+
+def test_ssh_refused_for_a_while(site: Site) -> None:
+    with no_request_fails(site):
+        run = site.begin()
+        site.sh("web2", SSH.format("append"))
+        site.says(run, "1 unreachable")
+        site.make_ready()
+        site.sh("web2", SSH.format("delete"))
+        site.promoted(run)
+    site.settled()
+
+
+def test_a_disk_that_is_full(site: Site) -> None:
+    """No instance can be started there, which go elsewhere; and none be stopped, which is waited for."""
+    fill = "cat /dev/zero >/var/lib/rollout/full || true"
+    with no_request_fails(site):
+        run = site.begin()
+        site.sh("web2", fill)
+        site.make_ready()
+        site.says(run, "waiting: cannot know what runs on web2: [Errno 28] No space left on device: '/var/lib/rollout/web2/shop/")
+        site.sh("web2", "rm /var/lib/rollout/full")
+        site.promoted(run)
+        site.settled()
+        site.sh("web2", fill)
+        assert "rollout_platform.path: the file system of /var/lib/rollout is full; make room (on web2)" in site.refused()
+        site.sh("web2", "rm /var/lib/rollout/full")
