@@ -368,6 +368,7 @@ class Conductor:
                 for window in self.windows:
                     window.look()
                 self._present()
+                self._commit_due()  # who waits still holds the lease
                 trouble = "it still has requests"
             except TROUBLE as exc:
                 trouble = str(exc)

@@ -140,7 +140,11 @@ Table = Mapping[str, Mapping[Endpoint, Server]]  # by load balancer
 
 
 class Traffic(t.Protocol):
-    """A set of load balancers that are kept in the same state."""
+    """A set of load balancers that are kept in the same state.
+
+    One with a way to the new instances alone has a method `previewing`, one that copies requests to dark ones `mirroring`. Each returns
+    another `Traffic`, of a pool of its own at the same load balancers, or None where its options do not ask for it.
+    """
 
     def check(self) -> None:
         """Raise if a balancer cannot be reached or lacks what we need. Touches nothing."""

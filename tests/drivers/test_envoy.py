@@ -287,7 +287,7 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         assert go() == 0
 
     def test_raising_the_share_moves_no_client_back(self, plane: Plane, backends: t.Any) -> None:
-        contract.raise_the_share(plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client)
+        assert contract.raise_the_share(plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client) == 0
 
     def test_a_weight_of_0_is_refused(self, plane: Plane) -> None:
         with pytest.raises(TrafficError, match=r"weight 0"):

@@ -166,7 +166,8 @@ class TestContract(TrafficContract):
         numbers = itertools.count()
         plane = HAProxyPlane("    stick-table type string len 64 size 100k expire 1h\n    stick on req.cook(user)\n")
         try:
-            raise_the_share(plane, plane.driver(), backends, lambda front: Client(front, f"user={next(numbers)}"))
+            stay = raise_the_share(plane, plane.driver(), backends, lambda front: Client(front, f"user={next(numbers)}"))
+            assert stay > 0, "as the docs say: until it is taken away"
         finally:
             plane.close()
 

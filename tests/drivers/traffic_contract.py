@@ -245,8 +245,9 @@ class Client:
         connection.close()
 
 
-def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: Callable[[Address], Client]) -> None:
-    """Three old ones become three new ones by steps: a client that was at a new one stays there, and all get there."""
+def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: Callable[[Address], Client]) -> int:
+    """Three old ones become three new ones by steps: a client that was at a new one stays there, and all get there. How
+    many clients of an instance are still sent there once it is drained."""
     old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
     clients: list[Client] = []
     names = {endpoint: f"shop-{number}" for number, endpoint in enumerate([*old, *new])}
@@ -266,6 +267,12 @@ def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: C
         assert not [(was, one.at) for was, one in zip(before, clients, strict=True) if was.startswith("new") and one.at != was]
         shares.append(sum(one.at.startswith("new") for one in clients) / len(clients))
     assert 0 < shares[0] and shares == sorted(shares) and shares[-1] == 1, shares
+    leaving = clients[0].at
+    apply(driver, {e: Target(OUT if backends.ask(e, "/") == leaving else IN, name=names[e]) for e in new})
+    its = [one for one in clients if one.at == leaving]
+    for one in its:
+        one.go()
+    return sum(one.at == leaving for one in its)
 
 
 class TrafficContract:
