@@ -63,8 +63,8 @@ class Bench:
     def __init__(self, hosts: Hosts, transport: Transport, engine: str, service: str) -> None:
         self.hosts, self.transport, self.engine, self.service = hosts, transport, engine, service
 
-    def driver(self, options: Mapping[str, t.Any] = SHOP, epoch: int = 1, **more: t.Any) -> t.Any:
-        given = {"hosts": "all", "ports": "20100-20199", **options, **more}
+    def driver(self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any) -> t.Any:
+        given = {"hosts": "all", "ports": "20100-20199", **(SHOP if options is None else options), **more}
         module = drivers.load("platforms", self.engine, "rollout_platform")
         return module.Driver(given, Context(self.service, self.transport, epoch=epoch))
 

@@ -241,13 +241,14 @@ def place(
     count: int,
     taken: Collection[Labels],
     generation: int,
-    zones: Mapping[str, str] = {},
+    zones: Mapping[str, str] | None = None,
 ) -> list[tuple[str, Endpoint, int]]:
     """Where the next `count` instances go: the zone and then the host with the fewest, the lowest free slots, the next free port.
 
     The fewest of the same generation, since all others are to go; of equal ones the least loaded.
     Ports go round: the one after the highest in use comes next, so that one just freed is not used again at once.
     """
+    zones = zones or {}
     load = Counter(labels.host for labels in taken)
     alike = Counter(labels.host for labels in taken if labels.generation == generation)
     near = Counter(zones.get(labels.host, "") for labels in taken if labels.generation == generation)
