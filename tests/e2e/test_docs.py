@@ -414,7 +414,8 @@ def test_operator_at_night(site: Site, balancer: Balancer) -> None:
     failed = site.shell(f"{run.strip()} -e rollout_on_failure=hold", rc=2)
     assert "cannot find the database" in failed and "it is held as it is" in failed and "on web" in failed
     looked = site.shell(site.text(page, "look"))
-    assert "shop 2.4.1: held, begun at" in looked and "lease: nobody has it; it waits for you" in looked
+    assert "shop 2.4.1: held at replace since " in looked
+    assert "lease: nobody has it, so nobody is at work on the rollout; it waits for you" in looked
     last = site.shell(site.text(page, "events")).splitlines()[-1]
     assert json.loads(last)["phase"] == "held"
     assert site.served() == {"2.4.0"}
