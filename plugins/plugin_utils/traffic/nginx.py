@@ -57,7 +57,7 @@ class Driver:
         self.transport = context.transport
         for name, why in REFUSED.items():
             if options.get(name) not in (None, "", {}):
-                raise InputError(f"rollout_traffic.{name}: {options[name]!r}: nginx {why}, or leave it out")
+                raise InputError(f"rollout_traffic.{name}: {options[name]!r}: nginx {why}; or leave it out")
         self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
         pattern = self.options["hosts"]
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
