@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, STEPS, Outcome, Playground
+from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, ROOT, STEPS, Outcome, Playground
 
 # In an order in which each finds what it is about; and whether each task changes something when run for the first time.
 ORDER = {
@@ -30,6 +30,7 @@ ORDER = {
     "rollback": [True],
     "info": [False, False, False],
 }
+WAVES = ("vacate", "settle")  # of a play over the hosts that are deployed in place: test_in_place.py runs the role's
 
 
 class Shop:
@@ -75,7 +76,16 @@ def shop() -> Iterator[Shop]:
 
 
 def test_every_step_has_examples_that_are_run() -> None:
-    assert sorted(ORDER) == sorted(STEPS)
+    assert sorted([*ORDER, *WAVES]) == sorted(STEPS)
+
+
+@pytest.mark.parametrize("step", WAVES)
+def test_the_examples_of_waves_are_what_the_role_does(step: str) -> None:
+    """Its arguments are those of the role's task, and of the play's common ones."""
+    name = f"progressive.rollout.{step}"
+    (example,) = (task[name] for task in examples(step) if name in task)
+    (task,) = (task[name] for task in yaml.safe_load((ROOT / "roles/in_place/tasks/wave.yml").read_text()) if name in task)
+    assert set(example) - {"service", "platform", "traffic", "health", "store"} == set(task)
 
 
 @pytest.mark.parametrize("step", list(ORDER))
