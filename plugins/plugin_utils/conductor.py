@@ -214,7 +214,8 @@ class Conductor:
                         self._count(rollout)
                         lines.show(self.fleet, waypoint, clock.now(), force=True)
                         if guide.passed(described):
-                            self._tell_share(rollout, lines)
+                            if stage.waypoint.new:
+                                self._tell_share(rollout, lines)
                             self.commit()
                             return motion
                     # Waiting is no lack of progress.
