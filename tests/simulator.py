@@ -239,7 +239,9 @@ class Simulator:
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
         self.serial += 1
-        name, host = f"i-{self.serial}", self.serial % HOSTS
+        # Where somebody answers, if there is such a host.
+        name, hosts = f"i-{self.serial}", [(self.serial + more) % HOSTS for more in range(HOSTS)]
+        host = next((host for host in hosts if self.reachable(f"h{host}")), hosts[0])
         labels = Labels(name, "shop", revision, generation, f"h{host}", Endpoint("127.0.0.1", self.serial), self.serial)
         node = self.nodes[name] = Node(labels, life, created)
         self.made_as[name] = generation
@@ -260,7 +262,13 @@ class Simulator:
         )
 
     def counted(self) -> int:
-        return sum(1 for node in self.nodes.values() if not node.gone)
+        """Those on a host that does not answer count until no balancer sends requests there any more."""
+        return sum(1 for node in self.nodes.values() if not node.gone and not self._lost(node))
+
+    def _lost(self, node: Node) -> bool:
+        balancers = [balancer.observe().get(node.labels.endpoint) for balancer in self.balancers]
+        out = bool(balancers) and not any(entry and entry.rotation is Rotation.IN for entry in balancers)
+        return out and node.labels.id in self.marks and not self.reachable(node.labels.host)
 
     def _live(self) -> None:
         """One second passes."""
@@ -352,7 +360,7 @@ class Simulator:
                 self._live()
                 continue
             ready = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.available(i))
-            left = sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted)
+            left = self._left(waypoint)
             if ready > new or left < old:
                 new, old, progressed = max(new, ready), min(old, left), self.clock
             if decision.reached or decision.failed or self.clock == until:
@@ -360,6 +368,11 @@ class Simulator:
             # 5: the deadline counts from the last progress, whatever happens meanwhile.
             assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
             self._live()
+
+    def _left(self, waypoint: Waypoint) -> int:
+        """How many old ones there are."""
+        without = lost(self.fleet)
+        return sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted and i not in without)
 
     def _turn(self, waypoint: Waypoint, revision: str) -> Decision:
         fleet = self.look()
@@ -435,13 +448,14 @@ class Simulator:
             raise Killed
 
     def _check_reached(self, waypoint: Waypoint) -> None:
-        alive = [node for node in self.nodes.values() if not node.gone]
+        without = {name for name, node in self.nodes.items() if self._lost(node)}
+        alive = [node for name, node in self.nodes.items() if not node.gone and name not in without]
         new = [node for node in alive if node.labels.generation == waypoint.generation]
         assert len(new) == waypoint.new, "6, 9: as many new ones as the waypoint asks for"
         assert all(self.answers(node) for node in new), "6: all of them ready"
         assert len(alive) - len(new) <= waypoint.old, "11: no orphan instance"
         for balancer in self.balancers:
-            served = {entry.name for entry in balancer.entries.values()}
+            served = {entry.name for entry in balancer.entries.values()} - without
             assert served == {node.labels.id for node in alive}, "11: an entry for each instance, and no other"
             ins = {entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN}
             fresh = {node.labels.id for node in new}
@@ -559,7 +573,7 @@ class Simulator:
             waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
         )
         new = [i for i in self.fleet if i.generation == waypoint.generation]
-        left = sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted)
+        left = self._left(waypoint)
         return sum(self.available(i) or (kept and self.ripe(i)) for i in new), left
 
     def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
@@ -652,11 +666,17 @@ class Simulator:
                 assert len(set(new)) == 1, "all new ones are alike"
 
 
+def lost(fleet: Sequence[Instance]) -> list[Instance]:
+    """Those that are gone on without: nobody sends requests to them, and their hosts do not answer."""
+    return [i for i in fleet if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation]
+
+
 def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
     """A decision against the invariants that can be seen in it, for any fleet whatsoever."""
     room = budget.resolve(waypoint.desired)
     by_id = {instance.id: instance for instance in fleet}
-    counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED))
+    given_up = lost(fleet)
+    counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up)
     assert decision.create == 0 or counted + decision.create <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), (
         "1"
     )

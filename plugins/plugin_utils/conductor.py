@@ -112,7 +112,8 @@ class Conductor:
         return self._assemble()
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
-        self.context.epoch, self.context.deployed = self.session.epoch, self.session.record.deployed
+        record = self.session.record
+        self.context.epoch, self.context.deployed, self.context.away = self.session.epoch, record.deployed, record.away
         began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
         if not (start or stop or forget):

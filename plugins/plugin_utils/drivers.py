@@ -41,6 +41,8 @@ class Context:
     platform: Callable[[Transport], Platform] = _no_platform  # makes one with connections of its own
     epoch: int = 0  # of the lease we act under; 0 while only looking. Hosts refuse commands of an older one
     deployed: Mapping[str, Deployment] = field(default_factory=dict)  # by instance, what the journal has of those in place
+    # By host that did not answer when it was last asked, what was seen there before; the journal keeps it from run to run.
+    away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, order=True)

@@ -65,8 +65,8 @@ def _instance(report: Report, table: Table | None, vital: Vital | None, since: f
     state = classify(report.process, health, since is not None)
     labels = report.labels
     if table is None:
-        # Nobody keeps requests from one that runs, whatever our checks say of it.
-        rotation = Rotation.IN if state in (State.READY, State.NOT_READY) else Rotation.ABSENT
+        # Nobody keeps requests from one that runs, or may do so, whatever our checks say of it.
+        rotation = Rotation.IN if state in (State.READY, State.NOT_READY, State.UNREACHABLE) else Rotation.ABSENT
         proven, active, weight = True, 0, int(rotation is Rotation.IN)
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]

@@ -125,6 +125,9 @@ class Record:
     obeyed: int = 0  # the number of the last operator's word taken in
     balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
     deployed: dict[str, Deployment] = field(default_factory=dict)  # by instance, of a service that is deployed in place
+    away: dict[str, list[dict[str, t.Any]]] = field(
+        default_factory=dict
+    )  # by host that does not answer: what was last seen there
 
     @property
     def open(self) -> Rollout | None:
@@ -195,5 +198,6 @@ _READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
     "history": list,
     "obeyed": int,
     "balancers": str,
+    "away": lambda data: {str(host): [dict(one) for one in seen] for host, seen in data.items()},
     "deployed": lambda data: {str(name): Deployment(**_fields(Deployment, one)) for name, one in data.items()},
 }

@@ -16,6 +16,7 @@ from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -367,6 +368,8 @@ def close(run: Run, outcome: str, reason: str) -> None:
     record.close(outcome, reason, time.time())
     run.conductor.commit()
     run.conductor.say(ended(record.service, rollout))
+    if lost := [i for i in run.conductor.fleet if is_lost(i)]:
+        run.conductor.say(left_behind(record.service, lost))
 
 
 def ended(service: str, rollout: Rollout) -> str:
@@ -377,6 +380,15 @@ def ended(service: str, rollout: Rollout) -> str:
     took = f"{what if rollout.outcome == 'promoted' else ' after'} {rollout.elapsed:.1f} s"
     why = f" ({rollout.reason})" if rollout.kind == "rollback" else f". Why: {rollout.reason}" if rollout.reason else ""
     return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}{took}{why}"
+
+
+def left_behind(service: str, lost: Sequence[Instance]) -> str:
+    """What is on hosts that do not answer, in a line."""
+    there = ", ".join(f"{instance.id} on {instance.host}" for instance in lost)
+    return (
+        f"{service}: left behind, since the host does not answer: {there}; no load balancer sends requests there. When the host is back, run "
+        "it again: that stops them. If it is gone for good, take it out of the inventory"
+    )
 
 
 def way_back(run: Run, to: str | None = None) -> Composition | None:

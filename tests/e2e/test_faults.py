@@ -33,6 +33,7 @@ class Site(Playground):
         self.machines, self.front = hosts, front
         self.inventory()
         self.revision = 0  # the last one rolled out
+        self.off: set[str] = set()  # hosts that are switched off
         self.variables |= {
             "rollout_platform": {
                 "driver": "systemd",
@@ -45,8 +46,7 @@ class Site(Playground):
             "rollout_traffic": front.traffic,
             "rollout_health": {"http": "/healthz", "interval": "200ms", "rise": 1},
         }
-        for name in hosts.names:  # a disk that is soon full
-            self.sh(name, "mkdir /var/lib/rollout; mount -t tmpfs -o size=512k,mode=755 rollout /var/lib/rollout")
+        self.sh("web2", "mkdir /var/lib/rollout; mount -t tmpfs -o size=512k,mode=755 rollout /var/lib/rollout")  # soon full
 
     def inventory(self, **other: dict[str, t.Any]) -> None:
         """Write it, with other variables of some hosts."""
@@ -95,7 +95,7 @@ class Site(Playground):
     def units(self) -> Counter[str]:
         """How many units of each revision run, on all hosts that are switched on."""
         found: Counter[str] = Counter()
-        for name in self.machines.names:
+        for name in set(self.machines.names) - self.off:
             lines = self.sh(name, "cat /var/lib/rollout/env/* 2>&1 || true").splitlines()
             running = self.sh(name, "systemctl list-units --plain --no-legend 'shop@*'").splitlines()
             revisions = [line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION=")]
@@ -199,3 +199,31 @@ def test_a_disk_that_is_full(site: Site) -> None:
         site.sh("web2", fill)
         assert "rollout_platform.path: the file system of /var/lib/rollout is full; make room (on web2)" in site.refused()
         site.sh("web2", "rm /var/lib/rollout/full")
+
+
+def test_a_host_that_is_switched_off_in_the_middle_is_gone_on_without(site: Site) -> None:
+    """It is off at the moment when a new instance on it is to become ready. What is promised of requests begins when the load
+    balancer has noticed: those that it sent there before are lost.
+    """
+    run = site.begin(rollout_budget={"max_surge": 3, "max_unavailable": 0})
+    until(lambda: len(site.front.known()) == 6, "new instances are started everywhere", 200)
+    site.machines.kill("web3")
+    site.off = {"web3"}
+    off = site.machines.addresses["web3"]
+    until(lambda: all(address != off for address, _port in site.front.serving()), "the load balancer notices", 60)
+    with no_request_fails(site):
+        site.make_ready("web1", "web2")
+        outcome = site.promoted(run)
+        assert "left behind, since the host does not answer: shop-" in outcome.output and " on web3; " in outcome.output
+        assert len(site.front.serving()) == 3 and all(address != off for address, _port in site.front.serving())
+        message = site.refused()
+        assert (
+            "rollout_platform.hosts: cannot look at web3: " in message
+            and "take a host that is gone for good out of the inventory" in message
+        )
+        assert site.units() == {str(site.revision): 3}
+        site.machines.start("web3")
+        site.off = set()
+        again = site.run(variables={"rollout_revision": str(site.revision)})
+        assert again.rc == 0, again.output
+    site.settled()

@@ -107,8 +107,10 @@ def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoin
     # 8: what goes into a turn comes out of it in exactly one class.
     census = engine._count(fleet, waypoint, rules, 31.0)
     sides = [i for side in (census.new, census.old) for part in (side.available, side.prepared, side.rest) for i in part]
-    assert Counter(i.id for i in [*sides, *census.going, *census.dead]) == Counter(i.id for i in fleet)
-    assert census.total == sum(1 for i in fleet if i.state.counted) == len(sides) + len(census.going)
+    assert Counter(i.id for i in [*sides, *census.going, *census.dead, *census.lost]) == Counter(i.id for i in fleet)
+    assert census.total == len(sides) + len(census.going)
+    assert census.total + len(census.lost) == sum(1 for i in fleet if i.state.counted)
+    assert all(i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation for i in census.lost)
 
 
 @given(st.sampled_from(Process), st.sampled_from(Health), st.booleans())

@@ -238,7 +238,8 @@ def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) ->
 def test_e_10_no_switch_before_all_are_ready_whoever_asked_for_it(ready: int, others: State) -> None:
     fleet = [*some(3), *waiting(ready), *waiting(3 - ready, others, 1.0)]
     decision = turn(fleet, SWITCH, Budget(1, 0))
-    assert (decision.admit, decision.shelve, decision.drain, decision.reached) == ((), (), (), False)
+    assert (decision.admit, decision.shelve, decision.reached) == ((), (), False)
+    assert decision.drain == tuple(i.id for i in fleet if i.state is State.UNREACHABLE)  # nobody sends requests there
     # Forced, one that is ready is enough; none never is.
     forced = turn(fleet, replace(SWITCH, need=1), Budget(1, 0))
     assert (len(forced.admit), len(forced.shelve)) == ((ready, 3) if ready else (0, 0))
@@ -489,7 +490,7 @@ def test_e_66_what_is_not_reported_is_not_well() -> None:
     # A platform that does not answer at all is an error, and the turn is skipped (conductor).
     fleet = [*some(10), *some(1, 2), *some(8, 2, State.UNREACHABLE, 5.0)]
     decision = turn(fleet, all_new(2, 10), Budget(max_in_flight=5))
-    assert (decision.create, len(decision.drain)) == (0, 1)
+    assert (decision.create, len(decision.drain)) == (0, 8 + 1)  # nobody sends requests to those eight
 
 
 def test_e_67_back_from_all_new_without_an_outage() -> None:
@@ -536,12 +537,19 @@ def test_e_6c_equal_times_are_told_apart_by_id() -> None:
 
 
 @pytest.mark.parametrize("host", [0, 1, 2])
-@pytest.mark.parametrize("from_", [0, 3])
-def test_a_host_that_is_lost_for_good_ends_the_walk(host: int, from_: int) -> None:
-    # Old or new, what is on it can neither be counted on nor be stopped: the walk ends by the deadline, and says so.
-    simulator = started(6, Budget(2, 0), unreachable=[(host, from_, None)])
+def test_a_host_that_is_lost_for_good_is_gone_on_without(host: int) -> None:
+    # What is on it is taken out of rotation and counts no more: others are started elsewhere.
+    simulator = started(6, Budget(2, 0), unreachable=[(host, 1, None)])
+    assert simulator.walk(all_new(2, 6)).reached
+    assert not any(i.in_rotation for i in simulator.fleet if i.host == f"h{host}")
+
+
+@pytest.mark.parametrize("world", [{"balancers": 0, "unreachable": [(1, 1, None)]}, {"unreachable": [(1, 3, None)]}])
+def test_a_host_that_only_we_cannot_reach_ends_the_walk(world: dict[str, object]) -> None:
+    # There is no load balancer to say otherwise, or it passes a new one there: it may serve, so it is not counted on, and counts.
+    simulator = started(6, Budget(2, 0), **world)
     end = simulator.walk(all_new(2, 6))
-    assert "no progress for 60 s" in end.failed and f"h{host}" in end.failed
+    assert "no progress for 60 s" in end.failed and "h1" in end.failed
 
 
 def test_a_host_that_comes_back_is_gone_on_with() -> None:
@@ -553,9 +561,11 @@ def test_an_unreachable_one_is_told_to_go_once() -> None:
     lost = some(1, 1, State.UNREACHABLE)
     assert turn([*some(2), *lost], all_new(2, 3), Budget(1, 0)).drain == ("1-unreachable-0-000",)
     marked = [replace(lost[0], draining_since=NOW)]
-    # It counts until it is known to be gone, and is not stopped on a host that does not answer.
-    later = turn([*some(2), *marked], all_new(2, 3), Budget(1, 0), now=NOW + 50)
-    assert (later.drain, later.retire, later.create) == ((), (), 1)
+    # It counts until it is out of rotation everywhere, and is not stopped on a host that does not answer.
+    for rotation, create in ((Rotation.IN, 1), (Rotation.PARTIAL, 1), (Rotation.OUT, 2), (Rotation.ABSENT, 2)):
+        there = [replace(marked[0], rotation=rotation)]
+        later = turn([*some(2), *there], all_new(2, 3), Budget(1, 0), now=NOW + 50)
+        assert (later.drain, later.retire, later.create) == ((), (), create)
 
 
 def test_what_failed_before_the_walk_is_not_its_failure() -> None:

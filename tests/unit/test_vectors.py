@@ -165,7 +165,7 @@ def test_forecast_is_what_happens(desired: int, surge: int, unavailable: int) ->
         (6, 6, 1, 0, 0, 1, (0, 1)),  # theirs: (1, 1) in one tick
         (6, 5, 1, 0, 0, 1, (1, 0)),  # ... here: as soon as it is gone
         (6, 1, 5, 0, 0, 5, (1, 0)),
-        (10, 10, 1, 0, 8, 5, (0, 1)),  # what is not reported is not well
+        (10, 10, 1, 0, 8, 5, (0, 8 + 1)),  # what is not reported is not well, and given up where nobody sends requests
         (6, 6, 1, 2, 0, 2, (0, 1)),
     ],
 )

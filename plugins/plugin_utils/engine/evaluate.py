@@ -71,12 +71,14 @@ class _Census:
     old: _Side = field(default_factory=_Side)
     going: list[Instance] = field(default_factory=list)
     dead: list[Instance] = field(default_factory=list)
+    lost: list[Instance] = field(default_factory=list)
     total: int = 0
     old_total: int = 0
     serving: int = 0  # in rotation and passed by the balancers, whatever our checks say
     switched: bool = False  # where the waypoint is a switch: no old one is in rotation any more
     failed: list[Failure] = field(default_factory=list)  # new ones that failed, or are overdue
     overdue: list[Instance] = field(default_factory=list)
+    away: list[Instance] = field(default_factory=list)  # new ones on hosts that do not answer, and that nobody sends requests to
 
     @property
     def available(self) -> int:
@@ -146,6 +148,12 @@ def retirable(instance: Instance, rules: Rules, now: float) -> bool:
     return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
 
 
+def is_lost(instance: Instance) -> bool:
+    """Whether nothing can be known of an instance, nor done about it, but that no load balancer sends requests to it: its host
+    does not answer. It counts no more, until the host does: then it is stopped."""
+    return instance.state is State.UNREACHABLE and instance.draining_since is not None and not instance.in_rotation
+
+
 def limit(waypoint: Waypoint, room: Room) -> int:
     """The most instances at once: what the budget lets, or what the waypoint itself is made of (a second set)."""
     return max(waypoint.desired + room.surge, waypoint.new + waypoint.old)
@@ -166,9 +174,12 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: flo
             if is_new and state is State.FAILED and instance.draining_since is None:
                 census.failed.append(Failure(instance.id, _placed(instance, instance.detail or "it ended")))
             continue
+        if is_lost(instance):
+            census.lost.append(instance)
+            continue
         census.total += 1
         census.old_total += not is_new
-        if state is State.DRAINING or (state is State.UNREACHABLE and instance.draining_since is not None):
+        if state is State.DRAINING or (state is State.UNREACHABLE and instance.draining_since is not None):  # in rotation yet
             census.going.append(instance)
             continue
         side = census.new if is_new else census.old
@@ -181,6 +192,8 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: flo
             side.prepared.append(instance)
             continue
         side.rest.append(instance)
+        if is_new and state is State.UNREACHABLE and not (instance.proven and instance.in_rotation):
+            census.away.append(instance)
         if is_new and _overdue(instance, rules, now):
             census.overdue.append(instance)
             late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
@@ -231,16 +244,16 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     floor = waypoint.desired - room.unavailable
     spare, serving = census.available - floor, census.serving - floor
     excess_old = len(census.old) - waypoint.old
-    excess_new = len(census.new) - waypoint.new - len(census.overdue)
+    chosen = [*census.overdue, *census.away]
+    excess_new = len(census.new) - waypoint.new - len(chosen)
     pool, excess = (census.old, excess_old) if excess_old > 0 else (census.new, excess_new)
-    chosen = list(census.overdue)
     if excess <= 0:
         return chosen
-    overdue = {instance.id for instance in chosen}
+    hopeless = {instance.id for instance in chosen}
     idle: list[Instance] = []
     useful: list[Instance] = []
     for instance in (*pool.rest, *pool.prepared):
-        if instance.id in overdue:
+        if instance.id in hopeless:
             continue
         serves = instance.in_rotation and instance.proven
         returns = instance.state is State.READY and serving < 0

@@ -13,7 +13,7 @@ import signal
 import typing as t
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
@@ -35,6 +35,7 @@ OPTIONS: dict[str, t.Any] = {
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 HOOKS = ("before_start", "after_stop")
 TIMEOUT = 60.0  # seconds for one call to a host, connecting included
+MEND = "mend that, or take a host that is gone for good out of the inventory"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -61,7 +62,6 @@ class Hosts:
             if (zone := options.get("zone"))
             else {}
         )
-        self._silent: set[str] = set()  # hosts that did not answer when they were last asked
         self._seen: dict[str, list[Report]] = {}
         self._created: dict[str, float] = {}
 
@@ -93,7 +93,9 @@ class Hosts:
         return len(set(self._addresses.values())) * len(self._ports)
 
     def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        hosts = [host for host in self._hosts if host not in self._silent] or self._hosts
+        hosts = [host for host in self._hosts if host not in self.context.away]
+        if not hosts:
+            raise PlatformError(f"there is no room for {count} more instances: no host of rollout_platform.hosts answers")
         return place(hosts, self._addresses, self._ports, count, taken, generation, self._zones)
 
     def check(self) -> None:
@@ -124,7 +126,7 @@ class Hosts:
         answers = self.context.transport.ask(self.agent, requests, timeout)
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
-            raise PlatformError(f"rollout_platform.hosts: cannot {what} " + "; ".join(silent))
+            raise PlatformError(f"rollout_platform.hosts: cannot {what} {'; '.join(silent)}; {MEND}")
         problems = []
         for host in self._hosts:
             value = answers[host].value or {}
@@ -151,15 +153,26 @@ class Hosts:
             "hook_timeout": self._hook_timeout,
             **self._common(),
         }
+        self._recall()
         asked = self._concerned(wanted, [*stop, *forget])
         requests = {host: {**common, "host": host, "start": [self._wanted(labels) for labels in wanted[host]]} for host in asked}
         answers = self.context.transport.ask(self.agent, requests, TIMEOUT) if requests else {}
         now = clock.now()
         self._refuse(answers)
         for host in asked:
-            (self._silent.add if answers[host].unreachable else self._silent.discard)(host)
             self._seen[host] = self._reports(host, answers[host], now, wanted[host])
+            self.context.away.pop(host, None)
+            if answers[host].unreachable:
+                self.context.away[host] = [_noted(report) for report in self._seen[host]]
         return [report for host in self._hosts for report in self._seen[host]]
+
+    def _recall(self) -> None:
+        """What runs before us have seen on hosts that did not answer them."""
+        for host in list(self.context.away):
+            if host in self._hosts:
+                self._seen.setdefault(host, [_recalled(one) for one in self.context.away[host]])
+            else:
+                del self.context.away[host]  # it was taken out of the inventory
 
     def _concerned(self, wanted: Mapping[str, Sequence[Labels]], ids: Sequence[str]) -> Sequence[str]:
         """The hosts to ask: those with something to do, or all of them when that is nothing or not known."""
@@ -209,7 +222,8 @@ class Hosts:
             if (not a.unreachable or host not in self._seen) and (a.value is None or "error" in a.value)
         ]
         if errors:
-            raise PlatformError("cannot know what runs on " + "; ".join(errors))
+            mend = f"; {MEND}" if any(answer.unreachable for answer in answers.values()) else ""
+            raise PlatformError(f"cannot know what runs on {'; '.join(errors)}{mend}")
 
     def _reports(self, host: str, answer: Answer, now: float, wanted: Sequence[Labels]) -> list[Report]:
         """What a host answered; of a silent one, what was last seen there and what it may have started since."""
@@ -280,6 +294,17 @@ def place(
         latest[address] = port
         places.append((host, Endpoint(address, port), slot))
     return places
+
+
+def _noted(report: Report) -> dict[str, t.Any]:
+    """A report as plain data."""
+    return {"labels": asdict(report.labels), "created": report.created}
+
+
+def _recalled(noted: Mapping[str, t.Any]) -> Report:
+    """The report that was noted, of an instance on a host that does not answer."""
+    labels = {**noted["labels"], "endpoint": Endpoint(**noted["labels"]["endpoint"])}
+    return Report(Labels(**labels), Process.UNREACHABLE, noted["created"])
 
 
 def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
