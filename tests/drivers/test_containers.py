@@ -162,7 +162,6 @@ def test_start_look_stop_forget(both: Bench) -> None:
     assert both.names("web1") == {"shop-1", "shop-3"}
     driver.sync(start=wanted[:1])  # again
     assert both.names("web1") == {"shop-1", "shop-3"}
-
     assert both.driver(epoch=0).sync()[0].labels == wanted[0]
     expected = {"shop-1": Process.RUNNING, "shop-2": Process.STOPPED, "shop-3": Process.RUNNING}
     becomes(driver, expected, stop=["shop-2"])
@@ -194,13 +193,13 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) ->
     assert report.detail == "did not stop in time and was killed"
 
 
-def test_what_cannot_start_has_failed_and_leaves_nothing(both: Bench) -> None:
-    driver = both.driver({**SHOP, "args": ["--entrypoint=/nowhere/shop"]})
+def test_what_cannot_start_has_failed_and_leaves_nothing(bench: Bench) -> None:
+    driver = bench.driver({**SHOP, "args": ["--entrypoint=/nowhere/shop"]})
     (report,) = driver.sync(start=labels(driver, "shop-1"))
     assert report.process is Process.FAILED
-    assert report.detail.startswith(f"{both.engine} cannot start it: ")
+    assert report.detail.startswith(f"{bench.engine} cannot start it: ")
     assert "/nowhere/shop" in report.detail
-    assert both.names() == set()
+    assert bench.names() == set()
 
 
 def test_a_port_that_a_stranger_has(bench: Bench) -> None:
@@ -229,22 +228,17 @@ def test_what_a_start_cut_short_left_is_removed_and_what_runs_is_taken_in(both: 
     reports = both.driver().sync(start=wanted)
     assert states(reports) == dict.fromkeys(("shop-1", "shop-2", "shop-3"), Process.RUNNING)
     assert {report.labels for report in reports} == set(wanted)
-    assert all(time.time() - 60 < report.created <= time.time() for report in reports)
+    assert all(time.time() - 600 < report.created <= time.time() for report in reports)
     assert both.names() == {"shop-1", "shop-3"}
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_agent_that_is_killed_as_it_starts_one(both: Bench, when: str) -> None:
-    """Before: the program goes on alone. After: the container runs, and there is no record."""
+def test_an_agent_that_is_killed_as_it_starts_one(both: Bench) -> None:
+    """The program goes on alone, and nobody records what it has started."""
     driver = both.driver()
     (wanted,) = labels(driver, "shop-1")
-    program = f"/usr/bin/{both.engine}"
-    kill = '[ "$1" != run ] || { rm "$0"; kill -9 $PPID; }'
-    lines = [kill, f'{program} "$@"'] if when == "before" else [f'{program} "$@"', kill]
-    script = "\n".join(["#!/bin/sh", *lines])
-    both.hosts.run(
-        "web1", "/bin/sh", "-c", f"printf '%s' '{script}' >/usr/local/bin/{both.engine}; chmod +x /usr/local/bin/{both.engine}"
-    )
+    shadow, program = f"/usr/local/bin/{both.engine}", f"/usr/bin/{both.engine}"
+    script = f'#!/bin/sh\n[ "$1" != run ] || {{ rm "$0"; kill -9 $PPID; }}\n{program} "$@"\n'
+    both.hosts.run("web1", "/bin/sh", "-c", f"printf '%s' '{script}' >{shadow}; chmod +x {shadow}")
     with pytest.raises(PlatformError, match="web1: the agent was ended by signal 9"):
         driver.sync(start=[wanted])
     (report,) = driver.sync(start=[wanted])
@@ -268,21 +262,41 @@ def test_one_container_of_the_last_revisions_is_kept(bench: Bench) -> None:
     assert bench.names() == {"shop-3"}
 
 
-def test_what_somebody_else_did_is_seen(both: Bench) -> None:
-    driver = both.driver()
+def test_what_somebody_else_did_is_seen(bench: Bench) -> None:
+    driver = bench.driver()
     driver.sync(start=labels(driver, "shop-1", "shop-2", "shop-3"))
-    both.run("rm", "--force", "shop-1")
-    both.run("stop", "shop-2", host="web2")
-    both.run("pause", "shop-3")
+    bench.run("rm", "--force", "shop-1")
+    bench.run("stop", "shop-2", host="web2")
+    bench.run("pause", "shop-3")
     reports = by_id(driver.sync())
     assert reports["shop-1"].process is reports["shop-2"].process is Process.FAILED
     assert reports["shop-1"].detail == "its container is gone: somebody removed it"
     assert reports["shop-2"].detail.startswith("exit code 0 within ")
     assert (reports["shop-3"].process, reports["shop-3"].detail) == (Process.UNKNOWN, "it is paused")
-    both.run("start", "shop-2", host="web2")
-    both.run("unpause", "shop-3")
+    bench.run("start", "shop-2", host="web2")
+    bench.run("unpause", "shop-3")
     driver.sync(forget=["shop-1"])
     assert states(driver.sync()) == dict.fromkeys(("shop-2", "shop-3"), Process.RUNNING)
+
+
+def test_a_host_that_was_restarted(both: Bench) -> None:
+    driver, lasting = both.driver(), both.driver(restart="unless-stopped")
+    ended, lives = labels(driver, "shop-1", "shop-2", "shop-3")[::2]
+    driver.sync(start=[ended])
+    lasting.sync(start=[lives])
+    both.hosts.kill("web1")
+    both.hosts.start("web1")
+    both.hosts.run("web1", "systemctl", "start", "docker")
+    if both.engine == "podman":
+        both.run("start", "shop-3")  # it does not by itself
+    reports = by_id(driver.sync())
+    assert reports["shop-1"].process is Process.FAILED
+    # Docker makes up an end, and all hosts of the tests are one for the kernel, which gives its number to each start of a machine.
+    assert reports["shop-1"].detail.startswith("exit code 255" if both.engine == "docker" else "gone: the host was restarted")
+    assert reports["shop-3"].process is Process.RUNNING
+    assert get(reports["shop-3"]) == "1 shop-3\n"
+    becomes(driver, {"shop-1": Process.FAILED, "shop-3": Process.STOPPED}, stop=["shop-3"])
+    assert driver.sync(forget=["shop-1", "shop-3"]) == []
 
 
 def test_an_image_that_is_not_there(both: Bench) -> None:
@@ -389,11 +403,11 @@ def test_secrets_of_podman(bench: Bench) -> None:
             bench.run("secret", "rm", "token", host=host)
 
 
-def test_check_names_what_is_wrong(both: Bench) -> None:
+def test_check_names_what_is_wrong(bench: Bench) -> None:
     with pytest.raises(InputError, match=r"rollout_platform.network: there is no network blue \(on web1\)"):
-        both.driver(network="blue").check()
+        bench.driver(network="blue").check()
     with pytest.raises(InputError, match=r"rollout_platform.path: /etc/hostname is not a directory \(on web1\)"):
-        both.driver(path="/etc/hostname").check()
+        bench.driver(path="/etc/hostname").check()
 
 
 def test_a_program_that_does_not_work(both: Bench) -> None:

@@ -59,7 +59,7 @@ class Service(_home.Service):
         super().__init__(home, request)
         self.program = request["program"]
         self.seen: dict[str, Container] = {}  # by instance
-        self.touched = False  # whether that may have changed since
+        self.begun: list[str] = []  # instances started since
         self.unheard: dict[str, str] = {}  # instances that could not be told to stop, and why
 
     def call(self, *words: str, data: str = "", together: bool = False) -> tuple[int, str, str]:
@@ -76,7 +76,10 @@ class Service(_home.Service):
         """All containers of the service that were started for this host."""
         mine = {"service": self.request["service"], "host": self.request["host"]}
         filters = [f"--filter=label={LABEL}{name}={value}" for name, value in mine.items()]
-        ids = self.must("ps", "--all", "--quiet", "--no-trunc", *filters).split()
+        return self.shown(self.must("ps", "--all", "--quiet", "--no-trunc", *filters).split())
+
+    def shown(self, ids: t.Sequence[str]) -> dict[str, Container]:
+        """Those that are there of these containers, each by an id or its name."""
         if not ids:
             return {}
         _status, out, said = self.call("inspect", "--type=container", *ids)
@@ -91,14 +94,14 @@ class Service(_home.Service):
         """See all containers. Those that run and are not recorded are taken in, those whose start was cut short removed."""
         self.seen = self.containers()
         acting = self.request["epoch"] > 0
-        for name, container in self.seen.items():
+        for name, container in list(self.seen.items()):
             state = container["State"]["Status"]
             if name not in records and state in THERE:
                 records[name] = self.adopted(container)
                 if acting:
                     self.save(records[name])
             elif name not in records and _seconds(container["State"]["StartedAt"]) <= 0 and acting:
-                self.call("rm", "--force", "--volumes", name)
+                self.discard(name)
             elif name in records and state in THERE and records[name]["boot"] != self.boot:
                 self.began(records[name], container)
 
@@ -134,7 +137,7 @@ class Service(_home.Service):
         if status:
             self.seen = self.containers()
         if status == 0 or self.alive(record):
-            self.touched = True
+            self.begun.append(record["id"])
             self.save(record)
             return ""
         if record["id"] in self.seen:
@@ -148,8 +151,8 @@ class Service(_home.Service):
 
     def settle(self, told: list[Record]) -> None:
         """One look takes about as long as a quick container needs to stop."""
-        if told or self.touched:
-            self.seen = self.containers()
+        if told or self.begun:
+            self.seen = self.shown([*self.seen, *self.begun])
         for record in told:
             if record["id"] in self.unheard and self.alive(record):
                 raise _home.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
@@ -186,13 +189,14 @@ class Service(_home.Service):
         return str(record["ended"][1])
 
     def story(self, record: Record, state: dict[str, t.Any]) -> str:
-        if record["boot"] != self.boot:
+        lived = _seconds(state["FinishedAt"]) - _seconds(state["StartedAt"])
+        if record["boot"] != self.boot or lived < 0:  # nobody has seen it end
             return "gone: the host was restarted"
         code = state["ExitCode"]
         how = "out of memory (rollout_platform.memory)" if state.get("OOMKilled") else f"exit code {code}"
-        if code > 128:
+        if 128 < code <= 192:
             how += f", as if killed by signal {code - 128}"
-        how += f" within {max(0.0, _seconds(state['FinishedAt']) - _seconds(state['StartedAt'])):.1f} s of its start"
+        how += f" within {lived:.1f} s of its start"
         if state.get("Error"):
             how += f" ({state['Error']})"
         lines = _home.last_lines(self.output(record["id"], 5))
