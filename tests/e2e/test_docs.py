@@ -12,6 +12,7 @@ import http.server
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -35,7 +36,8 @@ from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
 
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+EXAMPLES = [page for page in PAGES if page.startswith("docs/examples/")]
 FENCE = re.compile(
     r"(?:<!-- test: (?P<name>\S+) -->\n)?^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
 )
@@ -52,6 +54,7 @@ def snippets(page: str) -> list[tuple[str, str]]:
 
 SNIPPETS = {page: dict(snippets(page)) for page in PAGES}
 USED = {
+    **dict.fromkeys(EXAMPLES, {"setup", "rollout"}),
     "README.md": {
         *("make", "picture", "install", "requirements.yml"),
         *("inventory.yml", "haproxy.cfg", "shop.yml", "rollout.yml", "run", "operate"),
@@ -603,6 +606,19 @@ def test_in_place_instead_of_serial(site: Site) -> None:
         balancer.stop()
         for pid in site.home.glob("*.pid"):
             os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+# docs/examples, which Molecule runs on hosts: extensions/molecule/shared/hosts
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
+    named = set(re.findall(r"`(\w+\.\w+)`", (ROOT / page).read_text()))
+    assert named == {path.name for path in (ROOT / page).parent.iterdir()} - {"README.md"}
+    commands = [shlex.split(SNIPPETS[page][name]) for name in ("setup", "rollout")]
+    operands = {word.removeprefix("@") for words in commands for word in words if not word.startswith("-")}
+    assert operands <= named | {"ansible-playbook", "rollout_revision=2.4.1"}
+    assert (ROOT / "extensions/molecule" / Path(page).parent.name / "molecule.yml").exists()
 
 
 # docs/drivers.md
