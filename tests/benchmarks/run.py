@@ -14,6 +14,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -21,22 +22,30 @@ import sys
 import tempfile
 import time
 import typing as t
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
+from ansible_collections.progressive.rollout.tests.connect import connect
+from ansible_collections.progressive.rollout.tests.hosts import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = [sys.executable, "-I", "-S", str(ROOT / "playbooks/files/app.py")]
 INSTANCES, SURGE, MEDIAN, SIGMA, SEED, STOP = 100, 10, 2.0, 0.3, 7, 0.3
 ENV = {"START_DELAY": f"lognormal:{MEDIAN}:{SIGMA}:{SEED}", "STOP_DELAY": str(STOP)}
 FIRST_PORT = 21000
+HOSTS = 20  # over SSH, with INSTANCES / HOSTS on each
+LOOKS = 10
 
 
 def main() -> None:
@@ -44,6 +53,7 @@ def main() -> None:
     rows: list[tuple[str, str, str]] = []
     with tempfile.TemporaryDirectory(prefix="rollout-bench-") as folder:
         rows += rollouts(Path(folder))
+        rows += over_ssh(Path(folder))
     rows += engine()
     width = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [f"| {' | '.join(cell.ljust(size) for cell, size in zip(row, width, strict=True))} |" for row in rows]
@@ -93,39 +103,45 @@ def _inventory() -> dict[str, t.Any]:
 
 def _ours(folder: Path, inventory: Path) -> dict[str, t.Any]:
     path = folder / "state"
+    options = {"command": APP, "path": str(path), "ports": f"{FIRST_PORT}-{FIRST_PORT + 4 * INSTANCES}"}
+    try:
+        figures = _replaced(folder, inventory, path, options)
+        files = {str(file): file.read_text() for file in path.glob("*/bench/*/*")}
+    finally:
+        _end(json.loads(record.read_text())["pid"] for record in path.glob("*/bench/instances/*.json"))
+    return figures | _took(files, path)
+
+
+def _replaced(folder: Path, inventory: Path, journal: Path, options: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Deploy the service by the platform `process` with these options, and measure its replacement."""
     variables = {
         "rollout_service": "bench",
         "rollout_replicas": INSTANCES,
         "rollout_budget": {"max_surge": SURGE},
-        "rollout_platform": {
-            "driver": "process",
-            "hosts": "fleet",
-            "command": APP,
-            "env": ENV,
-            "ports": f"{FIRST_PORT}-{FIRST_PORT + 4 * INSTANCES}",
-            "path": str(path),
-        },
+        "rollout_platform": {"driver": "process", "hosts": "fleet", "env": ENV, **options},
         "rollout_health": {"http": "/healthz", "interval": "1s", "rise": 1},
-        "rollout_store": {"driver": "file", "path": str(path)},
+        "rollout_store": {"driver": "file", "path": str(journal)},
     }
     extra = folder / "vars.yml"
     extra.write_text(yaml.safe_dump(variables))
     playbook = [str(ROOT / "playbooks/rollout.yml"), "-i", str(inventory), "-e", f"@{extra}"]
-    try:
-        _playbook([*playbook, "-e", "rollout_revision=r1"])
-        figures = _playbook([*playbook, "-e", "rollout_revision=r2"])
-        records = [json.loads(record.read_text()) for record in path.glob("*/bench/instances/*.json")]
-        timeline = [json.loads(line) for line in max((path / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
-    finally:
-        _end(json.loads(record.read_text())["pid"] for record in path.glob("*/bench/instances/*.json"))
-    logs = {log.stem: log.read_text() for log in path.glob("*/bench/logs/*.log")}
+    _playbook([*playbook, "-e", "rollout_revision=r1"])
+    return _playbook([*playbook, "-e", "rollout_revision=r2"])
+
+
+def _took(files: Mapping[str, str], journal: Path) -> dict[str, t.Any]:
+    """What the platform's files (path: text) and the journal say of the times that instances took."""
+    records = [json.loads(text) for path, text in files.items() if path.endswith(".json")]
+    logs = {Path(path).stem: text for path, text in files.items() if path.endswith(".log")}
+    timeline = [json.loads(line) for line in max((journal / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
     order = sorted(logs, key=lambda name: int(name.rpartition("-")[2]))
     starts = [_said(logs[name], r"listening on \S+ after (\S+) s") for name in order if " revision r2:" in logs[name]]
     stops = [_said(logs[name], r"stopped (\S+) s after") for name in order if " revision r1:" in logs[name]]
-    figures["ideal"] = ideal(starts, stops, SURGE)
-    figures["drawn"] = ideal([draw(r["slot"]) for r in records], [STOP] * len(records), SURGE)
-    figures["seen"] = _seen(timeline, {r["id"]: _said(logs[r["id"]], r"listening on \S+ after (\S+) s") for r in records})
-    return figures
+    return {
+        "ideal": ideal(starts, stops, SURGE),
+        "drawn": ideal([draw(r["slot"]) for r in records], [STOP] * len(records), SURGE),
+        "seen": _seen(timeline, {r["id"]: _said(logs[r["id"]], r"listening on \S+ after (\S+) s") for r in records}),
+    }
 
 
 def _said(log: str, pattern: str) -> float:
@@ -188,6 +204,66 @@ def _end(pids: t.Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+# -- the same on hosts over SSH ----------------------------------------------------------------------------------------
+
+VERBOSE = "echo LogLevel VERBOSE >/etc/ssh/sshd_config.d/count.conf; systemctl reload ssh"  # it logs every command
+
+
+def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
+    """The same fleet on hosts of its own."""
+    what = f"{INSTANCES} instances on {HOSTS} hosts over SSH"
+    if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("mmdebstrap"):
+        return [(what, "not measured", "needs root and scripts/system-packages")]
+    journal = folder / "ssh"
+    with Hosts(*(f"web{number}" for number in range(1, HOSTS + 1))) as hosts:
+        _everywhere(hosts, VERBOSE)
+        known = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
+        inventory = folder / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"fleet": {"hosts": known}}))
+        options = {"command": ["/usr/bin/python3", "-I", "-S", "/opt/shop/app.py"], "ports": "8100-8199"}
+        figures = _replaced(folder, inventory, journal, options)
+        printed = _everywhere(hosts, "grep -r ^ /var/lib/rollout/*/bench")
+        files: dict[str, str] = {}
+        for line in "".join(printed).splitlines():
+            path, _colon, text = line.partition(":")
+            files[path] = files.get(path, "") + text + "\n"
+        figures |= _took(files, journal)
+        seconds, commands = _looks(hosts, connect(known, folder / "hosts.json"), options)
+    return [
+        (f"{what}: wall time", f"{figures['wall']:.1f} s", ""),
+        ("wall time over the ideal, Ansible's start and connecting included", f"{figures['wall'] / figures['ideal']:.3f}", ""),
+        ("controller CPU, ssh included", f"{figures['cpu']:.1f} s", ""),
+        ("readiness seen after, median / 95 %", f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s", ""),
+        (f"one look at {INSTANCES} instances on {HOSTS} hosts", f"{seconds:.2f} s", ""),
+        ("commands that each host's sshd ran for it", f"{commands:.2f}", "1"),
+    ]
+
+
+def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> tuple[float, float]:
+    """How long one turn's look at the fleet takes, and how many commands sshd runs on a host for it."""
+    defaults = {name: option["default"] for name, option in process.OPTIONS.items() if "default" in option}
+    driver = process.Driver({**defaults, **options, "hosts": "all"}, Context("bench", transport))
+    try:
+        driver.sync()  # connects
+        before, began = _commands(hosts), time.monotonic()
+        for _look in range(LOOKS):
+            assert len(driver.sync()) == INSTANCES
+        return (time.monotonic() - began) / LOOKS, (_commands(hosts) - before) / LOOKS / HOSTS
+    finally:
+        transport.close()
+
+
+def _commands(hosts: Hosts) -> int:
+    return sum(
+        map(int, _everywhere(hosts, "journalctl --sync; journalctl --identifier=sshd | grep -c 'Starting session: command'"))
+    )
+
+
+def _everywhere(hosts: Hosts, script: str) -> list[str]:
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda name: hosts.run(name, "/bin/sh", "-c", script), hosts.names))
 
 
 # -- the engine -------------------------------------------------------------------------------------------------------
