@@ -29,6 +29,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 MaxStartups 100
 MaxSessions 100
+LogLevel VERBOSE
 SetEnv HOME={home} PATH={path}
 """
 
@@ -95,6 +96,10 @@ class Sshd:
             "ansible_ssh_common_args": f"-F /dev/null -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null",
             "ansible_control_path_dir": str(self.home / "cp"),
         }
+
+    def commands(self) -> int:
+        """How many commands it was asked to run so far."""
+        return (self.home / "log").read_text().count("Starting session: command")
 
     def masters(self) -> list[int]:
         """The pids of the ssh processes that keep connections open for the next command."""

@@ -18,10 +18,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as module
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import TransportError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER, Answer, Command, Transport
 from ansible_collections.progressive.rollout.tests.connect import Hosts
 from ansible_collections.progressive.rollout.tests.connect import connect as connect_to
+from ansible_collections.progressive.rollout.tests.playbook import until
 from ansible_collections.progressive.rollout.tests.sshd import Sshd, free_port
 
 LOCAL = {"ansible_connection": "local"}
@@ -136,6 +140,26 @@ def test_all_hosts_at_the_same_time_within_forks(connect: Callable[..., Transpor
 
 
 @needs_root
+def test_a_look_at_all_instances_is_one_command_on_each_host(
+    connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path
+) -> None:
+    defaults = {name: option["default"] for name, option in process.OPTIONS.items() if "default" in option}
+    options = {"hosts": "all", "command": ["/bin/sleep", "1000"], "ports": "8100-8199", "path": str(tmp_path / "state")}
+    driver = process.Driver({**defaults, **options}, Context("shop", connect(fleet(sshd)), epoch=1))
+    places = enumerate(driver.place(20, (), 1))
+    started = [Labels(f"shop-{n}", "shop", "1", 1, host, endpoint, slot) for n, (host, endpoint, slot) in places]
+    ids = [labels.id for labels in started]
+    try:
+        driver.sync(start=started)
+        before = sshd.commands()
+        reports = driver.sync()
+        assert sshd.commands() - before == len(sshd.addresses)
+        assert sorted(report.labels.id for report in reports if report.process is Process.RUNNING) == sorted(ids)
+    finally:
+        driver.sync(stop=ids)
+        until(lambda: all(report.process is Process.STOPPED for report in driver.sync(stop=ids)), "all have ended", 20)
+
+
 def test_become(connect: Callable[..., Transport], sshd: Sshd) -> None:
     become = {"ansible_become": True, "ansible_become_method": "sudo", "ansible_become_user": "nobody"}
     python = {"ansible_python_interpreter": "/usr/bin/python3"}  # one that nobody may read
