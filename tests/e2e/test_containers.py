@@ -91,7 +91,8 @@ def test_containers_are_replaced_and_a_bad_revision_goes_back(site: Site) -> Non
         missing = site.to("9")
         assert missing.rc != 0
         assert "rollout_platform.image: localhost/shop:9 is not there, and is never pulled" in missing.failed.msg
-        bad = site.to("3", rollout_platform={**site.platform, "env": {"CRASH_AFTER": "0.1"}}, rollout_failure_limit=1)
+        never_ready = {**site.platform, "env": {"CRASH_AFTER": "0.1", "START_READY_DELAY": "1000"}}
+        bad = site.to("3", rollout_platform=never_ready, rollout_failure_limit=1)
         assert bad.rc != 0
         assert bad.rollout["outcome"] == "rolled_back", bad.output
         assert "exit code 3 within" in bad.rollout["reason"]
