@@ -10,7 +10,7 @@ case $VENV in /*) ;; *) VENV=$ROOT/$VENV ;; esac
 export VIRTUAL_ENV=$VENV
 export PATH=$VENV/bin:$PATH:/usr/sbin:/sbin
 export PIP_CACHE_DIR=$ROOT/.cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_WARN_SCRIPT_LOCATION=1
-export ANSIBLE_HOME=$ROOT/.cache/ansible ANSIBLE_REMOTE_TMP=$ROOT/.cache/ansible/remote
+export ANSIBLE_HOME=$ROOT/.cache/ansible
 export ANSIBLE_COLLECTIONS_PATH=$ROOT/.cache/collections PYTHONPATH=$ROOT/.cache/collections
 export PYTEST_DEBUG_TEMPROOT=$ROOT/.cache/tmp PYTHONDONTWRITEBYTECODE=
 unset ANSIBLE_CONFIG

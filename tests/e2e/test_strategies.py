@@ -111,6 +111,11 @@ class Walk:
         assert outcome.rc == 0, outcome.output
         return outcome
 
+    def say_and_wait(self, word: str) -> None:
+        """Until the run under way has obeyed."""
+        self.say(word)
+        until(lambda: word in [event["word"] for event in self.events("word")], f"{word} is obeyed")
+
     @property
     def record(self) -> dict[str, t.Any]:
         """What the journal has of it; empty before it has begun."""
@@ -303,7 +308,7 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
             ready.turn(False)
             walk.say("promote")
         walk.comes_to("progressing", stage)
-        walk.say("abort")
+        walk.say_and_wait("abort")
         ready.turn(True)  # of the old ones, some have gone
         outcome = run.wait()
     assert outcome.rc != 0 and "now aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
@@ -355,7 +360,7 @@ def test_operators_speak_all_along(shop: Shop) -> None:
         ready.turn(False)
         canary.say("skip")
         canary.comes_to("progressing", "step 3")
-        canary.say("hold")
+        canary.say_and_wait("hold")
         ready.turn(True)
         outcome = run.wait()
         assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg
