@@ -210,6 +210,28 @@ class GateDriver(t.Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a metric is measured for. Times in seconds since the epoch."""
+
+    rollout: Mapping[str, t.Any]  # as every step returns it: id, service, revision, stable, previous, stage, ...
+    start: float  # of the analysis
+    now: float
+    paired: bool = False  # the judge compares: new and stable are wanted apart
+
+
+class MetricDriver(t.Protocol):
+    """Where the measurements of an analysis come from."""
+
+    def measure(self, question: Question) -> t.Any:
+        """The result as plain data. For conditions whatever was found: a number, a list, a mapping.
+
+        With `paired` a mapping with `new` and `stable`, each a number, a list of numbers, or a mapping with `requests` and
+        `errors`, both counted since `start`. Raises MetricError where nothing can be measured, which is an error and no
+        failure. Called in a thread, once at a time, and returns within its timeout.
+        """
+
+
 class Store(t.Protocol):
     """The journal and the lease of one service. Every write checks the token, but for the operator's word."""
 

@@ -37,6 +37,10 @@ class GateError(RolloutError):
     """A gate could not be asked."""
 
 
+class MetricError(RolloutError):
+    """A metric could not be measured, which says nothing about the revision."""
+
+
 class StoreError(RolloutError):
     """The journal cannot be read or written."""
 
