@@ -1,0 +1,170 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The threshold judge: measurements are counted, and the counts compared with limits. The semantics of Argo's AnalysisRun, pure.
+
+It differs in four places. A metric that is stopped early is `terminated` and has not passed; failures in a row may have a
+limit of their own; a metric without conditions is inconclusive; so is a result with NaN in it that no condition handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+RETRY = 10.0  # seconds until the next attempt after an error, whatever the interval
+
+
+class Phase(str, Enum):
+    """How a measurement, a metric or a whole analysis stands; from the best to the worst."""
+
+    SUCCESSFUL = "successful"
+    TERMINATED = "terminated"  # stopped before it came to an end: neither passed nor failed
+    RUNNING = "running"
+    PENDING = "pending"  # not measured yet
+    INCONCLUSIVE = "inconclusive"
+    ERROR = "error"  # could not be measured
+    FAILED = "failed"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be measured."""
+        return self not in (Phase.RUNNING, Phase.PENDING)
+
+    @property
+    def bad(self) -> bool:
+        """Whether a metric in this phase ends the whole analysis."""
+        return self in (Phase.FAILED, Phase.ERROR, Phase.INCONCLUSIVE)
+
+
+ORDER = tuple(Phase)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often a metric is measured, and what it may come to. Times in seconds. A negative limit is none."""
+
+    count: int | None = None  # of measurements, errors not counted; None or 0: one, or without end where there is an interval
+    interval: float | None = None
+    initial_delay: float = 0.0
+    failure_limit: int | None = None  # None: 0, but no limit where there is one for failures in a row
+    inconclusive_limit: int = 0
+    consecutive_error_limit: int = 4
+    consecutive_success_limit: int = 0  # so many in a row pass at once; 0: they do not
+    consecutive_failure_limit: int | None = None
+
+    @property
+    def measurements(self) -> int | None:
+        """How many are taken; None: without end."""
+        if self.count:
+            return self.count
+        return 1 if self.interval is None else None
+
+    @property
+    def failures(self) -> int | None:
+        """How many there may be; None: any number."""
+        if self.failure_limit is None:
+            return 0 if self.failures_in_a_row is None else None
+        return self.failure_limit if self.failure_limit >= 0 else None
+
+    @property
+    def failures_in_a_row(self) -> int | None:
+        """How many there may be in a row; None: any number."""
+        limit = self.consecutive_failure_limit
+        return None if limit is None or limit < 0 else limit
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was measured so far. `asdict` makes plain data of it, and `Tally(**data)` a tally again."""
+
+    count: int = 0  # measurements but for errors
+    successful: int = 0
+    failed: int = 0
+    inconclusive: int = 0
+    error: int = 0
+    consecutive_success: int = 0
+    consecutive_failure: int = 0  # an error in between does not end them: nothing was measured
+    consecutive_error: int = 0
+
+    def taken(self, phase: Phase) -> Tally:
+        """The tally after a measurement that came to this phase."""
+        if phase is Phase.ERROR:
+            return replace(self, error=self.error + 1, consecutive_error=self.consecutive_error + 1, consecutive_success=0)
+        success, failure = phase is Phase.SUCCESSFUL, phase is Phase.FAILED
+        return Tally(
+            count=self.count + 1,
+            successful=self.successful + success,
+            failed=self.failed + failure,
+            inconclusive=self.inconclusive + (phase is Phase.INCONCLUSIVE),
+            error=self.error,
+            consecutive_success=self.consecutive_success + 1 if success else 0,
+            consecutive_failure=self.consecutive_failure + 1 if failure else 0,
+        )
+
+
+def measured(success: bool | None, failure: bool | None) -> Phase:
+    """What one measurement comes to, by what its conditions say; None: there is no such condition."""
+    if failure:
+        return Phase.FAILED
+    if success:
+        return Phase.SUCCESSFUL
+    if success is None:
+        return Phase.INCONCLUSIVE if failure is None else Phase.SUCCESSFUL
+    return Phase.FAILED if failure is None else Phase.INCONCLUSIVE
+
+
+def assess(limits: Limits, tally: Tally, terminating: bool = False) -> tuple[Phase, str]:
+    """How a metric stands, and why; `terminating`: no more will be measured."""
+    if found := _exceeded(limits, tally) or _finished(limits, tally):
+        return found
+    if terminating:
+        return Phase.TERMINATED, f"stopped after {tally.count} measurements"
+    if tally == Tally():
+        return Phase.PENDING, "not measured yet"
+    return Phase.RUNNING, f"{tally.count} of {limits.measurements or 'endless'} measurements"
+
+
+def _exceeded(limits: Limits, tally: Tally) -> tuple[Phase, str] | None:
+    """Which limit is exceeded; of several an error says more than being inconclusive, and that more than a failure (Argo's order)."""
+    if tally.consecutive_error > limits.consecutive_error_limit >= 0:
+        return (
+            Phase.ERROR,
+            f"{tally.consecutive_error} errors in a row > consecutive_error_limit {limits.consecutive_error_limit}",
+        )
+    if tally.inconclusive > limits.inconclusive_limit >= 0:
+        return Phase.INCONCLUSIVE, f"{tally.inconclusive} inconclusive > inconclusive_limit {limits.inconclusive_limit}"
+    if limits.failures is not None and tally.failed > limits.failures:
+        return Phase.FAILED, f"{tally.failed} failed > failure_limit {limits.failures}"
+    row = limits.failures_in_a_row
+    if row is not None and tally.consecutive_failure > row:
+        return Phase.FAILED, f"{tally.consecutive_failure} failed in a row > consecutive_failure_limit {row}"
+    return None
+
+
+def _finished(limits: Limits, tally: Tally) -> tuple[Phase, str] | None:
+    """What a metric came to that has been measured often enough, or well often enough."""
+    wanted = limits.consecutive_success_limit
+    if 0 < wanted <= tally.consecutive_success:
+        return Phase.SUCCESSFUL, f"{tally.consecutive_success} successful in a row >= consecutive_success_limit {wanted}"
+    if limits.measurements is None or tally.count < limits.measurements:
+        return None
+    said = f"{tally.successful} of {tally.count} measurements successful"
+    if wanted <= 0:
+        return Phase.SUCCESSFUL, said
+    said += f", never {wanted} in a row"
+    unlimited = limits.failures is None and limits.failures_in_a_row is None
+    return (Phase.FAILED if unlimited else Phase.INCONCLUSIVE), said
+
+
+def due(limits: Limits, began: float, finished: float | None = None, last: Phase | None = None) -> float:
+    """When to measure next, where the analysis began, and the last measurement was finished, so many seconds since the epoch."""
+    if finished is None:
+        return began + limits.initial_delay
+    return finished + (RETRY if last is Phase.ERROR else limits.interval or 0.0)
+
+
+def worst(phases: Iterable[Phase]) -> Phase:
+    """The phase of an analysis, by those of its metrics; the ones that are `dry_run` are left out by the caller."""
+    return max(phases, key=ORDER.index, default=Phase.SUCCESSFUL)
