@@ -29,12 +29,12 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import http, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import _http, approval, command, pause, web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
 
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
@@ -110,7 +110,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_http, "PAUSE", 0.001)
+    monkeypatch.setattr(http, "PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_retries_come_to_an_end(server: Server) -> None:
 
 def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(_http, "PAUSE", 0.5)
+    monkeypatch.setattr(http, "PAUSE", 0.5)
     monkeypatch.setattr(time, "sleep", pauses.append)
     server.replies = [(500, "")]
     ask(make(web, url=server.url, retries=6))

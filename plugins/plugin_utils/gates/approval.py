@@ -22,8 +22,8 @@ from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._fill import fill
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._http import Client, origin, url
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.http import Client, origin, url
 
 OPTIONS: dict[str, t.Any] = {"file": {"type": "str"}, "url": {"type": "str"}}
 

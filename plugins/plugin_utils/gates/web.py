@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
-import re
 import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import http, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._fill import fill
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._http import RETRIES, Client, url
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import fill
 
 OPTIONS: dict[str, t.Any] = {
     "url": {"type": "str", "required": True},
@@ -34,31 +31,29 @@ OPTIONS: dict[str, t.Any] = {
     "headers": {"type": "dict", "default": {}, "no_log": True},
     "secret": {"type": "str", "no_log": True},
     "answer_within": {"type": "str", "default": "10s"},
-    "retries": {"type": "int", "default": RETRIES},
+    "retries": {"type": "int", "default": http.RETRIES},
     "validate_certs": {"type": "bool", "default": True},
     "ca_path": {"type": "str"},
 }
 
 _NOT_YET = (409, 425)
 _MOST = 10  # retries
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 class Driver:
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = url(options.get("url") or "", "gate.url")
+        self._url = http.url(options.get("url") or "", "gate.url")
         self._method = options.get("method") or "POST"
         self._secret = _secret(options.get("secret"), self._method)
-        headers = _headers(options.get("headers") or {})
-        self._client = Client(
+        headers = http.headers(options.get("headers") or {}, "gate.headers")
+        self._client = http.Client(
             timeout=values.duration(options.get("answer_within") or "10s", "gate.answer_within", minimum=0.01),
-            retries=_retries(options.get("retries", RETRIES)),
+            retries=_retries(options.get("retries", http.RETRIES)),
             headers=headers,
             secrets=[*headers.values(), self._secret],
-            verify=_verify(options.get("validate_certs", True), options.get("ca_path")),
+            verify=http.verify(options.get("validate_certs", True), options.get("ca_path"), "gate"),
         )
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
@@ -82,27 +77,7 @@ def _secret(value: str | None, method: str) -> str:
     return value or ""
 
 
-def _headers(given: Mapping[str, t.Any]) -> dict[str, str]:
-    """The headers as text. What is wrong with a value is said without it."""
-    headers = {str(name): str(value) for name, value in given.items()}
-    for name, value in headers.items():
-        if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
-            raise InputError(f"gate.headers: {name!r} is not the name of a header that can be set; use letters, digits and -")
-        if not _VALUE.fullmatch(value):
-            raise InputError(f"gate.headers.{name}: its value must be one line of ASCII, without blanks around it")
-    return headers
-
-
 def _retries(value: t.Any) -> int:
     if isinstance(value, bool) or not str(value).isdecimal() or int(value) > _MOST:
         raise InputError(f"gate.retries: {value!r} is not a whole number from 0 to {_MOST}")
     return int(value)
-
-
-def _verify(validate_certs: bool, ca_path: str | None) -> bool | str:
-    """What the certificate is checked against: the usual authorities, those of a file, or nothing."""
-    if ca_path and not validate_certs:
-        raise InputError(f"gate.ca_path: {ca_path!r} is of no use with validate_certs false; leave one of them out")
-    if ca_path and not (ca_path.startswith("/") and os.access(ca_path, os.R_OK)):
-        raise InputError(f"gate.ca_path: {ca_path!r} is not the absolute path of a file on the controller that can be read")
-    return ca_path or bool(validate_certs)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import socket
@@ -13,27 +14,34 @@ import time
 import typing as t
 import urllib.parse
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates._fill import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_GATES, fill
 
 RETRIES = 2
 PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further one; at most
-_READ = 4096  # bytes read of a body
+_READ = 4096  # bytes read of a body at once
 _SHOWN = 200  # characters shown of it
 _SECRET = 6  # characters of the shortest word that is taken for a secret
 _TOKEN = 16  # likewise, of a part of a URL: many of those are plain words
 _URL = re.compile(r"[!-~]+")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, and the beginning of the body as one line, without our secrets."""
+    """A status, and the beginning of the body as one line, without our secrets.
+
+    `body` is what was read of it, as it came, and not to be shown.
+    """
 
     status: int
     text: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.status}: {self.text}" if self.text else str(self.status)
@@ -43,7 +51,8 @@ class Client:
     """Asks web services. Redirects are not followed: they would take our headers elsewhere.
 
     One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none is longer than 5 s.
-    `secrets` are texts that a reply shown to people must not have.
+    `secrets` are texts that a reply shown to people must not have. Of a body its beginning is read, and what follows up to
+    `most` bytes and a few. `certificate` is a client's, with its key. `variable` (gate, metric) begins a message.
     """
 
     def __init__(
@@ -53,16 +62,23 @@ class Client:
         headers: Mapping[str, str] | None = None,
         secrets: Collection[str] = (),
         verify: bool | str = True,
+        certificate: tuple[str, str] | None = None,
+        most: int = 0,
+        variable: str = "gate",
+        error: type[RolloutError] = GateError,
     ) -> None:
-        _requests(quiet=verify is False)
+        _requests(variable, quiet=verify is False)
         self._timeout = timeout
         self._retries = retries
         self._headers = {"User-Agent": "progressive.rollout", **(headers or {})}
         self._secrets = {word for text in secrets for word in (text, *text.split())}
         self._verify = verify
+        self._certificate = certificate
+        self._most = most
+        self._error = error
 
     def ask(self, method: str, address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """The reply, the last one if all were 5xx. Raises GateError if the last connection failed or took too long."""
+        """The reply, the last one if all were 5xx. Raises `error` if the last connection failed or took too long."""
         for attempt in range(self._retries + 1):
             if attempt:
                 time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
@@ -72,7 +88,7 @@ class Client:
         if isinstance(outcome, Reply):
             return outcome
         times = f" (asked {self._retries + 1} times)" if self._retries else ""
-        raise GateError(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}")
+        raise self._error(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}")
 
     def _once(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply | Exception:
         """The reply, or why there is none, within the timeout: that of `requests` is only of each read from the socket."""
@@ -98,14 +114,19 @@ class Client:
             headers={**self._headers, **headers},
             timeout=self._timeout,
             verify=self._verify,
+            cert=self._certificate,
             allow_redirects=False,
             stream=True,
             auth=lambda request: request,  # otherwise ~/.netrc would replace our Authorization
         ) as response:
             if response.is_redirect:
                 return Reply(response.status_code, "redirects are not followed; give the URL that it leads to")
-            content = next(response.iter_content(_READ), b"")
-            return Reply(response.status_code, self._shown(content.decode("utf-8", "replace"), address))
+            chunks = response.iter_content(_READ)
+            body = beginning = next(chunks, b"")
+            while len(body) < self._most and (more := next(chunks, b"")):
+                body += more
+            shown = self._shown(beginning.decode("utf-8", "replace"), address)
+            return Reply(response.status_code, shown, body, response.headers)
 
     def _shown(self, text: str, address: str) -> str:
         hidden = {word for word in self._secrets if len(word) >= _SECRET} | _tokens(address)
@@ -126,11 +147,11 @@ class Client:
         return f"the connection failed ({type(exc).__name__})"
 
 
-def url(value: t.Any, variable: str) -> str:
+def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
     """A URL of the web, perhaps with placeholders. Raises InputError."""
     text = str(value)
     try:
-        parts = urllib.parse.urlsplit(fill(text, variable))
+        parts = urllib.parse.urlsplit(fill(text, variable, names=names))
         known = parts.scheme in ("http", "https") and bool(parts.hostname or "{" in text) and parts.port != 0
     except ValueError:
         known = False
@@ -147,6 +168,33 @@ def origin(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def headers(given: Mapping[str, t.Any], variable: str) -> dict[str, str]:
+    """Headers as text. What is wrong with a value is said without it. Raises InputError."""
+    found = {str(name): str(value) for name, value in given.items()}
+    for name, value in found.items():
+        if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
+            raise InputError(f"{variable}: {name!r} is not the name of a header that can be set; use letters, digits and -")
+        if not _VALUE.fullmatch(value):
+            raise InputError(f"{variable}.{name}: its value must be one line of ASCII, without blanks around it")
+    return found
+
+
+def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | str:
+    """What the certificate is checked against: the usual authorities, those of a file, or nothing. Raises InputError."""
+    if ca_path and not validate_certs:
+        raise InputError(f"{variable}.ca_path: {ca_path!r} is of no use with validate_certs false; leave one of them out")
+    if ca_path:
+        file(ca_path, f"{variable}.ca_path")
+    return ca_path or bool(validate_certs)
+
+
+def file(path: str, variable: str) -> str:
+    """The path of a file that can be read here. Raises InputError."""
+    if not (path.startswith("/") and os.access(path, os.R_OK)):
+        raise InputError(f"{variable}: {path!r} is not the absolute path of a file on the controller that can be read")
+    return path
+
+
 def _tokens(address: str) -> set[str]:
     """What in a URL may be a secret: servers repeat it in what they answer."""
     parts = urllib.parse.urlsplit(address)
@@ -154,14 +202,14 @@ def _tokens(address: str) -> set[str]:
     return {f"{parts.path}?{parts.query}", *(word for word in words if len(word) >= _TOKEN)}
 
 
-def _requests(quiet: bool = False) -> t.Any:
-    """The package, imported when it is needed; `quiet`: it does not warn of certificates that are not looked at."""
+def _requests(variable: str = "gate", quiet: bool = False) -> t.Any:
+    """The package, imported when it is needed (`variable` needs it); `quiet`: it does not warn of certificates that are not looked at."""
     try:
         import requests
         import urllib3
     except ImportError:
         raise InputError(
-            "gate.url: it needs the Python package requests; install it beside ansible-core (pip install requests)"
+            f"{variable}.url: it needs the Python package requests; install it beside ansible-core (pip install requests)"
         ) from None
     if quiet:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
