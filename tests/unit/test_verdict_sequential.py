@@ -1,0 +1,302 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sequential judge: published values, what it says of counts and samples, and that odd numbers have an end."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import (
+    STRATA,
+    Counts,
+    Ledger,
+    Samples,
+    allowing,
+    apart,
+    errors,
+    log_e,
+    needed,
+    slower,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NONE = Samples({})
+
+
+def ledger(new: Counts, stable: Counts) -> Ledger:
+    return Ledger().counted("step 1", new, stable)
+
+
+# The e-value ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("errors", "value"), [(9, 51.2), (8, 28.44)])
+def test_published_values(errors: int, value: float) -> None:
+    assert math.exp(log_e(errors, errors, 0.5)) == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize(("share", "errors"), [(0.5, 9), (0.25, 4), (0.1, 3), (0.05, 2)])
+def test_published_numbers_of_errors(share: float, errors: int) -> None:
+    assert needed(share) == errors
+    assert log_e(errors, errors, share) >= math.log(50) > log_e(errors - 1, errors - 1, share)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.99, 0.9999])
+def test_one_error_less_is_not_enough(share: float) -> None:
+    errors = needed(share)
+    assert errors and log_e(errors, errors, share) >= math.log(50) > log_e(errors - 1, errors - 1, share)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, 2.0, math.nan])
+def test_no_number_of_errors_tells_anything_where_there_is_nothing_to_compare(share: float) -> None:
+    assert needed(share) is None
+    assert log_e(1, 2, share) == 0.0
+
+
+def test_on_average_there_is_no_evidence_where_both_are_alike() -> None:
+    """The mean of the e-value over the binomial distribution is 1: what makes it one."""
+    for n, share in ((1, 0.3), (10, 0.1), (40, 0.5)):
+        mean = sum(math.comb(n, k) * share**k * (1 - share) ** (n - k) * math.exp(log_e(k, n, share)) for k in range(n + 1))
+        assert mean == pytest.approx(1.0)
+
+
+def test_tolerance_is_the_share_of_errors_to_expect() -> None:
+    assert allowing(0.25, 1.0) == 0.25
+    assert allowing(0.5, 1.5) == pytest.approx(0.6)  # 3 to 2
+    assert allowing(0.0, 1.5) == 0.0
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_revision_that_fails_more_often_is_worse() -> None:
+    found = errors(ledger(Counts(900, 12), Counts(2700, 3)))
+    assert found.worse
+    assert found.sentence == "errors 12 of 900 against 3 of 2,700 on stable; e-value 5,463 >= 50"
+    assert (found.e_value, found.threshold, found.needs) == (pytest.approx(5462.67), 50.0, 0)
+
+
+def test_a_revision_that_fails_as_often_is_not() -> None:
+    found = errors(ledger(Counts(90_000, 90), Counts(270_000, 270)))
+    assert not found.worse
+    assert found.sentence == "errors 90 of 90,000 against 270 of 270,000 on stable; e-value 0.057 < 50"
+
+
+def test_one_that_fails_less_often_is_not_although_that_is_as_unlikely() -> None:
+    found = errors(ledger(Counts(900, 0), Counts(2700, 60)))
+    assert not found.worse and found.e_value is not None and found.e_value < 1
+
+
+def test_tolerance_allows_for_more() -> None:
+    counted = ledger(Counts(1000, 60), Counts(1000, 25))
+    assert errors(counted).worse
+    assert not errors(counted, tolerance=2.0).worse
+
+
+def test_low_traffic_says_how_many_requests_it_takes() -> None:
+    found = errors(ledger(Counts(10), Counts(90)))
+    assert not found.worse and found.needs == 90
+    assert found.sentence.endswith("e-value 1 < 50; needs 90 more requests")
+    assert errors(ledger(Counts(100), Counts(900))).needs == 0
+
+
+@pytest.mark.parametrize(("requests", "of_stable"), [(100, 0), (900, 9), (4000, 80)])
+def test_after_so_many_requests_it_would_have_been_seen(requests: int, of_stable: int) -> None:
+    stable = Counts(9 * requests, of_stable)
+    needs = errors(ledger(Counts(1, 0), stable)).needs
+    assert needs is not None
+    # What the stable ones had by then, and 5 % of the new ones' requests failed.
+    new = 1 + needs
+    then = ledger(Counts(new, math.ceil(new * 0.05)), Counts(9 * new, 9 * new * of_stable / stable.requests))
+    assert errors(then).worse
+
+
+def test_a_failure_rate_that_is_that_of_stable_cannot_be_seen() -> None:
+    found = errors(ledger(Counts(1000, 50), Counts(9000, 500)))
+    assert found.needs is None
+    assert found.sentence.endswith("stable fails so often that 0.05 cannot be told from it")
+
+
+@pytest.mark.parametrize(
+    ("new", "stable", "missing"),
+    [
+        (Counts(), Counts(100, 1), "the new revision"),
+        (Counts(100, 50), Counts(), "stable"),
+        (Counts(), Counts(), "the new revision"),
+    ],
+)
+def test_one_side_without_requests(new: Counts, stable: Counts, missing: str) -> None:
+    found = errors(ledger(new, stable))
+    assert not found.worse and found.needs is None
+    assert found.sentence.endswith(f"no requests to {missing}, nothing to compare")
+
+
+# Strata ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_that_changes_between_calm_and_trouble_is_no_evidence() -> None:
+    """All of the trouble falls into the time when most requests go to the new side: alike in each, and not in the sum."""
+    calm, trouble = (Counts(100, 0), Counts(9900, 0)), (Counts(5000, 250), Counts(5000, 250))
+    both = (calm[0] + trouble[0], calm[1] + trouble[1])
+    assert errors(ledger(*both)).worse
+    assert not errors(Ledger().counted("5 %", *calm).counted("50 %", *both)).worse
+
+
+def test_evidence_adds_up_over_strata() -> None:
+    first = Ledger().counted("25 %", Counts(100, 3), Counts(300, 0))
+    assert not errors(first).worse
+    alone = ledger(Counts(100, 5), Counts(100, 0))
+    assert not errors(alone).worse
+    assert errors(first.counted("50 %", Counts(200, 8), Counts(400, 0))).worse
+
+
+def test_being_better_in_one_stratum_is_no_evidence_in_another() -> None:
+    better = Ledger().counted("5 %", Counts(5000, 0), Counts(5000, 400))
+    assert not errors(better.counted("50 %", Counts(6000, 4), Counts(6000, 402))).worse
+
+
+def test_counts_of_a_stratum_are_what_came_since_the_last() -> None:
+    counted = ledger(Counts(10, 1), Counts(90, 2)).counted("step 1", Counts(20, 1), Counts(180, 2))
+    counted = counted.counted("step 2", Counts(50, 4), Counts(210, 3))
+    assert [(stratum.name, stratum.new, stratum.stable) for stratum in counted.strata] == [
+        ("step 1", Counts(20, 1), Counts(180, 2)),
+        ("step 2", Counts(30, 3), Counts(30, 1)),
+    ]
+    assert counted.total.new == Counts(50, 4)
+    assert Ledger.load(json.loads(json.dumps(counted.dump()))) == counted
+
+
+def test_a_counter_that_falls_is_not_believed() -> None:
+    counted = ledger(Counts(1000, 10), Counts(9000, 3))
+    assert counted.counted("step 1", Counts(4, 0), Counts(30, 0)) == counted
+    assert counted.counted("step 2", Counts(4, 0), Counts(30, 0)).total == counted.total
+
+
+def test_the_ledger_is_bounded() -> None:
+    counted = Ledger()
+    for number in range(1, 2 * STRATA):
+        counted = counted.counted(f"step {number}", Counts(number, 0), Counts(number, 0))
+    assert len(counted.strata) == STRATA
+    assert counted.total.new.requests == 2 * STRATA - 1
+
+
+# Odd numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "believed"),
+    [
+        ((10, 12), Counts(10, 10)),
+        ((10.5, 0.7), Counts(10.5, 0.7)),
+        ((-3, 1), Counts(0, 0)),
+        ((10, -1), Counts(10, 0)),
+        ((math.nan, 1), Counts()),
+        ((10, math.nan), Counts()),
+        ((math.inf, 1), Counts()),
+    ],
+)
+def test_counts_that_cannot_be(given: tuple[float, float], believed: Counts) -> None:
+    assert Counts.of(*given) == believed
+
+
+numbers = st.floats() | st.integers(-5, 10**12)
+counts = st.builds(Counts.of, numbers, numbers)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), counts, counts), max_size=6),
+    st.floats(1e-9, 0.5),
+    st.floats(0.1, 10),
+    st.floats(0.001, 1),
+)
+def test_any_counts_come_to_a_finding(
+    looks: list[tuple[str, Counts, Counts]], alpha: float, tolerance: float, detect: float
+) -> None:
+    counted = Ledger()
+    for look in looks:
+        counted = counted.counted(*look)
+    found = errors(counted, alpha, tolerance, detect)
+    assert found.e_value is None or math.isfinite(found.e_value)
+    assert json.dumps(found.__dict__, allow_nan=False)
+    assert not found.worse or counted.total.new.errors > 0
+
+
+# Single instances -----------------------------------------------------------------------------------------------------
+
+
+def test_the_bad_one_is_named() -> None:
+    found = apart({"web1": Counts(100, 0), "web2": Counts(100, 9), "web3": Counts(100, 1)}, Counts(700, 1))
+    assert found.names == ("web2",)
+    assert found.sentence == "web2: errors 9 of 100 against 2 of 900 on all others; e-value 1.9e+06 >= 150"
+
+
+def test_none_is_named_where_all_are_alike() -> None:
+    found = apart({f"web{number}": Counts(100, 2) for number in range(5)}, Counts(700, 14))
+    assert found.names == () and found.sentence == "no instance is worse than the others"
+    assert apart({}, Counts(700, 14)).names == ()
+    assert apart({"web1": Counts(100, 50)}, Counts()).names == ()
+
+
+def test_many_instances_take_more_evidence() -> None:
+    """What names one of two is not enough for one of two hundred: one of them is always the worst."""
+    one = {"web0": Counts(100, 9)}
+    stable = Counts(300, 3)
+    assert apart(one, stable).names == ("web0",)
+    silent = {f"idle{number}": Counts() for number in range(200)}
+    assert apart(one | silent, stable).names == ()
+
+
+# Latency --------------------------------------------------------------------------------------------------------------
+
+
+def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:
+    fast = NONE.more([1.0] * 11)
+    found = slower(NONE.more([3.0] * 11), fast)
+    assert found.worse and found.needs == 0
+    assert found.sentence == ("median 2.95 to 3.02 (11 samples) against 0.979 to 1 on stable (11 samples); more than 1.1 times")
+    found = slower(NONE.more([3.0] * 10), fast)
+    assert not found.worse and found.needs == 1
+    assert found.sentence == "median unknown (10 samples) against 0.979 to 1 on stable (11 samples); needs 1 more samples"
+
+
+def test_alike_is_not_slower() -> None:
+    samples = NONE.more(number / 100 for number in range(1, 500))
+    assert not slower(samples, samples, tolerance=1.0).worse
+
+
+def test_tolerance_of_latency() -> None:
+    slow, fast = NONE.more([1.5] * 50), NONE.more([1.0] * 50)
+    assert slower(slow, fast).worse and not slower(slow, fast, tolerance=1.6).worse
+    assert not slower(fast, slow).worse
+
+
+def test_a_slow_tail_is_in_its_percentile_only() -> None:
+    fast = NONE.more([1.0] * 1900 + [2.0] * 100)
+    slow = NONE.more([1.0] * 1700 + [20.0] * 300)
+    assert not slower(slow, fast).worse
+    found = slower(slow, fast, quantile=0.95)
+    assert found.worse and found.sentence.startswith("95th percentile 19.9 to 20.3 (2,000 samples) against")
+
+
+def test_the_band_narrows_and_holds_the_quantile() -> None:
+    width = math.inf
+    for number in (20, 200, 2000, 20_000):
+        low, high = NONE.more((step + 0.5) / number for step in range(number)).band(0.5, 0.01)
+        assert low <= 0.5 <= high and high - low < width
+        width = high - low
+    assert width < 0.06
+
+
+@given(st.lists(st.floats(), max_size=40), st.lists(st.floats(), max_size=40), st.floats(0.001, 0.999))
+def test_any_samples_come_to_a_finding(new: list[float], stable: list[float], quantile: float) -> None:
+    samples = NONE.more(new)
+    assert samples.number == sum(not math.isnan(value) for value in new)
+    assert Samples.load(json.loads(json.dumps(samples.dump()))) == samples
+    low, high = samples.band(quantile, 0.01)
+    assert 0 <= low <= high
+    assert not slower(samples, samples, quantile, tolerance=1.0).worse
+    assert slower(samples, NONE.more(stable), quantile).sentence
