@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -35,9 +36,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecas
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import ALPHA
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.tests.connect import connect
 from ansible_collections.progressive.rollout.tests.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.simulations import verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = [sys.executable, "-I", "-S", str(ROOT / "playbooks/files/app.py")]
@@ -55,6 +58,7 @@ def main() -> None:
         rows += rollouts(Path(folder))
         rows += over_ssh(Path(folder))
     rows += engine()
+    rows += judges()
     width = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [f"| {' | '.join(cell.ljust(size) for cell, size in zip(row, width, strict=True))} |" for row in rows]
     lines.insert(1, f"|{'|'.join('-' * (size + 2) for size in width)}|")
@@ -299,6 +303,34 @@ def _instance(number: int, generation: int) -> Instance:
     return Instance(
         f"i{number}", "r", generation, State.READY, created=number % 977, ready_since=0.0, rotation=Rotation.IN, proven=True
     )
+
+
+# -- the judges -------------------------------------------------------------------------------------------------------
+
+GOALS = {"0 -> 0.3": f"at least {math.ceil(0.95 * verdict.RUNS)} by sequential"}
+GOALS |= {
+    f"{rate} -> {rate}": f"at most {verdict.RUNS * ALPHA:.0f} by sequential" for rate, same in verdict.RATES if rate == same
+}
+CANARIES = 500
+
+
+def judges() -> list[tuple[str, str, str]]:
+    """How many of the same simulated analyses each judge fails, and after how many intervals; and what a bad canary costs."""
+    what = f"errors an interval {{}}: failed of {verdict.RUNS} (median of {verdict.INTERVALS} intervals)"
+    rows = [
+        (what.format(name), ", ".join(f"{judge} {of}" for judge, of in by.items()), GOALS.get(name, ""))
+        for name, by in verdict.table()
+    ]
+    good = [verdict.canary(f"good {run}", 0.01, 0.01, (10, 25, 50), looks=20) for run in range(CANARIES)]
+    bad = [verdict.canary(f"bad {run}", 0.05, 0.001) for run in range(CANARIES)]
+    cost = [failed for failed in bad if failed is not None]
+    failed = sum(end is not None for end in good)
+    return [
+        *rows,
+        (f"canaries of 10, 25 and 50 % as good as stable: failed of {CANARIES}", f"{failed}", f"at most {CANARIES * ALPHA:.0f}"),
+        (f"canaries of 10 % that fail 5 % of requests: found of {CANARIES}", f"{len(cost)}", f"{CANARIES}"),
+        ("requests failed until then, mean / most", f"{statistics.mean(cost):.1f} / {max(cost)}", "under 50"),
+    ]
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ It differs where Kayenta is wrong, or cannot be followed by a pure function:
 - The interval and the estimate are exact, differences of two samples. Kayenta searches them with an absolute tolerance of 1e-4,
   which is of no use where the samples are as small.
 - Two different constants are told apart without the random noise that Kayenta adds to them: all their differences are the same.
+- Where most samples are the same on both sides (no errors, mostly), the estimate and the end of the interval are both 0, and what Kayenta
+  finds for them is chance. Here the test itself says whether there is a shift.
 - A critical metric that was 0 on one side, so that there is no ratio, fails when it is high or low. Kayenta lets it pass as uncritical.
 - What is allowed unless told otherwise is 1.1 and 0.9 times the mean, not 1.0: however small, a shift that is always there would fail.
 
-It is for a fixed number of looks, and blind to rare errors; `sequential` is neither.
+It is made for a few looks: each may be a false alarm, of 1 in 100 at most. `sequential` may be asked as often as one likes.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ class Shift:
     low: float
     high: float
     estimate: float
+    sign: int  # what the test at 0 says: 1, they are greater; -1, they are less; 0, it is not sure
 
 
 @dataclass(frozen=True)
@@ -178,11 +181,19 @@ def _judged(metric: Metric, shift: Shift, effect: float | None) -> tuple[Class, 
     increase, decrease = ALLOWED[metric.effect]
     increase = increase if metric.allowed_increase is None else metric.allowed_increase
     decrease = decrease if metric.allowed_decrease is None else metric.allowed_decrease
-    bound = TOLERANCE * abs(shift.estimate)
-    if metric.direction != "decrease" and shift.low > bound and (effect is None or effect >= increase):
+    bound, at_zero = TOLERANCE * abs(shift.estimate), shift.estimate == 0
+    if (
+        metric.direction != "decrease"
+        and (shift.low > bound or (at_zero and shift.sign > 0))
+        and (effect is None or effect >= increase)
+    ):
         limit = CRITICAL[metric.effect] if metric.critical_increase is None else metric.critical_increase
         return Class.HIGH, metric.critical and (effect is None or effect >= limit)
-    if metric.direction != "increase" and shift.high < -bound and (effect is None or effect <= decrease):
+    if (
+        metric.direction != "increase"
+        and (shift.high < -bound or (at_zero and shift.sign < 0))
+        and (effect is None or effect <= decrease)
+    ):
         limit = CRITICAL[metric.effect] if metric.critical_decrease is None else metric.critical_decrease
         return Class.LOW, metric.critical and (effect is None or effect <= limit)
     return Class.PASS, False
@@ -198,13 +209,22 @@ def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDEN
     that is with very few samples, the interval ends at the least or the greatest difference, as Kayenta's does.
     """
     differences = sorted(a - b for a, b in itertools.product(x, y))
-    total, pairs = len(x) + len(y), len(differences)
-    ties = sum(number**3 - number for number in (*Counter(x).values(), *Counter(y).values()))
-    sigma = math.sqrt(pairs / 12 * (total + 1 - ties / (total * (total - 1))))
-    reach = statistics.NormalDist().inv_cdf((1 + confidence) / 2) * sigma
+    pairs, z = len(differences), statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    # Beside the differences no sample of x is tied with one of y; at 0 some may be.
+    reach = z * _sigma(x, y, [*Counter(x).values(), *Counter(y).values()])
     low = max(1, math.ceil(pairs / 2 - 0.5 - reach))
     high = min(pairs, math.ceil(pairs / 2 + 0.5 + reach))
-    return Shift(differences[low - 1], differences[high - 1], statistics.median(differences))
+    off = sum((value > 0) - (value < 0) for value in differences) / 2
+    sure = abs(off) - 0.5 > z * _sigma(x, y, Counter((*x, *y)).values())
+    sign = (off > 0) - (off < 0) if sure else 0
+    return Shift(differences[low - 1], differences[high - 1], statistics.median(differences), sign)
+
+
+def _sigma(x: Sequence[float], y: Sequence[float], ties: Iterable[int]) -> float:
+    """The deviation of the sum of ranks, where so many samples are tied with each other."""
+    total = len(x) + len(y)
+    tied = sum(number**3 - number for number in ties) / (total * (total - 1))
+    return math.sqrt(max(0.0, len(x) * len(y) / 12 * (total + 1 - tied)))
 
 
 def mean_ratio(x: Sequence[float], y: Sequence[float]) -> float | None:
