@@ -28,6 +28,9 @@ defaults
 frontend front
     bind {front[0]}:{front[1]}
     default_backend shop
+frontend exporter
+    bind {exporter}
+    http-request use-service prometheus-exporter if {{ path /metrics }}
 backend shop
     balance roundrobin
     option httpchk GET /healthz
@@ -44,11 +47,14 @@ class HAProxy:
         """`servers`: more lines of the backend `shop`."""
         self.directory = Path(tempfile.mkdtemp(prefix="hap", dir="/tmp"))
         self.front = ("127.0.0.1", _free_port())
+        exporter = f"127.0.0.1:{_free_port()}"
+        self.metrics = f"{exporter}/metrics"  # for Prometheus
         self.api = f"127.0.0.1:{_free_port()}"
         self.socket = str(self.directory / "s")
         self.config = self.directory / "haproxy.cfg"
         servers = servers.replace("{directory}", str(self.directory))
-        self.config.write_text(CONFIG.format(socket=self.socket, api=self.api, front=self.front, servers=servers))
+        addresses = {"api": self.api, "front": self.front, "exporter": exporter}
+        self.config.write_text(CONFIG.format(socket=self.socket, servers=servers, **addresses))
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 

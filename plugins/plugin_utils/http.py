@@ -123,12 +123,13 @@ class Client:
                 return Reply(response.status_code, "redirects are not followed; give the URL that it leads to")
             chunks = response.iter_content(_READ)
             body = beginning = next(chunks, b"")
-            while len(body) < self._most and (more := next(chunks, b"")):
+            while len(body) <= self._most and (more := next(chunks, b"")):
                 body += more
-            shown = self._shown(beginning.decode("utf-8", "replace"), address)
+            shown = self.shown(beginning.decode("utf-8", "replace"), address)
             return Reply(response.status_code, shown, body, response.headers)
 
-    def _shown(self, text: str, address: str) -> str:
+    def shown(self, text: str, address: str) -> str:
+        """The beginning of a text as one line, without our secrets and those of the address."""
         hidden = {word for word in self._secrets if len(word) >= _SECRET} | _tokens(address)
         for secret in sorted(hidden, key=len, reverse=True):
             text = text.replace(secret, "***")

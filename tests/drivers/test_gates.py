@@ -13,22 +13,14 @@ import json
 import os
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
 import typing as t
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.play_context import PlayContext
-from ansible.vars.hostvars import HostVars
-from ansible.vars.manager import VariableManager
 from ansible_collections.progressive.rollout.plugins.plugin_utils import http, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
@@ -36,69 +28,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
+from ansible_collections.progressive.rollout.tests.connect import connect
+from ansible_collections.progressive.rollout.tests.web import Server, certificate
 
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
 SECRET = "s3cret-of-the-hook"
-
-
-@dataclass
-class Request:
-    """What the server got."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Server:
-    """A web service that gives the answers it was told to, in order, and the last one again and again."""
-
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.requests: list[Request] = []
-        self.replies: list[tuple[int, str] | None] = [(200, "")]  # None: the connection is closed without an answer
-        self.hangs = threading.Event()  # set: it drips its answer until `released`
-        self.released = threading.Event()
-        test = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                test.serve(self)
-
-            do_GET = do_POST
-
-            def log_message(self, format: str, *args: t.Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if context:
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"http{'s' * bool(context)}://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
-
-    def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        self.requests.append(Request(handler.command, handler.path, dict(handler.headers), body))
-        reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
-        if self.hangs.is_set():
-            handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-            for number in range(1000):  # every read of the client gets something in time, and the whole never ends
-                if self.released.wait(0.02):
-                    break
-                handler.wfile.write(b"X-%d: drip\r\n" % number)
-        elif reply:
-            handler.send_response(reply[0])
-            handler.send_header("Content-Length", str(len(reply[1].encode())))
-            handler.send_header("Location", self.url + "/elsewhere")
-            handler.end_headers()
-            handler.wfile.write(reply[1].encode())
-
-    def close(self) -> None:
-        self.released.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
 
 @pytest.fixture
@@ -115,14 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def transport(tmp_path: Path) -> Iterator[Transport]:
-    """Over an inventory of two hosts that are both here."""
-    file = tmp_path / "inventory.json"
-    file.write_text(json.dumps({"all": {"hosts": {name: {"ansible_connection": "local"} for name in ("h1", "h2")}}}))
-    loader = DataLoader()
-    inventory = InventoryManager(loader, sources=[str(file)])
-    manager = VariableManager(loader, inventory)
-    hostvars = HostVars(inventory, manager, loader)
-    one = Transport(manager.get_vars() | {"hostvars": hostvars, "groups": inventory.get_groups_dict()}, PlayContext(), loader)
+    one = connect({name: {"ansible_connection": "local"} for name in ("h1", "h2")}, tmp_path / "inventory.json")
     yield one
     one.close()
 
@@ -344,18 +271,15 @@ def test_netrc_does_not_replace_what_was_given(server: Server, tmp_path: Path, m
 
 
 def test_certificates(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hook"
-    extensions = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(["openssl", *words.split(), *extensions], check=True, capture_output=True)
+    own, key = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(own, key)
     server = Server(context)
     try:
         with pytest.raises(GateError, match="certificate refused: self-signed certificate"):
             ask(make(web, url=server.url, retries=0))
         assert not server.requests
-        assert ask(make(web, url=server.url, ca_path=str(certificate))).verdict == PASS
+        assert ask(make(web, url=server.url, ca_path=str(own))).verdict == PASS
         assert ask(make(web, url=server.url, validate_certs=False)).verdict == PASS
     finally:
         server.close()

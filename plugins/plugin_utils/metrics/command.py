@@ -1,0 +1,41 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A command that exits with 0 and prints the result: a number, or any other JSON. Everything else is an error, and no failure.
+
+It runs on the controller, or on one inventory host over its own connection, without a shell, and gets the rollout as JSON on
+its standard input. A judge that compares needs a mapping with `new` and `stable`. `{service}`, `{revision}`, `{stable}`,
+`{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are filled in in each argument, which stays one argument.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import program
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_METRICS, facts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._source import paired
+
+OPTIONS = program.OPTIONS
+
+
+class Driver:
+    """A `drivers.MetricDriver`."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._program = program.Program(options, context, "metric", OF_METRICS, MetricError)
+        self.end = self._program.end
+
+    def measure(self, question: Question) -> t.Any:
+        ended = self._program.run(facts(question), question.rollout)
+        if ended.code:
+            raise MetricError(ended.text)
+        try:
+            result = json.loads(ended.stdout)
+        except (ValueError, RecursionError):
+            raise MetricError(f"{ended.text}, which is no JSON") from None
+        return paired(result, question, ended.text)

@@ -1,0 +1,59 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A web service that answers with JSON, of which `path` is the result; without one, all of it.
+
+A judge that compares needs a mapping there with `new` and `stable`. `{service}`, `{revision}`, `{stable}`, `{previous}`,
+`{step}`, `{start}`, `{elapsed}` and `{id}` are filled in in the URL and the body.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Path
+from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_METRICS, facts, fill, insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
+
+OPTIONS: dict[str, t.Any] = {
+    "url": {"type": "str", "required": True},
+    "method": {"type": "str", "default": "GET", "choices": ["GET", "POST"]},
+    "body": {"type": "raw"},
+    "path": {"type": "str", "default": "$"},
+    **_source.OPTIONS,
+}
+
+
+class Driver:
+    """A `drivers.MetricDriver`."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._url = http.url(options.get("url") or "", "metric.url", OF_METRICS)
+        self._method = options.get("method") or "GET"
+        self._body, kind = _body(options.get("body"), self._method)
+        self._path = Path(options.get("path") or "$", "metric.path")
+        self._source = _source.Source(options)
+        self._headers = {"Accept": "application/json", **({"Content-Type": kind} if self._body else {})}
+
+    def measure(self, question: Question) -> t.Any:
+        names = facts(question)
+        address = fill(self._url, "metric.url", names, quoted=True, names=OF_METRICS)
+        body = insert(self._body, "metric.body", names).encode() if self._body else None
+        answer, _headers = self._source.ask(self._method, address, body, self._headers)
+        return _source.paired(self._path.value(answer), question, http.origin(address))
+
+
+def _body(given: t.Any, method: str) -> tuple[str, str]:
+    """What is sent, and what kind of content it is: a text as it is, anything else as JSON."""
+    if given is None:
+        return "", ""
+    if method == "GET":
+        raise InputError("metric.body: by GET nothing is sent; use method POST")
+    text, kind = (given, "text/plain") if isinstance(given, str) else (json.dumps(given), "application/json")
+    insert(text, "metric.body")
+    return text, kind

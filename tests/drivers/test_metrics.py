@@ -1,0 +1,496 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sources of measurements: a real Prometheus that scrapes a real HAProxy, a real web server, real commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import socket
+import sys
+import time
+import typing as t
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import command, prometheus, web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
+from ansible_collections.progressive.rollout.tests.connect import connect
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.prometheus import LOGIN, Prometheus
+from ansible_collections.progressive.rollout.tests.web import Server, certificate
+
+ROLLOUT = {
+    "id": "r1",
+    "service": "shop",
+    "revision": "2.5.0",
+    "stable": "2.4.0",
+    "previous": "2.4.0",
+    "stage": "step 1",
+}
+ASKED = Question(ROLLOUT, start=1_700_000_000.0, now=1_700_000_090.4)
+PAIRED = replace(ASKED, paired=True)
+FIRST = replace(PAIRED, rollout={**ROLLOUT, "stable": None, "previous": None})
+SECRET = "s3cret-of-the-metric"
+USER, PASSWORD = LOGIN
+REVISIONS = ("2.4.0", "2.5.0")  # stable and new
+EACH = 10  # requests to each revision; those to the new one fail
+
+
+def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
+    """A driver with its options checked and completed, as an analysis makes it."""
+    checked = values.options(module.OPTIONS, options, "metric")
+    return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def transport(tmp_path: Path) -> Iterator[Transport]:
+    one = connect({name: {"ansible_connection": "local"} for name in ("h1", "h2")}, tmp_path / "inventory.json")
+    yield one
+    one.close()
+
+
+# prometheus: a real one -----------------------------------------------------------------------------------------------
+
+# What HAProxy answered by revision, which is the name of the server there; with the placeholders' braces among PromQL's own.
+ANSWERED = 'sum by (revision) (label_replace(haproxy_server_http_responses_total{proxy="{service}"%s}, "revision", "$1", "server", "(.*)"))'
+REQUESTS, ERRORS = ANSWERED % ', code=~"[1-5]x{2}"', ANSWERED % ', code="5xx"'
+
+
+@dataclass
+class World:
+    prometheus: Prometheus
+    certificate: Path
+    other: Path  # certificate, of somebody else
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A Prometheus that has scraped an HAProxy with two servers, of which the new one fails."""
+    folder = tmp_path_factory.mktemp("world")
+    own, other = certificate(folder), certificate(folder, "other")
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(contextlib.closing(Server())) for _name in REVISIONS]
+        servers[1].replies = [(500, "")]
+        lines = [f"server {name} 127.0.0.1:{one.server.server_port}" for name, one in zip(REVISIONS, servers, strict=True)]
+        haproxy = stack.enter_context(contextlib.closing(HAProxy("\n    ".join(lines))))
+        one = stack.enter_context(Prometheus({"balancer": haproxy.metrics}, own, login=True))
+        one.scraped("balancer")
+        for _number in range(EACH * len(REVISIONS)):  # in turn
+            with socket.create_connection(haproxy.front) as connection:
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert connection.makefile("rb").read().startswith(b"HTTP/1.")
+        one.scraped("balancer")
+        yield World(one, own[0], other[0])
+
+
+def real(world: World, **options: t.Any) -> t.Any:
+    given = {"address": world.prometheus.url, "username": USER, "password": PASSWORD, "ca_path": str(world.certificate)}
+    return make(prometheus, **{**given, **options})
+
+
+@pytest.mark.parametrize(
+    ("query", "result"),
+    [
+        ("scalar(vector(0.97))", 0.97),
+        ("0.5 + 0.47 # success rate", 0.97),
+        ("vector(3)", [3.0]),
+        ('up{job="balancer"}', [1.0]),
+        ("1 / 0", math.inf),
+        ("-vector(1) / 0", [-math.inf]),
+        ('sort(label_replace(vector(1), "a", "b", "", "") or vector(2))', [1.0, 2.0]),
+        (f"sort({ERRORS} / {REQUESTS})", [0.0, 1.0]),
+        (f"sum({ANSWERED % ''} == {EACH}) and on() vector({{start}}) == {int(ASKED.start)}", [2.0 * EACH]),
+        ('label_replace(vector(7), "r", "${rev}", "", "(?P<rev>)"){}', None),
+    ],
+)
+def test_what_an_expression_comes_to(world: World, query: str, result: t.Any) -> None:
+    driver = real(world, query=query)
+    if result is None:
+        with pytest.raises(MetricError, match="parse error"):
+            driver.measure(ASKED)
+    else:
+        assert driver.measure(ASKED) == result
+
+
+@pytest.mark.parametrize("query", ["scalar(vector(0) / 0)", "vector(0) / vector(0)"])
+def test_nothing_divided_by_nothing_is_nan(world: World, query: str) -> None:
+    found = real(world, query=query).measure(ASKED)
+    assert math.isnan(found if isinstance(found, float) else found[0])
+
+
+def test_both_revisions_are_told_apart_in_one_query(world: World) -> None:
+    assert real(world, query=REQUESTS).measure(PAIRED) == {"new": float(EACH), "stable": float(EACH)}
+    each = 'label_replace(haproxy_server_http_responses_total{proxy="shop", code=~"[25]xx"}, "to", "$1", "server", "(.*)")'
+    assert real(world, query=each, label="to").measure(PAIRED) == {"new": [0.0, EACH], "stable": [EACH, 0.0]}
+
+
+def test_errors_and_requests_are_counted_in_one_query(world: World) -> None:
+    expected = {"new": {"requests": EACH, "errors": EACH}, "stable": {"requests": EACH, "errors": 0}}
+    for question in (ASKED, PAIRED):
+        assert real(world, requests=REQUESTS + " # all", errors=ERRORS).measure(question) == expected
+
+
+def test_a_revision_without_a_series_of_errors_has_had_none(world: World) -> None:
+    """As with programs that make that series with their first error."""
+    counted = real(world, requests=REQUESTS, errors=ERRORS + " > 0").measure(PAIRED)
+    assert counted == {"new": {"requests": EACH, "errors": EACH}, "stable": {"requests": EACH, "errors": 0}}
+
+
+def test_what_came_since_the_analysis_began(world: World) -> None:
+    """By `increase`, which is an estimate: its window is not the moments of the first and the last scrape."""
+    since = 'sum by (revision) (label_replace(increase(haproxy_server_http_responses_total{%s}[{elapsed}]), "revision", "$1", "server", "(.*)"))'
+    counted = real(world, requests=since % 'proxy="shop"', errors=since % 'proxy="shop", code="5xx"').measure(PAIRED)
+    assert counted["new"]["errors"] == counted["new"]["requests"] > EACH / 2 and counted["stable"]["errors"] == 0
+
+
+def test_whose_clock_is_wrong_does_not_matter(world: World) -> None:
+    for moment in (0.0, 4_000_000_000.0):
+        assert real(world, query=REQUESTS).measure(replace(PAIRED, start=moment, now=moment + 5)) == {"new": EACH, "stable": EACH}
+
+
+@pytest.mark.parametrize(
+    ("options", "question", "why"),
+    [
+        ({"query": "no_such_metric"}, ASKED, r"^metric\.query: it found no series at https://127\.0\.0\.1:\d+$"),
+        ({"query": "no_such_metric"}, PAIRED, r"^metric\.query: it found no series"),
+        ({"query": "up[1m]"}, ASKED, r"^metric\.query: its result is a matrix; let it come to a number or an instant vector"),
+        ({"query": "'text'"}, ASKED, r"^metric\.query: its result is a string"),
+        ({"query": "sum(up"}, ASKED, r"said 400: .*parse error: unclosed left parenthesis"),
+        ({"query": "{job='balancer'} * on(job) group_left() {job='balancer'}"}, ASKED, r"said 422: .*found duplicate series"),
+        ({"query": "sum(up)"}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'; there are none with it$"),
+        ({"query": "scalar(vector(1))"}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'; there are none with it$"),
+        ({"query": "up", "label": "job"}, PAIRED, r"no series has job='2\.5\.0'; there are balancer$"),
+        ({"query": "up"}, FIRST, r"^metric\.label: the rollout has no two revisions that revision could tell apart$"),
+        ({"query": 'up{job="{stable}"}'}, FIRST, r"^metric\.query: the rollout has no value for \{stable\}$"),
+        ({"requests": "no_such_metric", "errors": ERRORS}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'"),
+        ({"requests": "no_such_metric", "errors": "no_such_metric"}, PAIRED, r"^metric\.requests: it found no series"),
+        (
+            {"requests": ERRORS, "errors": f"{REQUESTS}"},
+            PAIRED,
+            r"^metric\.errors: on the stable side there are 10 errors of 0 requests",
+        ),
+        ({"requests": REQUESTS, "errors": "1"}, PAIRED, r"said 400: .*expected type instant vector"),
+        ({"query": "up", "password": "wrong-" + SECRET}, ASKED, r"said 401: Unauthorized$"),
+        ({"query": "up", "username": None, "password": None}, ASKED, r"said 401: Unauthorized$"),
+        ({"query": "up", "ca_path": None}, ASKED, r"cannot be asked: certificate refused: self-signed certificate"),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(world: World, options: dict[str, t.Any], question: Question, why: str) -> None:
+    with pytest.raises(MetricError, match=why) as caught:
+        real(world, **options).measure(question)
+    assert PASSWORD not in str(caught.value) and SECRET not in str(caught.value)
+
+
+def test_another_ca_is_refused_and_none_asked_for_is_not(world: World) -> None:
+    with pytest.raises(MetricError, match="cannot be asked: certificate refused"):
+        real(world, query="up", ca_path=str(world.other)).measure(ASKED)
+    assert real(world, query="up", ca_path=None, validate_certs=False).measure(ASKED) == [1.0]
+
+
+def test_one_that_hangs_is_not_waited_for(world: World) -> None:
+    driver = real(world, query="up", answer_within="300ms")
+    world.prometheus.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(MetricError, match=r"cannot be asked: no answer in 0\.3 s$"):
+            driver.measure(ASKED)
+    finally:
+        world.prometheus.process.send_signal(signal.SIGCONT)
+    assert real(world, query="up").measure(ASKED) == [1.0]
+
+
+# prometheus: what lies, or is no Prometheus ---------------------------------------------------------------------------
+
+
+def answer(*series: t.Any, kind: str = "vector", moment: float | None = None, **more: t.Any) -> str:
+    """A document as Prometheus makes them, of values or of pairs of labels and a value."""
+    pairs = [one if isinstance(one, tuple) else ({}, one) for one in series]
+    now = time.time() if moment is None else moment
+    result: t.Any = [{"metric": labels, "value": [now, value]} for labels, value in pairs]
+    result = result[0]["value"] if kind == "scalar" else result
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}, **more})
+
+
+def test_what_it_is_asked(server: Server) -> None:
+    server.replies = [(200, answer("1"))]
+    query = 'sum(rate(http{revision="{revision}",code!~"5.."}[1m]))' + " # " + "x" * 10_000
+    make(prometheus, address=server.url + "/below/", query=query, bearer_token=SECRET, headers={"X-Scope-OrgID": 7}).measure(
+        ASKED
+    )
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/below/api/v1/query")
+    form = urllib.parse.parse_qs(request.body.decode())
+    assert form == {"query": [query.replace("{revision}", "2.5.0", 1).replace("{revision=", "{revision=")], "timeout": ["10.000"]}
+    assert request.headers["Authorization"] == f"Bearer {SECRET}" and request.headers["X-Scope-OrgID"] == "7"
+
+
+def test_every_placeholder(server: Server) -> None:
+    server.replies = [(200, answer("1"))]
+    query = "{service} {revision} {stable} {previous} {step} {id} @ {start} [{elapsed}] {} { a } ${name} {2}"
+    make(prometheus, address=server.url, query=query).measure(ASKED)
+    sent = urllib.parse.parse_qs(server.requests[0].body.decode())["query"]
+    assert sent == ["shop 2.5.0 2.4.0 2.4.0 step 1 r1 @ 1700000000 [90s] {} { a } ${name} {2}"]
+
+
+NOT_PROMETHEUS = "answered with JSON that is not Prometheus'"
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ((200, "<html>Sign in</html>"), r"gave no JSON: <html>Sign in</html>"),
+        ((200, ""), r"gave no JSON: nothing"),
+        ((200, "[" * 100_000), r"gave no JSON: \[\["),
+        ((200, answer("1")[:-5]), "gave no JSON"),
+        ((200, answer("1"), {"Content-Length": "999"}), r"cannot be asked: the connection failed \(IncompleteRead\)"),
+        (None, "cannot be asked: .*closed"),
+        ((503, "no healthy upstream"), r"said 503: no healthy upstream"),
+        ((302, ""), r"said 302: redirects are not followed"),
+        ((429, "slow down"), r"said 429: slow down"),
+        ((200, "x" * 2_000_000), r"gave more than 1 MiB"),
+        ((200, answer(kind="vector")), r"^metric\.query: it found no series"),
+        ((200, "3"), NOT_PROMETHEUS),
+        ((200, "[]"), NOT_PROMETHEUS),
+        ((200, "{}"), NOT_PROMETHEUS),
+        ((200, '{"status": "success"}'), NOT_PROMETHEUS),
+        ((200, '{"status": "success", "data": null}'), NOT_PROMETHEUS),
+        ((200, '{"status": "success", "data": {"resultType": "vector", "result": 3}}'), NOT_PROMETHEUS),
+        (
+            (200, '{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": 1}]}}'),
+            NOT_PROMETHEUS,
+        ),
+        (
+            (200, '{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1]}]}}'),
+            NOT_PROMETHEUS,
+        ),
+        ((200, answer("soon")), NOT_PROMETHEUS),
+        ((200, answer(None)), NOT_PROMETHEUS),
+        ((200, answer("1", moment="now")), NOT_PROMETHEUS),  # type: ignore[arg-type]
+        ((200, answer("1"), {"Date": "yesterday"}), NOT_PROMETHEUS),
+        (
+            (200, '{"status": "error", "errorType": "timeout", "error": "query timed out"}'),
+            r"in part, or not at all: query timed out",
+        ),
+        ((200, answer("1", warnings=["a store is away"])), r"answered in part, or not at all: .*a store is away"),
+        ((200, answer("1", moment=time.time() - 300)), r"gave an answer of a moment (29|30)\d s away"),
+        ((200, answer("1", moment=time.time() + 300)), r"gave an answer of a moment (29|30)\d s away"),
+        ((200, answer("1", kind="scalar", moment=time.time() - 300)), "gave an answer of a moment"),
+        ((200, answer("1"), {"Age": "120"}), r"gave an answer of a moment 1[12]\d s away"),
+    ],
+)
+def test_what_is_no_answer_is_an_error(server: Server, reply: t.Any, why: str) -> None:
+    server.replies = [reply]
+    with pytest.raises(MetricError, match=why):
+        make(prometheus, address=server.url, query="up").measure(ASKED)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("away", [-3600, 0, 3600])
+def test_an_answer_is_of_now_by_the_servers_own_clock(server: Server, away: int) -> None:
+    then = time.time() + away
+    server.replies = [(200, answer("0.97", moment=then), {"Date": formatdate(then, usegmt=True)})]
+    assert make(prometheus, address=server.url, query="up").measure(ASKED) == [0.97]
+    server.replies = [(200, answer("1", "NaN", "+Inf", "-Inf"))]
+    one, nan, *infinite = make(prometheus, address=server.url, query="up").measure(ASKED)
+    assert one == 1 and math.isnan(nan) and infinite == [math.inf, -math.inf]
+
+
+def test_an_answer_that_drips_is_bounded(server: Server) -> None:
+    server.hangs.set()
+    with pytest.raises(MetricError, match=r"cannot be asked: no answer in 0\.2 s$"):
+        make(prometheus, address=server.url, query="up", answer_within="200ms").measure(ASKED)
+
+
+def test_one_that_is_not_there(server: Server) -> None:
+    driver = make(prometheus, address=server.url, query="up", username=USER, password=SECRET)
+    server.close()
+    with pytest.raises(MetricError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"):
+        driver.measure(ASKED)
+
+
+def test_no_secret_is_shown(server: Server) -> None:
+    told = f"who is ann:{SECRET}?"
+    for reply in ((403, told), (200, told), (200, json.dumps({"status": "error", "error": told}))):
+        server.replies = [reply]
+        for options in ({"username": "ann", "password": SECRET}, {"bearer_token": SECRET}, {"headers": {"X-Key": SECRET}}):
+            with pytest.raises(MetricError, match=r"who is ann:\*\*\*\?") as caught:
+                make(prometheus, address=server.url, query="up", **options).measure(ASKED)
+            assert SECRET not in str(caught.value)
+    assert {name for name, option in prometheus.OPTIONS.items() if option.get("no_log")} == {
+        "headers",
+        "password",
+        "bearer_token",
+    }
+
+
+# web ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "result"),
+    [
+        ("0.97", None, 0.97),
+        ('{"data": {"items": [{"value": 3}]}}', "data.items[0].value", 3),
+        ('{"data": {"items": [{"value": 3}]}}', "{$.data.items}", [{"value": 3}]),
+        ('{"new": 1, "stable": [2, 3]}', "$", {"new": 1, "stable": [2, 3]}),
+    ],
+)
+def test_a_service_says_it(server: Server, body: str, path: str | None, result: t.Any) -> None:
+    server.replies = [(200, body)]
+    url = server.url + "/{service}?revision={revision}&step={step}&since={start}"
+    assert make(web, url=url, path=path, headers={"X-Key": SECRET}).measure(ASKED) == result
+    (request,) = server.requests
+    assert (request.method, request.path) == ("GET", "/shop?revision=2.5.0&step=step%201&since=1700000000")
+    assert request.headers["X-Key"] == SECRET
+
+
+@pytest.mark.parametrize("body", [{"of": ["{revision}", "{stable}"], "n": 3}, '{"of": ["{revision}", "{stable}"], "n": 3}'])
+def test_a_service_is_sent_a_document(server: Server, body: t.Any) -> None:
+    server.replies = [(200, "[1]")]
+    assert make(web, url=server.url, method="POST", body=body).measure(ASKED) == [1]
+    (request,) = server.requests
+    assert json.loads(request.body) == {"of": ["2.5.0", "2.4.0"], "n": 3}
+    assert request.headers["Content-Type"] == ("text/plain" if isinstance(body, str) else "application/json")
+
+
+def test_a_service_that_compares(server: Server) -> None:
+    server.replies = [(200, '{"data": {"new": {"requests": 9, "errors": 1}, "stable": {"requests": 90, "errors": 1}}}')]
+    assert make(web, url=server.url, path="data").measure(PAIRED)["new"] == {"requests": 9, "errors": 1}
+    with pytest.raises(MetricError, match=rf"^{server.url} gave no mapping with new and stable"):
+        make(web, url=server.url).measure(PAIRED)
+
+
+@pytest.mark.parametrize(
+    ("reply", "path", "why"),
+    [
+        ((404, f"no {SECRET} here"), "$", r"said 404: no \*\*\* here$"),
+        ((204, ""), "$", "gave no JSON: nothing"),
+        ((200, "<html>"), "$", "gave no JSON: <html>"),
+        ((200, '{"value": 3}'), "value.of", r"^metric\.path: `value\.of` leads nowhere: there is no 'of' in 3$"),
+        ((200, "[" + "1," * 600_000 + "1]"), "$", "gave more than 1 MiB; ask for less"),
+    ],
+)
+def test_a_service_that_does_not_say_it(server: Server, reply: t.Any, path: str, why: str) -> None:
+    server.replies = [reply]
+    with pytest.raises(MetricError, match=why):
+        make(web, url=server.url, path=path, headers={"X-Key": SECRET}).measure(ASKED)
+    assert len(server.requests) == 1
+
+
+# command --------------------------------------------------------------------------------------------------------------
+
+
+def python(code: str, *words: str) -> list[str]:
+    return [sys.executable, "-c", code, *words]
+
+
+@pytest.mark.parametrize("host", [None, "h2"])
+def test_a_command_prints_it(transport: Transport, host: str | None) -> None:
+    code = "import json, sys; print(json.dumps([json.load(sys.stdin)['id'], sys.argv[1:]]))"
+    words = python(code, "{service} {revision}", "{stable}", "$HOME", "{elapsed}", "{{start}}", "{start}")
+    driver = make(command, transport, host=host, command=words)
+    assert driver.measure(ASKED) == ["r1", ["shop 2.5.0", "2.4.0", "$HOME", "90s", "{start}", "1700000000"]]
+
+
+@pytest.mark.parametrize(
+    ("printed", "result"), [("0.97\n", 0.97), ('{"new": 1, "stable": 2}', {"new": 1, "stable": 2}), ("[]", [])]
+)
+def test_a_number_or_json(transport: Transport, printed: str, result: t.Any) -> None:
+    assert make(command, transport, command=["printf", printed]).measure(ASKED) == result
+
+
+@pytest.mark.parametrize(
+    ("words", "question", "why"),
+    [
+        (["sh", "-c", "echo 0.97; echo why >&2; exit 3"], ASKED, r"^sh ended with 3: 0\.97 why$"),
+        (["echo", "fine"], ASKED, r"^echo ended with 0: fine, which is no JSON$"),
+        (["true"], ASKED, r"^true ended with 0, which is no JSON$"),
+        (["echo", "1"], PAIRED, r"^echo ended with 0: 1 gave no mapping with new and stable"),
+        (["sleep", "300"], ASKED, r"^sleep on the controller: no answer in 0\.3 s$"),
+        (["/no/such/program"], ASKED, r"^/no/such/program ended with 127"),
+    ],
+)
+def test_a_command_that_does_not_say_it(transport: Transport, words: list[str], question: Question, why: str) -> None:
+    with pytest.raises(MetricError, match=why):
+        make(command, transport, command=words, answer_within="300ms" if words[0] == "sleep" else "20s").measure(question)
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+HERE = {"address": "http://h:9090"}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (prometheus, {}, r"^metric: missing required arguments: address"),
+        (prometheus, {"adress": "http://h"}, r"^metric\.adress: there is no such setting; did you mean metric\.address\?"),
+        (prometheus, {"address": "h:9090", "query": "up"}, r"^metric\.address: it is not a URL of the web"),
+        (prometheus, {"address": "http://h/?a=b", "query": "up"}, r"^metric\.address: it is where Prometheus is"),
+        (prometheus, {"address": "http://h/{service}", "query": "up"}, r"^metric\.address: there is no placeholder"),
+        (prometheus, {"address": f"http://ann:{SECRET}@h/", "query": "up"}, r"^metric\.address: a name and password in a URL"),
+        (prometheus, HERE, r"^metric: it has no query; give either query, or errors and requests"),
+        (prometheus, {**HERE, "query": "up", "errors": "up"}, r"^metric: it has query and errors; give either"),
+        (prometheus, {**HERE, "errors": "up"}, r"^metric: it has errors; give either"),
+        (prometheus, {**HERE, "query": " "}, r"^metric\.query: it is empty; write PromQL"),
+        (prometheus, {**HERE, "errors": "", "requests": "up"}, r"^metric\.errors: it is empty; write PromQL"),
+        (
+            prometheus,
+            {**HERE, "query": 'up{a="{revison}"}'},
+            r"^metric\.query: there is no placeholder '\{revison\}'; there are \{service",
+        ),
+        (prometheus, {**HERE, "query": "up", "label": "a-b"}, r"^metric\.label: 'a-b' is not the name of a label"),
+        (prometheus, {**HERE, "query": "up", "username": "ann"}, r"^metric\.username: it goes with password"),
+        (prometheus, {**HERE, "query": "up", "password": SECRET}, r"^metric\.username: it goes with password"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "bearer_token": SECRET, "headers": {"authorization": SECRET}},
+            r"^metric\.username: username, bearer_token and a header Authorization exclude each other",
+        ),
+        (prometheus, {**HERE, "query": "up", "username": "a:b", "password": SECRET}, r"^metric\.username: 'a:b' has a colon"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "bearer_token": f"{SECRET}\n"},
+            r"^metric\.bearer_token\.Authorization: its value must be",
+        ),
+        (prometheus, {**HERE, "query": "up", "answer_within": "soon"}, r"^metric\.answer_within: 'soon' is not a duration"),
+        (prometheus, {**HERE, "query": "up", "ca_path": "/no/such"}, r"^metric\.ca_path: '/no/such' is not the absolute path"),
+        (prometheus, {**HERE, "query": "up", "client_key": "/no/such"}, r"^metric\.client_key: '/no/such' is of no use alone"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "client_cert": "/no/such"},
+            r"^metric\.client_cert: '/no/such' is not the absolute path",
+        ),
+        (web, {}, r"^metric: missing required arguments: url"),
+        (web, {"url": "http://h/{version}"}, r"^metric\.url: there is no placeholder '\{version\}'; there are .*\{elapsed\}"),
+        (web, {"url": "http://h", "path": "a..b"}, r"^metric\.path: 'a\.\.b' is not a path"),
+        (web, {"url": "http://h", "body": {"a": 1}}, r"^metric\.body: by GET nothing is sent; use method POST"),
+        (web, {"url": "http://h", "method": "PUT"}, r"^metric: value of method must be one of: GET, POST"),
+        (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^metric\.headers\.X: its value must be one line"),
+        (command, {"command": "/bin/true now"}, r"^metric\.command: it is not a list of words; write .*\{revision\}"),
+        (command, {"command": ["true", "{port}"]}, r"^metric\.command: there is no placeholder '\{port\}'"),
+        (command, {"command": ["true"], "host": "h9"}, r"^metric\.host: 'h9' is not in the inventory"),
+    ],
+)
+def test_bad_options_are_refused(transport: Transport, module: t.Any, options: Mapping[str, t.Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make(module, transport, **options)
+    assert SECRET not in str(caught.value)
