@@ -76,7 +76,7 @@ def test_tolerance_is_the_share_of_errors_to_expect() -> None:
 def test_a_revision_that_fails_more_often_is_worse() -> None:
     found = errors(ledger(Counts(900, 12), Counts(2700, 3)))
     assert found.worse
-    assert found.sentence == "errors 12 of 900 against 3 of 2,700 on stable; e-value 5,463 >= 50"
+    assert found.sentence == "errors 12 of 900 against 3 of 2,700 on stable; e-value 5,462 >= 50"
     assert (found.e_value, found.threshold, found.needs) == (pytest.approx(5462.67), 50.0, 0)
 
 
@@ -133,6 +133,11 @@ def test_one_side_without_requests(new: Counts, stable: Counts, missing: str) ->
     found = errors(ledger(new, stable))
     assert not found.worse and found.needs is None
     assert found.sentence.endswith(f"no requests to {missing}, nothing to compare")
+
+
+def test_an_e_value_just_below_the_threshold_is_not_rounded_up_to_it() -> None:
+    found = errors(ledger(Counts(500, 9), Counts(500, 0)), alpha=1 / 51.5)
+    assert not found.worse and "e-value 51 < 51.5" in found.sentence
 
 
 # Strata ---------------------------------------------------------------------------------------------------------------

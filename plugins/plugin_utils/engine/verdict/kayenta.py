@@ -14,7 +14,7 @@ It differs where Kayenta is wrong, or cannot be followed by a pure function:
 - A critical metric that was 0 on one side, so that there is no ratio, fails when it is high or low. Kayenta lets it pass as uncritical.
 - What is allowed unless told otherwise is 1.1 and 0.9 times the mean, not 1.0: however small, a shift that is always there would fail.
 
-It is made for a few looks: each may be a false alarm, of 1 in 100 at most. `sequential` may be asked as often as one likes.
+It is made for a few looks: each has its own chance of a false alarm, of about 1 in 100. `sequential` may be asked as often as one likes.
 """
 
 from __future__ import annotations
@@ -178,25 +178,19 @@ def _nodata(metric: Metric, side: str) -> Result:
 
 def _judged(metric: Metric, shift: Shift, effect: float | None) -> tuple[Class, bool]:
     """The class, and whether it is critical. Without an effect the shift alone decides."""
-    increase, decrease = ALLOWED[metric.effect]
-    increase = increase if metric.allowed_increase is None else metric.allowed_increase
-    decrease = decrease if metric.allowed_decrease is None else metric.allowed_decrease
-    bound, at_zero = TOLERANCE * abs(shift.estimate), shift.estimate == 0
-    if (
-        metric.direction != "decrease"
-        and (shift.low > bound or (at_zero and shift.sign > 0))
-        and (effect is None or effect >= increase)
-    ):
-        limit = CRITICAL[metric.effect] if metric.critical_increase is None else metric.critical_increase
-        return Class.HIGH, metric.critical and (effect is None or effect >= limit)
-    if (
-        metric.direction != "increase"
-        and (shift.high < -bound or (at_zero and shift.sign < 0))
-        and (effect is None or effect <= decrease)
-    ):
-        limit = CRITICAL[metric.effect] if metric.critical_decrease is None else metric.critical_decrease
-        return Class.LOW, metric.critical and (effect is None or effect <= limit)
+    (increase, decrease), limit = ALLOWED[metric.effect], CRITICAL[metric.effect]
+    bound, no_estimate = TOLERANCE * abs(shift.estimate), shift.estimate == 0
+    greater = shift.low > bound or (no_estimate and shift.sign > 0)
+    less = shift.high < -bound or (no_estimate and shift.sign < 0)
+    if greater and metric.direction != "decrease" and (effect is None or effect >= _given(metric.allowed_increase, increase)):
+        return Class.HIGH, metric.critical and (effect is None or effect >= _given(metric.critical_increase, limit))
+    if less and metric.direction != "increase" and (effect is None or effect <= _given(metric.allowed_decrease, decrease)):
+        return Class.LOW, metric.critical and (effect is None or effect <= _given(metric.critical_decrease, limit))
     return Class.PASS, False
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 # -- the arithmetic ---------------------------------------------------------------------------------------------------
@@ -207,6 +201,7 @@ def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDEN
 
     The statistic falls by steps, at the differences of one sample and another, so that its roots are among these. Where it has none,
     that is with very few samples, the interval ends at the least or the greatest difference, as Kayenta's does.
+    Time and memory grow with the product of the numbers of samples: some hundreds are quick.
     """
     differences = sorted(a - b for a, b in itertools.product(x, y))
     pairs, z = len(differences), statistics.NormalDist().inv_cdf((1 + confidence) / 2)

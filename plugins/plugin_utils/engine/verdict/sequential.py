@@ -71,7 +71,7 @@ def _least(enough: Callable[[int], bool], low: int = 0) -> int | None:
 
 @dataclass(frozen=True)
 class Counts:
-    """What was counted. Need not be whole (Prometheus' `increase` is not)."""
+    """What was counted. Need not be whole (Prometheus' `increase` is not). What comes from outside is made by `of`."""
 
     requests: float = 0.0
     errors: float = 0.0
@@ -183,16 +183,14 @@ def errors(ledger: Ledger, alpha: float = ALPHA, tolerance: float = 1.0, detect:
 
 
 def _needs(total: Stratum, alpha: float, tolerance: float, detect: float) -> int | None:
-    share = total.share
-    beside = (1 - share) / share * total.stable.errors / total.stable.requests if total.stable.requests else 0.0
-
-    expected_share, limit = allowing(share, tolerance), math.log(1 / alpha)
+    share, limit = allowing(total.share, tolerance), math.log(1 / alpha)
+    beside = total.stable.errors / total.new.requests  # so many errors on stable to each request to the new side
 
     def seen(requests: int) -> bool:
         failed = requests * detect
         failed = max(0.0, failed - SPREAD * math.sqrt(failed * (1 - detect)))
         errors = failed + requests * beside
-        return failed > expected_share * errors and log_e(failed, errors, expected_share) >= limit
+        return failed > share * errors and log_e(failed, errors, share) >= limit
 
     enough = _least(seen)
     return None if enough is None else max(0, enough - math.floor(total.new.requests))
@@ -204,7 +202,7 @@ def _exp(logarithm: float) -> float:
 
 def _number(logarithm: float) -> str:
     value = _exp(logarithm)
-    return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{value:,.0f}"
+    return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{math.floor(value):,}"
 
 
 # -- single instances -------------------------------------------------------------------------------------------------
@@ -227,7 +225,7 @@ def apart(new: Mapping[str, Counts], stable: Counts, alpha: float = ALPHA, toler
     threshold = math.log(len(new) / alpha) if new else math.inf
     names, said = [], []
     for name, counts in sorted(new.items()):
-        others = Counts(everything.requests - counts.requests, everything.errors - counts.errors)
+        others = Counts.of(everything.requests - counts.requests, everything.errors - counts.errors)
         evidence = Stratum(name, counts, others).log_e(tolerance)
         if evidence >= threshold:
             names.append(name)
