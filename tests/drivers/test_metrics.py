@@ -21,6 +21,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
@@ -165,6 +166,18 @@ def test_what_came_since_the_analysis_began(world: World) -> None:
 def test_whose_clock_is_wrong_does_not_matter(world: World) -> None:
     for moment in (0.0, 4_000_000_000.0):
         assert real(world, query=REQUESTS).measure(replace(PAIRED, start=moment, now=moment + 5)) == {"new": EACH, "stable": EACH}
+
+
+def test_the_guides_examples_are_promql(world: World) -> None:
+    """Of series that this Prometheus does not have."""
+    guide = (Path(__file__).parents[2] / "docs/operator.md").read_text()
+    text = guide.partition("<!-- test: metrics.yml -->\n```yaml\n")[2].partition("```")[0]
+    found = [one for one in yaml.safe_load(text)["metrics"] if one["driver"] == "prometheus"]
+    for metric in found:
+        given = {name: metric[name] for name in ("query", "requests", "errors") if name in metric}
+        with pytest.raises(MetricError, match="it found no series"):
+            real(world, **given).measure(ASKED)
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import settings, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers, settings, steps, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
@@ -101,6 +102,7 @@ USED = {
             "marked.yml",
             "blue-green.yml",
             "gates.yml",
+            "metrics.yml",
         ),
     },
 }
@@ -571,6 +573,28 @@ def test_every_message_of_the_code_is_documented_or_says_what_to_do() -> None:
             if ours and kind not in ("OSError", "TypeError", "ModuleNotFoundError") and re.search("[a-z]{4}", text):
                 missing += [] if known or helpful else [f"{kind}: {text}"]
     assert not missing
+
+
+def test_the_metrics_can_be_measured() -> None:
+    """As far as their drivers and conditions take what is written. What they answer is tests/drivers/test_metrics.py's."""
+    context = Context("shop", t.cast(t.Any, Hosts()))
+    for metric in yaml.safe_load(SNIPPETS["docs/operator.md"]["metrics.yml"])["metrics"]:
+        module = drivers.load("metrics", metric["driver"], "metric")
+        given = {name: value for name, value in metric.items() if name in module.OPTIONS}
+        module.Driver(values.options(module.OPTIONS, given, "metric"), context)
+        for condition in {"success_condition", "failure_condition"} & metric.keys():
+            assert Expression(metric[condition], condition).holds([1.0] if "[0]" in metric[condition] else 0.01)
+        assert metric.keys() - given.keys() <= {"name", "driver", "judge", "direction", "success_condition", "failure_condition"}
+
+
+class Hosts:
+    """As much of a transport as a driver needs that is made and not asked."""
+
+    def hosts(self, pattern: str) -> list[str]:
+        return [pattern]
+
+    def apart(self) -> Hosts:
+        return self
 
 
 # docs/in_place.md
