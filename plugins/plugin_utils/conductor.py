@@ -14,7 +14,8 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.counters import Counters
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
@@ -41,6 +42,7 @@ LOOK = (1.0, 30.0)  # seconds between two looks at the whole platform, at least 
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
 SETTLE = 10.0  # seconds the first look waits for every check to have an outcome
 POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load balancers, at first and in the long run
+COUNT = 0.5  # seconds between two looks at what balancers have counted, at least
 WAITING = 0.5  # seconds between two looks where only gates are waited for
 PAUSE = 0.5  # seconds before something that failed is tried again
 GONE = "gone"  # in the timeline, of an instance nothing is left of
@@ -87,7 +89,10 @@ class Conductor:
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
         self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
-        self._counted: dict[tuple[str, Endpoint], int] = {}  # requests that balancers had sent to each, at the last look
+        self.counters = Counters()
+        context.served = lambda: self.counters.served
+        self._next_count = 0.0
+        self._counted: tuple[int, int] | None = None  # requests to new and to all instances, when they were last added up
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
@@ -107,9 +112,18 @@ class Conductor:
             self._sync()
         if self.balanced:
             self.table = self.traffic.observe()
+            if time.monotonic() >= self._next_count:
+                self._take()
         for window in self.windows if self.session.epoch else ():
             window.look()
         return self._assemble()
+
+    def _take(self) -> None:
+        """What the load balancers have counted."""
+        self._next_count = time.monotonic() + COUNT
+        self.counters.take(
+            self.table or {}, (r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED))
+        )
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
         record = self.session.record
@@ -167,7 +181,7 @@ class Conductor:
         """
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
-        self._target, self._counted = stage.waypoint.generation, {}
+        self._target, self._counted = stage.waypoint.generation, None
         forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart")
         for window in self.windows:
             window.showing = forward and (stage.waypoint.dark or not window.dark)
@@ -423,17 +437,12 @@ class Conductor:
 
     def _count(self, rollout: Rollout) -> None:
         """Add up what balancers sent to new and to all instances since the stage was reached."""
-        generations = {report.labels.endpoint: report.labels.generation for report in self.reports}
+        self._take()
+        served = self.counters.served.values()
+        new, every = sum(one.requests for one in served if one.generation == self._target), sum(one.requests for one in served)
+        before, self._counted = self._counted or (new, every), (new, every)
         sent = dict.fromkeys(("new", "all"), 0) | rollout.sent
-        for balancer, servers in (self.table or {}).items():
-            for endpoint, server in servers.items():
-                last = self._counted.get((balancer, endpoint), server.requests)
-                # A counter that is lower than it was has begun again.
-                fresh = server.requests - (last if server.requests >= last else 0)
-                self._counted[balancer, endpoint] = server.requests
-                sent["all"] += fresh
-                sent["new"] += fresh if generations.get(endpoint) == self._target else 0
-        rollout.sent = sent
+        rollout.sent = {"new": sent["new"] + new - before[0], "all": sent["all"] + every - before[1]}
 
     def _tell_share(self, rollout: Rollout, lines: Lines) -> None:
         """What the load balancers sent to the new ones, beside what was asked for."""

@@ -43,6 +43,9 @@ class Context:
     deployed: Mapping[str, Deployment] = field(default_factory=dict)  # by instance, what the journal has of those in place
     # By host that did not answer when it was last asked, what was seen there before; the journal keeps it from run to run.
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
+    served: Callable[[], Mapping[str, Served]] = (
+        dict  # by instance, what the load balancers have counted since this run looks at them
+    )
 
 
 @dataclass(frozen=True, order=True)
@@ -135,10 +138,31 @@ class Server:
     weight: int = 100
     ours: bool = True  # made by us: we may remove it
     name: str = ""
-    requests: int = 0  # that it was sent since the balancer began to count: a counter that may begin again
+    # Counters since the balancer began to count, which may begin again:
+    requests: int = 0  # that it was sent
+    errors: int = 0  # of these, that were answered with 5xx, or not at all
+    answered: int = 0  # those that `mean` is of
+    mean: float | None = (
+        None  # seconds to the answer, over all of them or the last `WINDOW`; None: the balancer does not measure it
+    )
 
+
+WINDOW = 512  # requests that a `Server.mean` is of, at most
 
 Table = Mapping[str, Mapping[Endpoint, Server]]  # by load balancer
+
+
+@dataclass(frozen=True)
+class Served:
+    """What an instance was sent by all load balancers while we looked; `answered` and `seconds` of answers whose time is measured."""
+
+    revision: str
+    generation: int
+    host: str
+    requests: int = 0
+    errors: int = 0
+    answered: int = 0
+    seconds: float = 0.0
 
 
 class Traffic(t.Protocol):
@@ -185,15 +209,18 @@ class Check(t.Protocol):
         the stream with everything, when None means failed."""
 
 
-PASS, WAIT, FAIL = "pass", "wait", "fail"
+PASS, WAIT, FAIL, PERSON = "pass", "wait", "fail", "person"
 
 
 @dataclass(frozen=True)
 class Answer:
     """What a gate says when it is asked."""
 
-    verdict: str  # PASS, WAIT (not yet) or FAIL
+    verdict: str  # PASS, WAIT (not yet), FAIL, or PERSON: it cannot say, a person has to; it is not asked again
     message: str = ""  # why, in a few words; shown to people and kept in the journal
+    memory: Mapping[str, t.Any] | None = None  # plain data, for who is asked next time: kept in the journal
+    samples: Mapping[str, t.Any] = field(default_factory=dict)  # plain data that a verdict stands on, for the timeline
+    again: float | None = None  # seconds until it is worth asking again; None: as the gate's interval says
 
 
 class GateDriver(t.Protocol):
@@ -201,6 +228,7 @@ class GateDriver(t.Protocol):
 
     One that needs nobody else for its answer may have an attribute `instant`, true: it is asked at every look, in no thread.
     One whose question leaves something behind may have a method `end`, called from another thread when nobody waits any more.
+    One that remembers has a method `recall`, which is given the last answer's memory before it is asked for the first time.
     """
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

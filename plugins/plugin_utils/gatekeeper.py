@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, drivers
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
@@ -34,13 +34,25 @@ class Standing:
     then: str | None  # what the failed one says is to happen (rollback | hold); None: what the stage says
     message: str  # one line for people: what is waited for, or why it failed; empty when all have passed
     changed: bool  # what is kept was changed by this look: commit it
+    verdicts: tuple[Verdict, ...] = ()  # reached in this look
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate has come to by its own answer, with the samples that stands on."""
+
+    gate: Gate
+    verdict: str  # PASS, FAIL or PERSON
+    message: str
+    samples: Mapping[str, t.Any]
 
 
 class Gatekeeper:
     """Asks the gates of one stage.
 
     `kept` is the journal's record of them, updated in place: by key, `since` (seconds since the epoch), `state`
-    (waiting | passed | failed), `message`, and `by` (answer | error | timeout, or the operator who let it pass).
+    (waiting | passed | failed), `message`, `by` (answer | error | timeout, or the operator who let it pass), `person` (true: it
+    waits for one, since the gate itself cannot say), and `memory`, which is its driver's.
     `wake` is called from another thread when an answer has come. Raises InputError for options of a gate that its
     driver refuses.
     """
@@ -61,30 +73,33 @@ class Gatekeeper:
         self._questions: dict[str, _Question] = {}  # under way
         self._due: dict[str, float] = {}  # when to ask next
         self._said: dict[str, str] = {}  # by gates that wait
+        self._verdicts: list[Verdict] = []
         self._changed = False
         self._closed = False
 
     def poll(self, rollout: Mapping[str, t.Any]) -> Standing:
         """Take in what was answered, ask what is due, and say how it stands. Never blocks."""
-        self._changed = False
+        self._changed, self._verdicts = False, []
         for gate in self._gates:
             record = self._look(gate, rollout)
             about = f"{gate.key} ({gate.driver})"
             if record["state"] == FAILED:
                 then = gate.on_timeout if record["by"] == TIMEOUT else None
-                return Standing(False, gate, then, f"{about}: {record['message']}", self._changed)
+                return self._standing(False, gate, then, f"{about}: {record['message']}")
             if record["state"] == WAITING:
-                return Standing(False, None, None, f"waits at {about}: {self._state(gate, record)}", self._changed)
-        return Standing(True, None, None, "", self._changed)
+                return self._standing(False, None, None, f"waits at {about}: {self._state(gate, record)}")
+        return self._standing(True, None, None, "")
+
+    def _standing(self, passed: bool, failed: Gate | None, then: str | None, message: str) -> Standing:
+        return Standing(passed, failed, then, message, self._changed, tuple(self._verdicts))
 
     def pass_(self, names: Collection[str] | None, by: str) -> list[str]:
-        """An operator's word: let every gate of the stage pass that is not decided yet, of these drivers (None: of any).
-
-        Returns their keys.
+        """An operator's word: let every gate of the stage pass that is not decided yet, of these drivers (None: of any) or that waits
+        for a person. Returns their keys.
         """
         passed = []
         for gate in self._gates:
-            if names is None or gate.driver in names:
+            if names is None or gate.driver in names or self._kept.get(gate.key, {}).get("person"):
                 record = self._record(gate)
                 if record["state"] == WAITING:
                     self._decide(gate, record, PASSED, f"passed by {by}", by)
@@ -104,7 +119,7 @@ class Gatekeeper:
         if record["state"] != WAITING:
             return record
         waited = max(0.0, self._now() - record["since"])  # not less, whatever was done to the machine's clock
-        answer = self._ask(gate, rollout, waited)
+        answer = None if record.get("person") else self._ask(gate, rollout, waited)
         if answer is not None:
             self._take(gate, record, answer)
         if record["state"] == WAITING and gate.timeout is not None and waited >= gate.timeout:
@@ -130,11 +145,14 @@ class Gatekeeper:
         question = self._questions.get(gate.key)
         if question is None:
             if not self._closed and self._now() >= self._due.get(gate.key, 0.0):
+                if gate.key not in self._due and (memory := self._kept[gate.key].get("memory")):
+                    driver.recall(memory)  # type: ignore[attr-defined]
                 self._questions[gate.key] = _Question(driver, copy.deepcopy(dict(rollout)), waited, self._wake)
             return None
         if question.answer is not None:
             del self._questions[gate.key]
-            self._due[gate.key] = self._now() + gate.interval
+            again = getattr(question.answer, "again", None)
+            self._due[gate.key] = self._now() + (gate.interval if again is None else again)
         return question.answer
 
     def _take(self, gate: Gate, record: dict[str, t.Any], answer: Answer | GateError) -> None:
@@ -143,6 +161,15 @@ class Gatekeeper:
                 self._decide(gate, record, PASSED, f"ignored: {answer}", ERROR)
             else:
                 self._decide(gate, record, FAILED, str(answer), ERROR)
+            return
+        if answer.memory is not None:
+            record["memory"], self._changed = dict(answer.memory), True
+        if answer.verdict != WAIT:
+            self._verdicts.append(Verdict(gate, answer.verdict, answer.message, answer.samples))
+        if answer.verdict == PERSON:
+            record.update({"person": True, "message": answer.message})
+            self._forget(gate)
+            self._changed = True
         elif answer.verdict != WAIT:
             self._decide(gate, record, PASSED if answer.verdict == PASS else FAILED, answer.message, ANSWER)
         else:
@@ -185,7 +212,7 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
     """What the driver says; whatever goes wrong in it is an error of the gate."""
     try:
         answer = driver.ask(rollout, waited)
-        if answer.verdict not in (PASS, WAIT, FAIL):
+        if answer.verdict not in (PASS, WAIT, FAIL, PERSON):
             raise GateError(f"its driver gave {answer.verdict!r}, which is no verdict")
     except GateError as exc:
         return exc

@@ -108,6 +108,7 @@ def entry(status):
         "proven": not any(value and flag.startswith(DOUBTS) for flag, value in health.items()),
         "active": stats.get("rq_active", 0) + stats.get("rq_pending_active", 0),
         "requests": stats.get("rq_total", 0),
+        "errors": stats.get("rq_error", 0),
     }
 
 

@@ -172,6 +172,7 @@ def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
                 e["weight"],
                 name=e["name"],
                 requests=e["requests"],
+                errors=e["errors"],
             )
             for e in answer["entries"]
         }

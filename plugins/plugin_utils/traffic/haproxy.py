@@ -61,6 +61,9 @@ class Row:
     weight: int
     active: int
     requests: int
+    errors: int
+    answered: int
+    mean: float
     fall: int
     named: bool  # configured with a name, not an address: only of such a one a state file restores the address
 
@@ -78,7 +81,8 @@ class Row:
         """`DRAIN 1/2` and `UP 1/2` (a check is missing or failed) are not proven; both may stand beside an old L7OK."""
         rotation = Rotation.IN if self.ready and self.weight and self.status.startswith(("UP", "no check")) else Rotation.OUT
         proven = self.status in ("UP", "DRAIN", "no check")
-        return Server(rotation, proven, self.active, self.weight, False, self.name, self.requests)
+        counted = {key: getattr(self, key) for key in ("requests", "errors", "answered", "mean")}
+        return Server(rotation, proven, self.active, self.weight, False, self.name, **counted)
 
 
 View = Sequence[Row]
@@ -403,6 +407,10 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         weight=int(line["uweight"] or line["weight"] or 0),
         active=int(line["scur"] or 0) + int(line["qcur"] or 0),
         requests=int(line["stot"] or 0),  # of each, also over a kept connection and in mode tcp, which `req_tot` leaves out
+        # Answers of its own in an instance's place (502, 503, 504) HAProxy does not count by their status.
+        errors=sum(int(line[key] or 0) for key in ("hrsp_5xx", "eresp", "econ")),
+        answered=int(line.get("req_tot") or 0),
+        mean=int(line["rtime"] or 0) / 1000,
         fall=int(line["check_fall"] or 0),
         named=state[17] != "-",
     )
@@ -427,6 +435,9 @@ def _merge(one: Server, other: Server) -> Server:
         one.ours and other.ours,
         one.name,
         one.requests + other.requests,
+        one.errors + other.errors,
+        one.answered + other.answered,
+        one.mean if one.answered >= other.answered else other.mean,
     )
 
 
