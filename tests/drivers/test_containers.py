@@ -171,6 +171,15 @@ def test_start_look_stop_forget(both: Bench) -> None:
         driver.sync(forget=["shop-1"])
 
 
+def test_one_that_was_stopped_is_not_brought_back_by_its_restart_policy(both: Bench) -> None:
+    driver = both.driver(restart="unless-stopped")
+    driver.sync(start=labels(driver, "shop-1"))
+    becomes(driver, {"shop-1": Process.STOPPED}, stop=["shop-1"])
+    for _look in range(10):
+        assert states(driver.sync()) == {"shop-1": Process.STOPPED}
+    assert driver.sync(forget=["shop-1"]) == []
+
+
 def test_one_that_ends_says_how(both: Bench) -> None:
     driver = both.driver(PYTHON, command=["-c", "print('no'); print('config'); raise SystemExit(3)"])
     driver.sync(start=labels(driver, "shop-1"))

@@ -76,7 +76,6 @@ def test_options_become_arguments(options: dict[str, t.Any], words: list[str]) -
 def test_pulling_restarts_and_signals() -> None:
     given = order(pull="never", restart="on-failure:3", stop_signal="sigint")
     assert given["options"] == ["--pull=never", "--restart=on-failure:3", "--stop-signal=INT"]
-    assert driver(stop_signal="int")._common()["stop_signal"] == "INT"
 
 
 def test_where_an_instance_is_to_listen() -> None:

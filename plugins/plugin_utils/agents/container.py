@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and reports containers of one service on this host, by the command line of podman or docker.
 
-The request is what `_home.py` says, with program, stop_signal, keep_revisions, and for each instance to start image, options,
+The request is what `_home.py` says, with program, keep_revisions, and for each instance to start image, options,
 command, env and container_port (0: the host's network). A container's name is its instance's id, and its labels are the
 instance's: one that is not recorded is found by them.
 
@@ -16,6 +16,7 @@ Needs Python 3.8.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -145,7 +146,12 @@ class Service(_home.Service):
         return f"{self.program} cannot start it: {_why(said)}"
 
     def tell(self, record: Record, kill: bool) -> None:
-        status, _out, said = self.call("kill", f"--signal={'KILL' if kill else self.request['stop_signal']}", record["id"])
+        """Not by `kill`, after which podman does what its restart policy says. Nobody waits for the end here: the next look sees it."""
+        seconds = 0 if kill else math.ceil(self.request["stop_timeout"])
+        stop = (self.program, "stop", f"--time={seconds}", record["id"])
+        status, _out, said = (
+            self.call(*stop[1:]) if kill else _run("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *stop)
+        )
         if status:
             self.unheard[record["id"]] = _why(said)
 

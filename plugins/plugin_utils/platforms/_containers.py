@@ -74,15 +74,14 @@ class Containers(_hosts.Hosts):
         self._network = str(given["network"] or "")
         self._port = _port(given["container_port"], self._network)
         self._lists = {name: _words(given, name) for name in LISTS}
-        self._signal = _hosts.stop_signal(given["stop_signal"])
         keep = values.whole(given["keep_revisions"], "rollout_platform.keep_revisions", 0)
         self._keep = 0 if given["restart"] == "always" else keep  # they would be started again with the host
-        self._flags = _flags(given, self._lists, self._signal)
+        self._flags = _flags(given, self._lists, _hosts.stop_signal(given["stop_signal"]))
         super().__init__(given, context)
         _lines(self._env)
 
     def _common(self) -> dict[str, t.Any]:
-        return {"program": self.program, "stop_signal": self._signal, "keep_revisions": self._keep}
+        return {"program": self.program, "keep_revisions": self._keep}
 
     def _wanted(self, labels: Labels) -> dict[str, t.Any]:
         """In its own network a container listens everywhere, at its own port; the endpoint is where others reach it."""
