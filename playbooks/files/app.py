@@ -16,6 +16,7 @@ once from the seed and SLOT (or INSTANCE), the same every time:
     START_READY_DELAY  before it is ready, from when it listens
     STOP_DELAY         between SIGTERM and the end; it still answers, but is no longer ready
     LATENCY            of every answer of /
+    FAIL_EVERY         every so manyth answer of / is a 500; 0: none
     CRASH_AFTER        until it ends by itself with exit code 3
     HEALTH=fail        never ready
     READY_FILE         not ready before this file is there
@@ -39,6 +40,7 @@ REASONS = {
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
+    500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
 }
@@ -87,6 +89,7 @@ class App:
         self.revision, self.instance = env.get("REVISION", "0"), env.get("INSTANCE", str(os.getpid()))
         self.delays = {name: duration(env.get(name, ""), who) for name in DELAYS}
         self.never_ready = env.get("HEALTH") == "fail"
+        self.fail_every = int(env.get("FAIL_EVERY") or 0)
         self.ready_file = env.get("READY_FILE")
         self.ready = self.stopping = self.draining = False
         self.selector = selectors.DefaultSelector()
@@ -95,6 +98,7 @@ class App:
         self.timers = []  # (when, number, function, arguments)
         self.number = 0
         self.requests = 0  # of clients, not of those who look after it
+        self.served = 0  # of /
         self.told = 0.0  # when it was told to stop
 
     # Time
@@ -264,6 +268,9 @@ class App:
             status = 200 if self.ready else 503
         elif path == "/":
             delay = self.delays["LATENCY"]
+            self.served += 1
+            if self.fail_every and self.served % self.fail_every == 0:
+                status = 500
         elif path == "/slow":
             try:
                 delay = float(dict(pair.partition("=")[::2] for pair in query.split("&")).get("s", 1))

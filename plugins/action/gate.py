@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, rollouts, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, rollouts, steps, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PAUSED
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -15,7 +15,7 @@ class ActionModule(StepAction):
     own = ("gate", "label")
 
     def step(self, run: Run) -> Result:
-        label = steps.label(run.own.get("label") or "gate", "rollout_label")
+        label = values.label(run.own.get("label") or "gate", "rollout_label")
         gate = steps.gate(run.own.get("gate"), label, "rollout_gate")
         gatekeeper.check([gate], run.context)
         run.begin()

@@ -264,6 +264,7 @@ options:
       - C(pause) is a duration, a mapping with C(duration), or an empty mapping, which waits for a person; that one takes
         C(timeout) and C(on_timeout) as a gate does.
       - C(gate) is one gate. See O(gates) for what it takes.
+      - C(analysis) is the gate that judges by measurements. See O(analysis) for what it takes, and C(driver=analysis) of O(gates).
       - Beside it there may be C(name); C(on_failure), which goes before O(on_failure) for this step; and C(reversible), which is V(false) where
         there is no way back from this step on, so that a failure holds.
     type: raw
@@ -294,6 +295,15 @@ options:
       - C(command) (required) is a list, the program and its arguments.
       - C(host) is the inventory host that it runs on, the controller if not given.
       - C(answer_within) is how long it may take, V(60s) if not given.
+      - C(driver=analysis) passes when what is measured says that the new revision is no worse. What cannot be measured, or says nothing at the end,
+        waits for a person.
+      - C(metrics) are what is measured. See O(analysis).
+      - C(interval) is how often, V(10s) if not given.
+      - C(count) is how many measurements there are of each, 12 if not given.
+      - C(pass) and C(marginal) are scores of Kayenta's judge, 95 and 75 if not given. What is less than C(pass) waits for a person,
+        and less than C(marginal) fails.
+      - C(weights) are what its groups of metrics count for, in percent. All alike if not given.
+      - C(baseline) is whether fresh instances of the stable revision are started to compare with, as many as there are new ones. Only in O(steps).
       - C(driver=prepare) passes when every host of O(platform) has what the revision needs, and brings it there. Has no options.
         M(progressive.rollout.replace) begins with it.
       - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in.
@@ -321,6 +331,43 @@ options:
         description: All along. A gate that passes takes the rollout back, and anything else is no reason to.
         type: list
         elements: dict
+  analysis:
+    description:
+      - What is measured all along from a step on, and judged after each measurement. A metric that fails ends the rollout as O(on_failure) says. One
+        that cannot be measured waits for a person, with the fleet kept as it is.
+      - Takes what C(driver=analysis) of O(gates) takes, but for C(count) and C(baseline), and these two.
+      - C(starting_step) is the number of the step in O(steps) from which on it is measured. The first if not given.
+      - C(bake) is how long it goes on when the new instances have all requests, before the new revision is the stable one. A duration, V(0) if not given.
+      - C(metrics) is a list of mappings. If not given, errors and, where the load balancers measure it, latency, as the load balancers count them.
+      - C(name) (required) is what a metric is called.
+      - C(interval), C(count) and C(initial_delay) are durations and a number of its own.
+      - C(dry_run) is whether it is only measured and told, which it is not if not given.
+      - C(consecutive_error_limit) is how many measurements in a row may not be possible, 4 if not given.
+      - C(judge) is how it is judged, V(threshold) where it has a condition, V(sequential) if not given.
+      - C(judge=threshold) asks conditions, which are expressions over V(result), as V(result[0] >= 0.99).
+      - C(success_condition) and C(failure_condition) are those. A result that fits neither is inconclusive, and so is a NaN that no condition asks
+        about with V(is_nan).
+      - C(failure_limit), C(consecutive_failure_limit) and C(inconclusive_limit) are how many measurements may come to that. 0 if not given, and -1 is no limit.
+      - C(consecutive_success_limit) is how many in a row pass at once. None if not given.
+      - C(judge=sequential) compares new and stable instances after each measurement, and may stop at any of them.
+      - C(alpha) is how probable a false alarm may be, over all measurements, 0.02 if not given.
+      - C(tolerance) is how many times the errors, or the seconds, of the stable instances are no reason to stop, 1.2 if not given.
+      - C(detect) is the rate of errors that must not be overlooked, 0.05 if not given. It says how many requests it takes to tell.
+      - C(quantile) is which one of seconds is compared, 0.5 if not given.
+      - C(judge=kayenta) compares new and stable at the end, as Kayenta does.
+      - C(direction) is which change is bad, V(increase), V(decrease) or V(either). V(either) if not given.
+      - C(nan_strategy) is to V(remove) a NaN, as if not given, or to V(replace) it by 0.
+      - C(outliers) is to V(keep), as if not given, or V(remove) those beyond C(outlier_factor) times the interquartile range, 3 if not given.
+      - C(effect_size) is V(mean_ratio), as if not given, or V(cles). By it C(allowed_increase), C(allowed_decrease), C(critical_increase) and
+        C(critical_decrease) are measured.
+      - C(critical) is whether its failure alone fails all, C(must_have_data) whether no data is a failure, C(muted) whether it counts at all.
+      - C(group) is the group it belongs to, for C(weights).
+      - C(driver) names where a metric is measured, V(load_balancer) if not given. The other keys are its options.
+      - C(driver=load_balancer) is what the load balancers count of each instance. Conditions have V(result.new) and V(result.stable), each with
+        V(requests), V(errors), V(error_rate) (0 to 1) and V(latency) in seconds, since the measurement before.
+      - C(of) is what is compared, V(errors), which are answers of 5xx and none, or V(latency). V(errors) if not given.
+    type: dict
+    default: {}
   approval:
     description:
       - How a person is waited for, wherever that is.

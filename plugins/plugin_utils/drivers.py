@@ -43,6 +43,7 @@ class Context:
     deployed: Mapping[str, Deployment] = field(default_factory=dict)  # by instance, what the journal has of those in place
     # By host that did not answer when it was last asked, what was seen there before; the journal keeps it from run to run.
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
+    counted: Sequence[str] = ()  # what the load balancers count of each instance: errors, latency
     served: Callable[[], Mapping[str, Served]] = (
         dict  # by instance, what the load balancers have counted since this run looks at them
     )
@@ -246,6 +247,8 @@ class Question:
     start: float  # of the analysis
     now: float
     paired: bool = False  # the judge compares: new and stable are wanted apart
+    counts: bool = False  # it compares numbers of errors where there are any: with how many requests they are of
+    before: t.Any = None  # what was found last, also by a run before this one; None: nothing
 
 
 class MetricDriver(t.Protocol):

@@ -54,6 +54,11 @@ class Expression:
         if wrong:
             raise InputError(f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}")
 
+    @property
+    def handles_nan(self) -> bool:
+        """Whether it says itself what a NaN comes to."""
+        return bool(re.search(r"\b(is_nan|isNaN)\b", self._text))
+
     def value(self, result: t.Any) -> t.Any:
         """What it comes to. Raises MetricError where it fails on this result."""
         try:

@@ -16,7 +16,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, drivers
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+    Context,
+    GateDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
@@ -34,6 +42,7 @@ class Standing:
     then: str | None  # what the failed one says is to happen (rollback | hold); None: what the stage says
     message: str  # one line for people: what is waited for, or why it failed; empty when all have passed
     changed: bool  # what is kept was changed by this look: commit it
+    person: bool = False  # what is waited for is a person, since the gate itself cannot say
     verdicts: tuple[Verdict, ...] = ()  # reached in this look
 
 
@@ -85,13 +94,15 @@ class Gatekeeper:
             about = f"{gate.key} ({gate.driver})"
             if record["state"] == FAILED:
                 then = gate.on_timeout if record["by"] == TIMEOUT else None
-                return self._standing(False, gate, then, f"{about}: {record['message']}")
+                return self._standing(False, f"{about}: {record['message']}", gate, then)
             if record["state"] == WAITING:
-                return self._standing(False, None, None, f"waits at {about}: {self._state(gate, record)}")
-        return self._standing(True, None, None, "")
+                return self._standing(False, f"waits at {about}: {self._state(gate, record)}", person=bool(record.get("person")))
+        return self._standing(True, "")
 
-    def _standing(self, passed: bool, failed: Gate | None, then: str | None, message: str) -> Standing:
-        return Standing(passed, failed, then, message, self._changed, tuple(self._verdicts))
+    def _standing(
+        self, passed: bool, message: str, failed: Gate | None = None, then: str | None = None, person: bool = False
+    ) -> Standing:
+        return Standing(passed, failed, then, message, self._changed, person, tuple(self._verdicts))
 
     def pass_(self, names: Collection[str] | None, by: str) -> list[str]:
         """An operator's word: let every gate of the stage pass that is not decided yet, of these drivers (None: of any) or that waits

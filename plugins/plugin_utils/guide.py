@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, Parked, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import frozen
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import ANSWER, Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import ANSWER, Gatekeeper, Standing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
     HOLDING,
     PAUSED,
@@ -31,7 +31,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.settings impor
 
 LISTEN = 1.0  # seconds between two looks for an operator's word
 QUIET = 2.0  # seconds for which a gate that is part of the walk is not worth a line
-PERSON = "approval"  # the driver of gates that wait for a person; hooks and timers end by themselves
+WATCH = 0.25  # seconds between two looks at the gates that are asked all along
+APPROVAL, ANALYSIS = "approval", "analysis"  # drivers: of gates that wait for a person, and that judge by measurements
 
 
 class Motion(Enum):
@@ -65,6 +66,10 @@ class Guide:
         self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
         back = self._back or rollout.kind == "rollback"  # there is never a rollback of a rollback
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
+        watching = settings.plan.background if stage.watched and not back else ()
+        self._background = Gatekeeper(watching, context, rollout.background, wake=wake)
+        self._watched = float("-inf")
+        self._doubt = ""  # why the background gates want a person
         self._listened = float("-inf")
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
         self._began = time.monotonic()
@@ -77,7 +82,7 @@ class Guide:
 
     def close(self) -> None:
         """Ask nobody any more."""
-        for keeper in (self._gates, *(hook.keeper for hook in self._hooks)):
+        for keeper in (self._gates, self._background, *(hook.keeper for hook in self._hooks)):
             keeper.close()
 
     def motion(self, described: Callable[[], Mapping[str, t.Any]]) -> Motion:
@@ -90,6 +95,9 @@ class Guide:
                 raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then="rollback")
         if skip:
             return Motion.SKIP
+        self._watch(described)
+        if self._doubt:
+            return self._stay(self._doubt)
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
             return self._stay(f"paused by {self.rollout.paused['by']}{f': {why}' if why else ''}")
@@ -107,6 +115,7 @@ class Guide:
         if self._back or (self.rollout.full and self.stage.waiting != HOLDING):
             return True
         standing = self._gates.poll(described())
+        self._tell_verdicts(standing)
         if standing.failed:
             self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
             raise GateFailed(standing.message, then=standing.then)
@@ -118,6 +127,27 @@ class Guide:
             return True
         self._wait(self.stage.waiting, standing.message, self._person)
         return False
+
+    def _watch(self, described: Callable[[], Mapping[str, t.Any]]) -> None:
+        """Ask the gates that are asked all along; raises RolloutFailed where one fails."""
+        if time.monotonic() - self._watched < WATCH:
+            return
+        self._watched = time.monotonic()
+        standing = self._background.poll(described())
+        self._tell_verdicts(standing)
+        if standing.failed:
+            self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
+            if (self.stage.on_failure or self.settings.on_failure) != "continue":
+                raise RolloutFailed(standing.message)
+            self.rollout.background[standing.failed.key]["state"] = "passed"  # it goes on all the same
+        self._doubt = standing.message if standing.person else ""
+
+    def _tell_verdicts(self, standing: Standing) -> None:
+        """What an analysis has come to, with what that stands on."""
+        for one in standing.verdicts:
+            if one.gate.driver == ANALYSIS:
+                self._note("verdict", gate=one.gate.key, verdict=one.verdict, message=one.message, samples=one.samples)
+                self._tell(f"{one.gate.key}: {one.message}")
 
     def park(self) -> None:
         """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
@@ -136,7 +166,7 @@ class Guide:
     def _person(self) -> bool:
         """Whether the gate that is waited for waits for a person."""
         open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != "passed"]
-        return bool(open_) and open_[0].driver == PERSON
+        return bool(open_) and (open_[0].driver == APPROVAL or bool(self.rollout.gates.get(open_[0].key, {}).get("person")))
 
     def _stay(self, why: str, long: bool = False) -> Motion:
         """Stay; with `long` there is no use in waiting for the end of it."""
@@ -186,7 +216,7 @@ class Guide:
     @property
     def _standing(self) -> str:
         """The phase to judge a word by: others were perhaps obeyed a moment ago, and a freeze waits for nobody's word."""
-        if self.rollout.paused:
+        if self.rollout.paused or self._doubt:
             return PAUSED
         if self.rollout.phase not in WAITING:
             return self.rollout.phase
@@ -202,11 +232,12 @@ class Guide:
             return False
         was_paused, rollout.paused = bool(rollout.paused), {}
         self._waiting, self._waits = None, ""
-        if name == "resume" and was_paused:
+        doubted, self._doubt = self._background.pass_((), word["by"]), ""
+        if name == "resume" and (was_paused or doubted):
             return False
         rollout.force = rollout.force or bool(word.get("force"))
         rollout.full = rollout.full or name == "promote_full"
-        self._gates.pass_(None if name in ("skip", "promote_full") else (PERSON, "pause"), word["by"])
+        self._gates.pass_(None if name in ("skip", "promote_full") else (APPROVAL, "pause"), word["by"])
         return name in ("skip", "promote_full") and self.stage.part == REPLACE
 
 

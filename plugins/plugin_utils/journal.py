@@ -72,6 +72,7 @@ class Rollout:
     name: str = ""  # of that stage
     entered: float = 0.0  # since when it is in its phase
     gates: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those of the stage have come to
+    background: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those that are asked all along have come to
     paused: dict[str, t.Any] = field(default_factory=dict)  # by whom, since when and why, where an operator said so
     asked: int | None = None  # the share of requests the stage asks for, in percent
     sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
@@ -87,8 +88,11 @@ class Rollout:
 
     @property
     def waiting(self) -> list[str]:
-        """The gates of its stage that it waits at, with what they said last."""
+        """The gates that it waits at, with what they said last."""
         open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == "waiting"}
+        open_ |= {
+            key: kept.get("message") for key, kept in self.background.items() if kept.get("person") and kept["state"] == "waiting"
+        }
         return [f"{key}: {message}" if message else key for key, message in open_.items()]
 
     def turn_to(self, phase: str, reason: str, now: float) -> bool:

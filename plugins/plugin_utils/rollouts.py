@@ -201,10 +201,10 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.replicas != replicas:
-        rollout.gates = {}  # the target moved: what was found of the one before says nothing (E-39)
+        rollout.gates, rollout.background = {}, {}  # the target moved: what was found of the one before says nothing (E-39)
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
-        rollout.tally, rollout.gates = None, {}
+        rollout.tally, rollout.gates, rollout.background = None, {}, {}
         mine = [i for i in run.conductor.fleet if i.generation == rollout.generation and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})

@@ -47,6 +47,7 @@ class Run:
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.context = Context(settings.service, self.transport, settings.health, self._platform)
+        self.context.counted = getattr(settings.traffic.module, "COUNTED", ())
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake)
         store = settings.store.module.Driver(settings.store.options, self.context)
@@ -146,6 +147,7 @@ class Run:
             "id",
             "kind",
             "revision",
+            "generation",
             "strategy",
             "phase",
             "outcome",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
-VARIABLES = ("steps", "gates", "approval", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
+VARIABLES = ("steps", "gates", "approval", "analysis", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
 ON_FAILURE = ("rollback", "hold", "continue")
 ON_TIMEOUT = ("rollback", "hold", "promote")
 ON_ERROR = ("fail", "ignore")
@@ -28,7 +27,7 @@ BESIDE = ("name", "on_failure", "reversible")
 OF_GATES = ("driver", "interval", "timeout", "on_timeout", "on_error")
 CALLS = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
 _STEPS = "rollout_steps"
-_LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
+_ANALYSIS = "rollout_analysis"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
     """The plan of `strategy` and `VARIABLES` among the arguments of a step; raises InputError naming the variable."""
     strategy = _choice(args.get("strategy") or "rolling", tuple(LISTS), "rollout_strategy")
     person = _person(args.get("approval"))
-    steps, opening = _steps(args.get("steps"), strategy, person)
+    background, bake, first = _background(args.get("analysis"))
+    steps, opening = _steps(args.get("steps"), strategy, person, first)
     calls = _calls(args.get("gates"), person)
     auto = args.get("auto_promote") in (None, "") or values.boolean(args["auto_promote"], "rollout_auto_promote")
     delay = _timer("promotion delay", args.get("promote_delay") or 0, "rollout_promote_delay")
@@ -63,7 +63,8 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
         confirm_rollout=calls["confirm_rollout"],
         confirm_traffic_increase=calls["confirm_traffic_increase"],
         confirm_promotion=calls["confirm_promotion"],
-        post_rollout=calls["post_rollout"],
+        post_rollout=bake + calls["post_rollout"],
+        background=background,
         cord=calls["rollback"],
     )
 
@@ -86,8 +87,10 @@ def check_gate(driver: t.Any, options: Mapping[str, t.Any], variable: str) -> di
 # Steps ----------------------------------------------------------------------------------------------------------------
 
 
-def _steps(given: t.Any, strategy: str, person: Person) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
+def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
     """The steps of a canary, and the gates before the first of them."""
+    if first > 1 and (strategy != "canary" or not isinstance(given, Sequence) or first > len(given)):
+        raise InputError(f"{_ANALYSIS}.starting_step: there is no step {first} in {_STEPS}; write the number of one of its steps")
     if strategy != "canary":
         if given:
             raise InputError(f"{_STEPS}: {strategy} has no steps; leave them out, or set rollout_strategy: canary")
@@ -101,7 +104,7 @@ def _steps(given: t.Any, strategy: str, person: Person) -> tuple[tuple[Step, ...
             f"{_STEPS}: a value of the type {type(given).__name__} is no list; write steps, as in [{{set_weight: 20}}]"
         )
     kinds = [_kind(item, f"{_STEPS}[{index}]") for index, item in enumerate(given)]
-    steps, opening = _list(given, kinds, person)
+    steps, opening = _list(given, kinds, person, first)
     _check_order(steps, kinds)
     return steps, opening
 
@@ -114,26 +117,29 @@ def _kind(item: t.Any, variable: str) -> str:
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
         raise InputError(f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}")
-    if kinds[0] == "analysis":
-        raise InputError(f"{variable}.analysis: it comes with the judge and is not in this version; use a gate")
     return kinds[0]
 
 
-def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
+def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: int) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
     """Argo's list. A pause or gate belongs to the step before it, unless it is marked: then it is one of its own."""
     steps: list[Step] = []
     opening: list[Gate] = []
     for index, (item, kind) in enumerate(zip(items, kinds, strict=True)):
         variable, number = f"{_STEPS}[{index}]", f"step {index + 1}"
-        step = _marked(item, number, variable)
+        step = replace(_marked(item, number, variable), watched=index + 1 >= first)
         if kind in SETS:
             waits = kind == "instance_weight" and "pause" not in kinds[index + 1 : index + 2]
             gates = (person.gate(f"{number} pause"),) if waits else ()
             steps.append(replace(step, gates=gates, **{SETS[kind]: _target(item[kind], kind, f"{variable}.{kind}")}))
             continue
         key = step.name if item.get("name") else f"{number} {kind}"
-        read = _pause if kind == "pause" else _gate
-        gate = read(item[kind], key, f"{variable}.{kind}", person)
+        gate = READ[kind](item[kind], key, f"{variable}.{kind}", person)
+        if gate.options.get("baseline"):
+            if not steps:
+                raise InputError(
+                    f"{variable}.analysis.baseline: before the first set_weight there is nothing to compare with; move it behind"
+                )
+            steps[-1] = replace(steps[-1], baseline=True)
         if step.on_failure or not step.reversible:
             steps.append(replace(step, gates=(gate,)))
         elif steps:
@@ -147,17 +153,10 @@ def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
     """A step with what stands beside its kind."""
     name, on_failure, reversible = (item.get(key) for key in BESIDE)
     return Step(
-        number if name is None else f"{number} {label(name, variable + '.name')}",
+        number if name is None else f"{number} {values.label(name, variable + '.name')}",
         on_failure=None if on_failure is None else _choice(on_failure, ON_FAILURE, variable + ".on_failure"),
         reversible=reversible is None or values.boolean(reversible, variable + ".reversible"),
     )
-
-
-def label(value: t.Any, variable: str) -> str:
-    """What a step or a gate is called in messages and in the journal."""
-    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
-        raise InputError(f"{variable}: {value!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
-    return value
 
 
 def _target(value: t.Any, kind: str, variable: str) -> t.Any:
@@ -237,16 +236,45 @@ def gate(given: t.Any, key: str, variable: str) -> Gate:
 
 def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = _mapping(given, variable)
-    driver, own = given.get("driver"), {name: value for name, value in given.items() if name not in OF_GATES}
+    driver = given.get("driver")
+    own = {name: value for name, value in given.items() if name not in OF_GATES or (driver == "analysis" and name == "interval")}
     options = check_gate(driver, own, variable)
     gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
         gate = replace(person.gate(key), options={**person.options, **options}, variable=variable)
-    if given.get("interval") is not None:
+    if given.get("interval") is not None and driver != "analysis":
         gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
     if given.get("on_error") is not None:
         gate = replace(gate, on_error=_choice(given["on_error"], ON_ERROR, variable + ".on_error"))
     return _bounded(gate, given, variable)
+
+
+def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
+    given = _mapping(given, variable)
+    if given.get("count") is not None:
+        values.whole(given["count"], variable + ".count", 1)
+    return _gate({**given, "driver": "analysis"}, key, variable, person)
+
+
+def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
+    """`rollout_analysis`: the gate that is asked all along, the one that is waited for at the end, and the first step it is asked at."""
+    given = dict(_mapping(given, _ANALYSIS))
+    if not given:
+        return (), (), 1
+    first = values.whole(given.pop("starting_step", 1), _ANALYSIS + ".starting_step", 1)
+    bake = values.duration(given.pop("bake", 0), _ANALYSIS + ".bake")
+    if given.get("baseline"):
+        raise InputError(
+            f"{_ANALYSIS}.baseline: fresh instances are started for a step; write it in an analysis of rollout_steps"
+        )
+    if given.get("count") is not None:
+        raise InputError(
+            f"{_ANALYSIS}.count: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
+        )
+    gate = replace(_analysis(given, "analysis", _ANALYSIS, Person()), timeout=None)
+    rounds = max(1, round(bake / values.duration(gate.options["interval"], _ANALYSIS + ".interval")))
+    endless, end = (replace(gate, options={**gate.options, "count": count}) for count in (0, rounds))
+    return (endless,), (replace(end, key="bake"),) if bake else (), first
 
 
 def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
@@ -296,6 +324,9 @@ def _mapping(given: t.Any, variable: str) -> Mapping[str, t.Any]:
     if not isinstance(given, Mapping):
         raise InputError(f"{variable}: a value of the type {type(given).__name__} is not a mapping; write it as key: value pairs")
     return given
+
+
+READ = {"pause": _pause, "gate": _gate, "analysis": _analysis}  # by the kind of an item that waits
 
 
 def _choice(value: t.Any, choices: Sequence[str], variable: str) -> str:

@@ -20,6 +20,7 @@ _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decima
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)")
 _SERVICE = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
 _PORTS = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
 
 
@@ -117,6 +118,13 @@ def boolean(value: t.Any, variable: str) -> bool:
     if text not in ("true", "yes", "1", "false", "no", "0"):
         raise InputError(f"{variable}: {value!r} is neither true nor false")
     return text in ("true", "yes", "1")
+
+
+def label(value: t.Any, variable: str) -> str:
+    """What a step, a gate or a metric is called in messages and in the journal."""
+    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
+        raise InputError(f"{variable}: {value!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
+    return value
 
 
 def line(value: t.Any, variable: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper, Standing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper, Standing, Verdict
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
@@ -220,7 +220,8 @@ def test_a_no_fails_the_stage() -> None:
     gate = ask("hook", on_timeout="promote", on_error="ignore")
     stage = Stage(gate, approval())
     stage.poll()
-    expected = Standing(False, gate, None, "hook (test.gates.scripted): 500: no", True)
+    verdict = Verdict(gate, FAIL, "500: no", {})
+    expected = Standing(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,))
     assert stage.answer(Answer(FAIL, "500: no")) == expected
     assert "approval" not in stage.kept
 

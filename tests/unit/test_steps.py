@@ -202,7 +202,11 @@ REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
     ([{"set_weight": 20}, {"gate": {**WEB, "on_error": "retry"}}], ("rollout_steps[1].gate.on_error: 'retry'", "ignore")),
     ([{"set_weight": 20}, {"gate": {**WEB, "timeout": 0}}], ("rollout_steps[1].gate.timeout: 0",)),
     ([{"set_weight": 20}, {"gate": {"driver": "pause"}}], ("rollout_steps[1].gate", "duration")),
-    ([{"set_weight": 20}, {"analysis": {}}], ("rollout_steps[1].analysis", "judge", "use a gate")),
+    (
+        [{"analysis": {"baseline": True}}, {"set_weight": 20}],
+        ("rollout_steps[0].analysis.baseline", "nothing to compare", "move it behind"),
+    ),
+    ([{"set_weight": 20}, {"analysis": {"count": 0}}], ("rollout_steps[1].analysis.count", "0", "the least is 1")),
     ([{"set_weight": 20, "on_failure": "retry"}], ("rollout_steps[0].on_failure: 'retry'", "rollback, hold, continue")),
     ([{"set_weight": 20, "reversible": "maybe"}], ("rollout_steps[0].reversible: 'maybe'",)),
     ([{"set_weight": 20, "name": "a\nb"}], ("rollout_steps[0].name",)),

@@ -75,6 +75,7 @@ class Stage:
     on_failure: str | None = None  # rollback | hold | continue; None: as for the whole rollout
     reversible: bool = True  # False: from here on a failure holds, for there is no way back
     failure_limit: int | None = None  # of this stage alone; None: as for the whole rollout
+    watched: bool = False  # whether the plan's background gates are asked on the way to it, and at it
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class Step:
     on_failure: str | None = None
     reversible: bool = True
     failure_limit: int | None = None
+    watched: bool = True  # see Stage
+    baseline: bool = False  # fresh instances of the stable revision are started before its gates are asked, to compare with
 
 
 @dataclass(frozen=True)
@@ -123,14 +126,15 @@ class Plan:
     confirm_traffic_increase: tuple[Gate, ...] = ()  # before each rise of the new ones' share
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
+    background: tuple[Gate, ...] = ()  # asked all along, at the stages that are watched: one that fails ends the walk
     cord: tuple[Gate, ...] = ()  # asked all along, by no stage: one that passes is a reason to go back
 
     @property
     def gates(self) -> tuple[Gate, ...]:
         """Every gate there is, whoever asks it."""
         of_steps = self.steps.gates if isinstance(self.steps, Groups) else sum((step.gates for step in self.steps), ())
-        calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout + self.cord
-        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls)
+        calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout
+        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls, *self.background, *self.cord)
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,8 @@ def peak(listed: Iterable[Stage], room: Room) -> int:
 def _rolling(plan: Plan, goal: Goal) -> Iterator[Stage]:
     end = goal.waypoint(goal.desired, 0)
     yield from _confirm(goal.waypoint(0, goal.old), plan.confirm_rollout + plan.confirm_traffic_increase)
-    yield Stage("replace", end)
-    yield Stage("promote", end, plan.confirm_promotion + plan.post_rollout, PROMOTE)
+    yield Stage("replace", end, watched=True)
+    yield Stage("promote", end, plan.confirm_promotion + plan.post_rollout, PROMOTE, watched=True)
 
 
 def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
@@ -182,7 +186,7 @@ def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
     gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
     yield from _confirm(goal.waypoint(0, old, 0), plan.confirm_rollout)
     yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
-    yield Stage("switch", switched, plan.post_rollout, PROMOTE)
+    yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
     yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding")
     yield Stage("retire", goal.waypoint(new, 0), part=FINISH)
 
@@ -209,10 +213,11 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
                 on_failure=step.on_failure,
                 reversible=reversible,
                 failure_limit=step.failure_limit,
+                watched=step.watched,
             )
         )
     end = goal.waypoint(goal.desired, 0, 100 if weighted else None)
-    found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible))
+    found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True))
     for stage, following in pairwise(found):
         gates = stage.gates + _before(plan, stage, following)
         if gates or stage.name != "begin":

@@ -48,6 +48,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
+COUNTED = ("errors",)  # of each instance
 PLENTY = 1_000_000  # Envoy's default limit of 1024 requests would turn more of them away
 EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 

@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "state_file": {"type": "str"},
 }
 
+COUNTED = ("errors", "latency")  # of each server
 _OUR_IDS = 1_000_000  # ids of this and more are ours; HAProxy numbers servers of a configuration from 1
 _MAINT, _DRAIN = 0x63, 0x18  # srv_admin_state: forced, inherited, by DNS | forced, inherited
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB

@@ -1,0 +1,202 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An analysis: lets a rollout pass when what is measured says that the new revision is no worse.
+
+Its metrics are measured at the same time, each at its own interval, and judged after each measurement. The first that fails ends
+it. One that cannot be measured, or has nothing to say at the end, leaves it to a person.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, clock, judges
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+    Context,
+    MetricDriver,
+    Question,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase, Tally, assess, due, worst
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+
+OPTIONS: dict[str, t.Any] = {
+    "metrics": {"type": "raw"},
+    "interval": {"type": "str", "default": "10s"},
+    "count": {"type": "int", "default": 12},
+    "pass": {"type": "float", "default": 95.0},
+    "marginal": {"type": "float", "default": 75.0},
+    "weights": {"type": "dict", "default": {}},
+    "baseline": {"type": "bool", "default": False},
+}
+
+AT_ONCE = 8  # measurements
+KEPT = 10  # of each metric's last measurements (Argo's measurementRetention)
+SAID = 400  # characters of what is told of all metrics
+
+
+class Driver:
+    """A `drivers.GateDriver`."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._analysis = analysis.parse(options, "gate", "latency" in context.counted)
+        self._metrics = [_Measured(metric, context, index) for index, metric in enumerate(self._analysis.metrics)]
+        self._began = False
+        for index, metric in enumerate(self._analysis.metrics):
+            if metric.judge == KAYENTA and not metric.limits.measurements:
+                raise InputError(
+                    f"gate.metrics[{index}].judge: kayenta judges at the end, and this analysis has none; use sequential or threshold"
+                )
+
+    def recall(self, memory: Mapping[str, t.Any]) -> None:
+        """Go on from what was measured before."""
+        for metric in self._metrics:
+            metric.recall(memory.get(metric.name) or {})
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        now = clock.now()
+        start = now - waited
+        if not self._began:
+            for metric in self._metrics:
+                metric.begin()
+            self._began = True
+        pending = [metric for metric in self._metrics if not metric.phase.over and metric.due(start) <= now]
+        if pending:
+            with ThreadPoolExecutor(min(AT_ONCE, len(pending)), thread_name_prefix="metric") as pool:
+                list(pool.map(lambda metric: metric.measure(rollout, start, now), pending))
+        return self._answer(start, clock.now())
+
+    def _answer(self, start: float, now: float) -> Answer:
+        phase, sentence = self._verdict()
+        memory = {metric.name: metric.memory for metric in self._metrics}
+        if not phase.over:
+            later = [metric.due(start) - now for metric in self._metrics if not metric.phase.over]
+            return Answer(WAIT, sentence, memory, again=max(0.05, min(later)))
+        samples = {metric.name: metric.recent for metric in self._metrics}
+        verdict = FAIL if phase is Phase.FAILED else PASS if phase is Phase.SUCCESSFUL else PERSON
+        return Answer(verdict, sentence, memory, samples)
+
+    def _verdict(self) -> tuple[Phase, str]:
+        """How the whole stands, in a sentence: of the metrics that made it so, or of all."""
+        counted = [metric for metric in self._metrics if not metric.metric.dry_run]
+        phase = worst(metric.phase for metric in counted)
+        together = [metric for metric in counted if metric.metric.judge == KAYENTA]
+        if not phase.bad and together and all(metric.phase.over for metric in together):
+            found, score = judges.together({metric.name: (metric.metric, metric.state) for metric in together}, self._analysis)
+            if found.bad or phase.over:
+                return worst((phase, found)), _told([score] if found.bad else [score, *self._said(counted, KAYENTA)])
+        if phase.bad:
+            return phase, _told(metric.said for metric in counted if metric.phase is phase)
+        return (phase if phase.over else Phase.RUNNING), _told(self._said(self._metrics))
+
+    def _said(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
+        return [metric.said for metric in metrics if metric.metric.judge != without]
+
+
+class _Measured:
+    """One metric, with what it has come to so far."""
+
+    def __init__(self, metric: Metric, context: Context, index: int) -> None:
+        self.metric, self.name = metric, metric.name
+        try:
+            self._driver: MetricDriver = metric.module.Driver(metric.options, context)
+        except InputError as exc:  # drivers do not know where they were written
+            raise InputError(f"gate.metrics[{index}]{str(exc).removeprefix('metric')}") from None
+        self._tally = Tally()
+        self._finished: float | None = None
+        self._last: Phase | None = None
+        self._result: t.Any = None  # the last one, of a driver that adds to it
+        self._reason = self._sentence = ""
+        self._short = False
+        self.state: judges.State = {}
+        self.phase = Phase.PENDING
+        self.recent: list[dict[str, t.Any]] = []
+
+    @property
+    def memory(self) -> dict[str, t.Any]:
+        """All that is to be remembered, as plain data."""
+        return {
+            "tally": asdict(self._tally),
+            "finished": self._finished,
+            "last": self._last and self._last.value,
+            "phase": self.phase.value,
+            "sentence": self._sentence,
+            "reason": self._reason,
+            "result": self._result,
+            "short": self._short,
+            "state": self.state,
+            "recent": self.recent,
+        }
+
+    def recall(self, memory: Mapping[str, t.Any]) -> None:
+        if not memory:
+            return
+        self._tally = Tally(**memory["tally"])
+        self._finished, self._result, self._short = memory["finished"], memory["result"], memory["short"]
+        self._last = memory["last"] and Phase(memory["last"])
+        self.phase, self.state, self.recent = Phase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
+        self._sentence, self._reason = memory["sentence"], memory["reason"]
+
+    def begin(self) -> None:
+        """From here on a driver that counts by itself does so."""
+        getattr(self._driver, "begin", _nothing)()
+
+    def due(self, start: float) -> float:
+        """When to measure next. What is counted by ourselves has to come together first."""
+        limits = self.metric.limits
+        counts = hasattr(self._driver, "begin") and self._finished is None
+        return due(limits, start, self._finished, self._last) + (limits.interval or 0.0 if counts else 0.0)
+
+    def measure(self, rollout: Mapping[str, t.Any], start: float, now: float) -> None:
+        """Take one measurement, and judge."""
+        judge = self.metric.judge
+        question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result)
+        try:
+            result = self._driver.measure(question)
+            taken = judges.take(self.metric, self.state, result, _stratum(rollout))
+            phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
+            self._result = result if hasattr(self._driver, "begin") and question.counts else None
+        except MetricError as exc:
+            phase, value = Phase.ERROR, str(exc)
+        except Exception as exc:  # of a driver of somebody else's
+            phase, value = Phase.ERROR, f"its driver failed: {type(exc).__name__}: {exc}"
+        self._finished, self._last = clock.now(), phase
+        self._tally = self._tally.taken(phase)
+        self.recent = [*self.recent, {"at": round(self._finished, 3), "phase": phase.value, "value": value}][-KEPT:]
+        self.phase, self._reason = assess(self.metric.limits, self._tally)
+        if self.phase is Phase.SUCCESSFUL and self._short:
+            self.phase = Phase.INCONCLUSIVE
+        if phase is Phase.ERROR:
+            self._reason = f"{self._reason}: {value}"
+
+    @property
+    def said(self) -> str:
+        """How it stands, in a sentence."""
+        of_limits = self.metric.judge == THRESHOLD or self._last is Phase.ERROR
+        text = "; ".join(part for part in (self._sentence, self._reason if of_limits or not self.phase.over else "") if part)
+        name = "" if self._sentence.startswith(self.name) else f"{self.name} "
+        doubt = "inconclusive: " if self.phase is Phase.INCONCLUSIVE else ""
+        return f"{doubt}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
+
+
+def _stratum(rollout: Mapping[str, t.Any]) -> str:
+    """While this stays the same requests are divided in one way."""
+    return f"{rollout.get('stage')} {(rollout.get('share') or {}).get('set')}"
+
+
+def _told(sentences: Iterable[str]) -> str:
+    text = ". ".join(sentences)
+    return text if len(text) <= SAID else f"{text[: SAID - 3]}..."
+
+
+def _nothing() -> None:
+    """Most drivers need not know when it begins."""
