@@ -40,7 +40,7 @@ class Reply:
 
     status: int
     text: str
-    body: bytes = b""
+    body: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
