@@ -442,7 +442,7 @@ class Conductor:
         new, every = sum(one.requests for one in served if one.generation == self._target), sum(one.requests for one in served)
         before, self._counted = self._counted or (new, every), (new, every)
         sent = dict.fromkeys(("new", "all"), 0) | rollout.sent
-        rollout.sent = {"new": sent["new"] + new - before[0], "all": sent["all"] + every - before[1]}
+        rollout.sent = {"new": sent["new"] + max(0, new - before[0]), "all": sent["all"] + max(0, every - before[1])}
 
     def _tell_share(self, rollout: Rollout, lines: Lines) -> None:
         """What the load balancers sent to the new ones, beside what was asked for."""

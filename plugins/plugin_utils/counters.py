@@ -33,7 +33,9 @@ class Counters:
             for endpoint, server in servers.items():
                 self._last[balancer, endpoint] = server
                 if labels := at.get(endpoint):
-                    known = found.get(labels.id) or Served(labels.revision, labels.generation, labels.host)
+                    known = found.get(labels.id)
+                    if known is None or known.generation != labels.generation:  # in place an instance becomes a new one
+                        known = Served(labels.revision, labels.generation, labels.host)
                     # What was counted before we looked is nobody's business.
                     found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
         self.served = found

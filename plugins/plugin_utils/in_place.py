@@ -70,6 +70,8 @@ def check(run: Run) -> None:
         raise InputError(
             "rollout_strategy: blue_green needs a second set of instances, and in place there is none; use rolling or canary"
         )
+    if any(gate.options.get("baseline") for gate in settings.plan.gates):
+        raise InputError("rollout_steps: in place no fresh instance can be started to compare with; leave baseline out")
     if budget.max_in_flight is not None or budget.max_unavailable == 0:
         raise InputError("rollout_budget: in place an instance is missing while it is deployed; give max_unavailable, at least 1")
     if settings.replicas not in (None, replicas):
