@@ -366,6 +366,30 @@ options:
       - C(driver=load_balancer) is what the load balancers count of each instance. Conditions have V(result.new) and V(result.stable), each with
         V(requests), V(errors), V(error_rate) (0 to 1) and V(latency) in seconds, since the measurement before.
       - C(of) is what is compared, V(errors), which are answers of 5xx and none, or V(latency). V(errors) if not given.
+      - C(driver=prometheus) asks Prometheus. The result is a number, or a list of numbers. Judges that compare get those of both revisions.
+      - C(address) (required) is where it is, as V(https://prometheus:9090).
+      - C(query) is an expression of PromQL for what is now.
+      - C(errors) and C(requests), instead of it, are two, for what was counted since the analysis began. They go as one query.
+      - C(label) is what tells the revisions apart, V(revision) if not given.
+      - C(username) and C(password) are given to it, or C(bearer_token) is.
+      - C(headers) is a mapping of names to values, sent with the question. They are not shown.
+      - C(answer_within) is how long an answer may take, V(10s) if not given.
+      - C(validate_certs) is whether the certificate has to be valid, which it has to if not given.
+      - C(ca_path) is a file with the authorities that may have signed it.
+      - C(client_cert) is a file with a certificate of our own, and C(client_key) one with its key, if that is not in the same.
+      - C(driver=web) asks a web service for JSON. Judges that compare need a mapping with V(new) and V(stable) there.
+      - C(url) (required) is its address, and C(method) is V(GET), as if not given, or V(POST).
+      - C(body) is what is sent by V(POST), a text, or what becomes JSON.
+      - C(path) is where in the answer the result is, as V(data.items[0].value). V($), which is all of it, if not given.
+      - C(headers) is a mapping of names to values, sent with the question. They are not shown.
+      - C(answer_within) is how long an answer may take, V(10s) if not given.
+      - C(validate_certs), C(ca_path), C(client_cert) and C(client_key) are as of V(prometheus).
+      - C(driver=command) runs a command, gives it the rollout as JSON, and takes what it prints, a number or JSON. It has to end with 0.
+      - C(command) (required) is a list, the program and its arguments.
+      - C(host) is the inventory host that it runs on, the controller if not given.
+      - C(answer_within) is how long it may take, V(60s) if not given.
+      - In C(query), C(errors), C(requests), C(url), C(body) and C(command), V({service}), V({revision}), V({stable}), V({previous}), V({step}),
+        V({start}), V({elapsed}) and V({id}) are filled in. Write V({{) or V(}}) for a brace in C(url) and C(command), and it as it is in the others.
     type: dict
     default: {}
   approval:

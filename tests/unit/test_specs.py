@@ -48,6 +48,9 @@ DRIVERS = [
     ("gates", "gates", "analysis"),
     ("gates", "gates", "prepare"),
     ("analysis", "metrics", "load_balancer"),
+    ("analysis", "metrics", "prometheus"),
+    ("analysis", "metrics", "web"),
+    ("analysis", "metrics", "command"),
 ]
 
 
