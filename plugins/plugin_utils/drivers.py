@@ -259,7 +259,8 @@ class MetricDriver(t.Protocol):
 
         With `paired` a mapping with `new` and `stable`, each a number, a list of numbers, or a mapping with `requests` and
         `errors`, both counted since `start`. Raises MetricError where nothing can be measured, which is an error and no
-        failure. Called in a thread, once at a time, and returns within its timeout.
+        failure. Called in a thread, once at a time, and returns within its timeout. One whose question leaves something behind
+        may have a method `end`, called from another thread when nobody waits any more.
         """
 
 

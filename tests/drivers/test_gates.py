@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
@@ -29,6 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
 from ansible_collections.progressive.rollout.tests.connect import connect
+from ansible_collections.progressive.rollout.tests.processes import running, wait_until
 from ansible_collections.progressive.rollout.tests.web import Server, certificate
 
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
@@ -333,13 +333,6 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     wait_until(lambda: not running(long))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "not within 20 s"
-        time.sleep(0.01)
-
-
 def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -352,15 +345,6 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
         stream.write("well\n")
     thread.join(20)
     assert [answer.verdict for answer in answers] == [PASS]
-
-
-def running(word: str) -> bool:
-    """Whether there is a process with this word in its command."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has just ended
-            if word.encode() in path.read_bytes():
-                return True
-    return False
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

@@ -75,6 +75,11 @@ class Driver:
                 list(pool.map(lambda metric: metric.measure(rollout, start, now), pending))
         return self._answer(start, clock.now())
 
+    def end(self) -> None:
+        """Nobody waits for it any more: what a measurement has begun is ended."""
+        for metric in self._metrics:
+            metric.end()
+
     def _answer(self, start: float, now: float) -> Answer:
         phase, sentence = self._verdict()
         memory = {metric.name: metric.memory for metric in self._metrics}
@@ -149,6 +154,10 @@ class _Measured:
     def begin(self) -> None:
         """From here on a driver that counts by itself does so."""
         getattr(self._driver, "begin", _nothing)()
+
+    def end(self) -> None:
+        """Nobody waits for a measurement any more."""
+        getattr(self._driver, "end", _nothing)()
 
     def due(self, start: float) -> float:
         """When to measure next. What is counted by ourselves has to come together first."""

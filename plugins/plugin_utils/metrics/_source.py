@@ -10,7 +10,6 @@ import typing as t
 from collections.abc import Collection, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import http, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
 
 OPTIONS: dict[str, t.Any] = {
@@ -56,13 +55,6 @@ class Source:
             return json.loads(reply.body), reply.headers
         except (ValueError, RecursionError):
             raise MetricError(f"{http.origin(address)} gave no JSON: {reply.text or 'nothing'}") from None
-
-
-def paired(result: t.Any, question: Question, who: str) -> t.Any:
-    """The result, which of a question for both sides has both. Raises MetricError, which begins with `who` gave it."""
-    if question.paired and not (isinstance(result, Mapping) and "new" in result and "stable" in result):
-        raise MetricError(f"{who} gave no mapping with new and stable, which the judge is to compare")
-    return result
 
 
 def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | None:

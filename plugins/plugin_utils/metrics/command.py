@@ -18,7 +18,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import program
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_METRICS, facts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._source import paired
 
 OPTIONS = program.OPTIONS
 
@@ -35,7 +34,6 @@ class Driver:
         if ended.code:
             raise MetricError(ended.text)
         try:
-            result = json.loads(ended.stdout)
+            return json.loads(ended.stdout)
         except (ValueError, RecursionError):
             raise MetricError(f"{ended.text}, which is no JSON") from None
-        return paired(result, question, ended.text)

@@ -45,7 +45,7 @@ class Driver:
         address = fill(self._url, "metric.url", names, quoted=True, names=OF_METRICS)
         body = insert(self._body, "metric.body", names).encode() if self._body else None
         answer, _headers = self._source.ask(self._method, address, body, self._headers)
-        return _source.paired(self._path.value(answer), question, http.origin(address))
+        return self._path.value(answer)
 
 
 def _body(given: t.Any, method: str) -> tuple[str, str]:
