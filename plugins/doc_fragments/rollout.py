@@ -303,6 +303,8 @@ options:
       - C(pass) and C(marginal) are scores of Kayenta's judge, 95 and 75 if not given. What is less than C(pass) waits for a person,
         and less than C(marginal) fails.
       - C(weights) are what its groups of metrics count for, in percent. All alike if not given.
+      - C(probe) are requests of our own to the new instances that serve, for times of little traffic. They are counted with those of users that the
+        load balancers count. A mapping in the words of O(health), with its C(http) and its C(interval) at which each of them is asked.
       - C(baseline) is whether fresh instances of the stable revision are started to compare with, as many as there are new ones. Only in O(steps).
       - C(driver=prepare) passes when every host of O(platform) has what the revision needs, and brings it there. Has no options.
         M(progressive.rollout.replace) begins with it.

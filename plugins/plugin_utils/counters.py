@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import WINDOW, Endpoint, Labels, Served, Server, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 
 _LOST = 1 - 1 / WINDOW  # the part of a sliding mean that one more request leaves of it
 
@@ -27,7 +28,7 @@ class Counters:
     def take(self, table: Table, there: Iterable[Labels]) -> None:
         """What the balancers show now; `there` are the instances that may be sent requests."""
         at = {labels.endpoint: labels for labels in there}
-        found = dict(self.served)
+        found = {name: replace(one, serving=False) for name, one in self.served.items()}
         last, self._last = self._last, {}
         for balancer, servers in table.items():
             for endpoint, server in servers.items():
@@ -35,7 +36,7 @@ class Counters:
                 if labels := at.get(endpoint):
                     known = found.get(labels.id)
                     if known is None or known.generation != labels.generation:  # in place an instance becomes a new one
-                        known = Served(labels.revision, labels.generation, labels.host)
+                        known = Served(labels.revision, labels.generation, labels.host, labels.endpoint)
                     # What was counted before we looked is nobody's business.
                     found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
         self.served = found
@@ -48,6 +49,7 @@ def _more(served: Served, before: Server, now: Server) -> Served:
     answered = now.answered - before.answered if now.mean is not None else 0
     return replace(
         served,
+        serving=served.serving or now.rotation is Rotation.IN,
         requests=served.requests + now.requests - before.requests,
         errors=served.errors + max(0, now.errors - before.errors),
         answered=served.answered + answered,

@@ -160,6 +160,8 @@ class Served:
     revision: str
     generation: int
     host: str
+    endpoint: Endpoint
+    serving: bool = False  # whether it is in rotation at any of them
     requests: int = 0
     errors: int = 0
     answered: int = 0
@@ -229,6 +231,7 @@ class GateDriver(t.Protocol):
 
     One that needs nobody else for its answer may have an attribute `instant`, true: it is asked at every look, in no thread.
     One whose question leaves something behind may have a method `end`, called from another thread when nobody waits any more.
+    One that works beyond its answers has a method `close`, called when nobody will ask any more.
     One that remembers has a method `recall`, which is given the last answer's memory before it is asked for the first time.
     """
 

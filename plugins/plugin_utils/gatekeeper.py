@@ -124,6 +124,7 @@ class Gatekeeper:
             question.wake = _nothing
         for gate in self._gates:
             self._forget(gate)
+            getattr(self._drivers[gate.key], "close", _nothing)()
 
     def _look(self, gate: Gate, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         record = self._record(gate)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, clock, judges
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
@@ -28,6 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase, Tally, assess, due, worst
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.prober import Prober
 
 OPTIONS: dict[str, t.Any] = {
     "metrics": {"type": "raw"},
@@ -36,6 +37,7 @@ OPTIONS: dict[str, t.Any] = {
     "pass": {"type": "float", "default": 95.0},
     "marginal": {"type": "float", "default": 75.0},
     "weights": {"type": "dict", "default": {}},
+    "probe": {"type": "dict", "no_log": True},
     "baseline": {"type": "bool", "default": False},
 }
 
@@ -49,6 +51,10 @@ class Driver:
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._analysis = analysis.parse(options, "gate", "latency" in context.counted)
+        probe = options.get("probe")
+        self._prober = Prober(probe, context, "gate.probe") if probe else None
+        if self._prober:
+            context = replace(context, served=self._prober.served)
         self._metrics = [_Measured(metric, context, index) for index, metric in enumerate(self._analysis.metrics)]
         self._began = False
         for index, metric in enumerate(self._analysis.metrics):
@@ -62,9 +68,16 @@ class Driver:
         for metric in self._metrics:
             metric.recall(memory.get(metric.name) or {})
 
+    def close(self) -> None:
+        """Ask no instance any more."""
+        if self._prober:
+            self._prober.close()
+
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         now = clock.now()
         start = now - waited
+        if self._prober:
+            self._prober.look(rollout["generation"])
         if not self._began:
             for metric in self._metrics:
                 metric.begin()
@@ -86,6 +99,7 @@ class Driver:
         if not phase.over:
             later = [metric.due(start) - now for metric in self._metrics if not metric.phase.over]
             return Answer(WAIT, sentence, memory, again=max(0.05, min(later)))
+        self.close()
         samples = {metric.name: metric.recent for metric in self._metrics}
         verdict = FAIL if phase is Phase.FAILED else PASS if phase is Phase.SUCCESSFUL else PERSON
         return Answer(verdict, sentence, memory, samples)

@@ -1,0 +1,55 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""At night, without a user: an analysis that asks the new instances itself."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.playbook import until
+from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Shop
+
+ANALYSIS = {
+    "interval": "1s",
+    "count": 4,
+    "probe": {"http": "/", "interval": "20ms"},
+    "metrics": [{"name": "errors", "success_condition": "result.new.requests > 20 and result.new.error_rate < 0.05"}],
+}
+CANARY = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 20}, {"analysis": ANALYSIS}]}
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    front = BehindHAProxy()
+    try:
+        with Shop(front) as shop:
+            shop.to("1")
+            yield shop
+    finally:
+        front.close()
+
+
+def asked(shop: Shop) -> int:
+    """How many requests came to all instances."""
+    places = [(record["address"], record["port"]) for record in shop.living()]
+    return sum(int(urllib.request.urlopen(f"http://{address}:{port}/requests", timeout=5).read()) for address, port in places)
+
+
+def test_a_bad_one_is_taken_back_and_the_stable_ones_are_not_asked(shop: Shop) -> None:
+    platform = shop.variables["rollout_platform"]
+    bad = {**platform, "env": {**platform["env"], "FAIL_EVERY": "10"}}
+    outcome = shop.run(variables={"rollout_revision": "2", "rollout_platform": bad, **CANARY})
+    assert outcome.rc != 0 and "1 failed > failure_limit 0" in outcome.failed.msg, outcome.output
+    shop.settled("1")
+    assert asked(shop) == 0
+
+
+def test_a_good_one_is_promoted_and_not_asked_any_more(shop: Shop) -> None:
+    shop.to("2", **CANARY)
+    shop.settled("2")
+    before = asked(shop)
+    assert before > 80
+    until(lambda: asked(shop) == before, "nobody asks", 5)
