@@ -51,6 +51,7 @@ rollout:
     id: {description: "The rollout's id, which names its timeline.", type: str}
     service: {description: "Name of the service.", type: str}
     revision: {description: "The revision that is, or was last, rolled out.", type: str}
+    generation: {description: "Its number. Instances carry it beside their revision.", type: int}
     previous: {description: "The revision before it.", type: str}
     stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
     strategy: {description: "The strategy.", type: str}
@@ -72,6 +73,7 @@ rollout:
         measured: {description: "What the load balancers counted since the stage was reached. Null before the first request.", type: float}
         requests: {description: "How many requests they counted.", type: int}
     waiting: {description: "The gates that it waits at, with what they said last.", type: list, elements: str}
+    analysis: {description: "How each analysis stands that it is judged by now, in a sentence.", type: dict}
     paused: {description: "By whom, when and why it was paused, if an operator did. Otherwise empty.", type: dict}
     step: {description: "The last step that worked on it.", type: str}
     started: {description: "When it began, in seconds since the epoch.", type: float}

@@ -30,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.session import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
 
 LISTEN = 1.0  # seconds between two looks for an operator's word
+NEWS = 30.0  # seconds between two lines of how an analysis stands
 QUIET = 2.0  # seconds for which a gate that is part of the walk is not worth a line
 WATCH = 0.25  # seconds between two looks at the gates that are asked all along
 APPROVAL, ANALYSIS = "approval", "analysis"  # drivers: of gates that wait for a person, and that judge by measurements
@@ -74,6 +75,7 @@ class Guide:
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
         self._began = time.monotonic()
         self._waits = ""  # what for, as last told
+        self._news = time.monotonic() + NEWS  # when an analysis is told of again
         self._waiting: float | None = None  # since when this run waits for somebody
 
     @property
@@ -141,6 +143,8 @@ class Guide:
                 raise RolloutFailed(standing.message)
             self.rollout.background[standing.failed.key]["state"] = "passed"  # it goes on all the same
         self._doubt = standing.message if standing.person else ""
+        if not standing.passed and not self._doubt:
+            self._tell_news(standing.message.removeprefix("waits at "))
 
     def _tell_verdicts(self, standing: Standing) -> None:
         """What an analysis has come to, with what that stands on."""
@@ -186,7 +190,16 @@ class Guide:
         if what.partition(":")[0] != self._waits.partition(":")[0]:
             self._note("wait", what=what)
             self._tell(what)
+            self._news = time.monotonic() + NEWS
+        elif what != self._waits and "(analysis)" in what:
+            self._tell_news(what)
         self._waits = what
+
+    def _tell_news(self, what: str) -> None:
+        """How an analysis stands, now and then."""
+        if time.monotonic() >= self._news:
+            self._news = time.monotonic() + NEWS
+            self._tell(what)
 
     def _turn(self, phase: str) -> None:
         if self.rollout.turn_to(phase, self.rollout.reason, clock.now()):

@@ -95,6 +95,11 @@ class Rollout:
         }
         return [f"{key}: {message}" if message else key for key, message in open_.items()]
 
+    @property
+    def analysis(self) -> dict[str, str]:
+        """How each analysis stands that it is judged by now, in a sentence."""
+        return {key: kept.get("message", "") for key, kept in (self.background | self.gates).items() if "memory" in kept}
+
     def turn_to(self, phase: str, reason: str, now: float) -> bool:
         """Enter a phase, with the moment; whether it was in another one."""
         if (self.phase, self.reason) == (phase, reason):

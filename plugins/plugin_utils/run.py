@@ -166,6 +166,7 @@ class Run:
             "stage": rollout.name if rollout else None,
             "share": share(rollout, fleet),
             "waiting": rollout.waiting if rollout else [],
+            "analysis": rollout.analysis if rollout else {},
             "paused": rollout.paused if rollout else {},
             "fleet": fleet,
             "changed": changed,

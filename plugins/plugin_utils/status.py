@@ -40,10 +40,11 @@ def _rollout(record: Record) -> str:
     share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != ROLLING_BACK else ""
     since = f" since {when(rollout.entered)}" if rollout.entered else ""
     waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting and rollout.phase in WAITING else ""
+    judged = "".join(f". {key}: {said}" for key, said in rollout.analysis.items() if said and not waits)
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     said = f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
     standing = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}, begun at {when(rollout.started)}{before}"
-    return f"{service} {rollout.revision}: {standing}{why}{waits}{paused}{said}"
+    return f"{service} {rollout.revision}: {standing}{why}{waits}{judged}{paused}{said}"
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
