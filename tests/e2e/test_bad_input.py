@@ -49,7 +49,18 @@ def gate(driver: str | None = None, **options: t.Any) -> Changes:
     return {"begin": {"gates": {"post_rollout": [{"driver": driver, **options}]}}}
 
 
+def metric(name: t.Any = "m", **options: t.Any) -> Changes:
+    """A gate that would measure this."""
+    return gate("analysis", metrics=[{"name": name, **options}])
+
+
+def asked(**options: t.Any) -> Changes:
+    """A gate that would ask Prometheus."""
+    return metric(driver="prometheus", address="http://h:9090", **options)
+
+
 GATE = "rollout_gates.post_rollout[0]"
+METRIC = f"{GATE}.metrics[0]"
 ONE = {"set_weight": 20}
 
 
@@ -296,7 +307,6 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"begin": listed({"set_weight": "20%"})},
         ("rollout_steps[0].set_weight: '20%'", "without the sign"),
     ),
-    ("an analysis", {"begin": listed({"analysis": {}})}, ("rollout_steps[0].analysis", "use a gate")),
     ("replicas of nothing", {"begin": listed({"set_replicas": "0%"})}, ("rollout_steps[0].set_replicas: '0%'",)),
     ("a pause in words", {"begin": listed(ONE, {"pause": "a while"})}, ("rollout_steps[1].pause: 'a while'", "10m")),
     ("a step's consequence", {"begin": listed({**ONE, "on_failure": "cry"})}, ("rollout_steps[0].on_failure: 'cry'", "hold")),
@@ -323,6 +333,29 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("a hook nowhere", gate("web", url="shop/ok"), (f"{GATE}.url:", "https://host/path")),
     ("a hook of a password", gate("web", url="http://ann:pw@h"), (f"{GATE}.url:", "header")),
     ("a hook that is asked for ever", gate("web", url="http://h", retries=99), (f"{GATE}.retries: 99", "10")),
+    # what is measured
+    ("metrics that are none", gate("analysis", metrics="errors"), (f"{GATE}.metrics: 'errors'", "[{name: errors}]")),
+    ("a metric without a name", metric(name=None), (f"{METRIC}.name", "None")),
+    ("a metric of no judge", metric(judge="me"), (f"{METRIC}.judge: 'me'", "kayenta")),
+    ("a metric of no driver", metric(driver="stars"), (f"{METRIC}.driver", "'stars'")),
+    ("a misspelt key of a metric", metric(interva="1s"), (f"{METRIC}.interva:", ".interval?")),
+    (
+        "a condition of another language",
+        metric(success_condition="result > 1 && true"),
+        (f"{METRIC}.success_condition:", "`and`"),
+    ),
+    ("Prometheus nowhere", metric(driver="prometheus", query="up"), (METRIC, "required", "address")),
+    ("Prometheus without a question", asked(), (f"{METRIC}: it has no query", "errors and requests")),
+    ("Prometheus asked half", asked(errors="up"), (f"{METRIC}: it has errors", "errors and requests")),
+    ("Prometheus by a misspelt word", asked(query='up{a="{revison}"}'), (f"{METRIC}.query:", "'{revison}'", "{revision}")),
+    ("Prometheus by half a name", asked(query="up", username="ann"), (f"{METRIC}.username:", "password")),
+    ("Prometheus known by nobody", asked(query="up", ca_path="/no/such"), (f"{METRIC}.ca_path: '/no/such'", "can be read")),
+    (
+        "a path of another language",
+        metric(driver="web", url="http://h", path="$..x"),
+        (f"{METRIC}.path: '$..x'", "data.items[0]"),
+    ),
+    ("a metric's command in a line", metric(driver="command", command="/bin/true now"), (f"{METRIC}.command", "list of words")),
     ("a hook's header", gate("web", url="http://h", headers={"X Y": "1"}), (f"{GATE}.headers: 'X Y'",)),
     ("a hook signs nothing", gate("web", url="http://h", secret="k", method="GET"), (f"{GATE}.secret:", "POST")),
     ("a hook without authorities", gate("web", url="http://h", ca_path="/no/such"), (f"{GATE}.ca_path: '/no/such'",)),
