@@ -9,7 +9,7 @@ help: ## this list
 setup: ## the virtual environment .venv with all that rollouts and the demo need
 	@scripts/setup run
 
-demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; FAIL=1: its revision is broken)
+demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; FAIL=1|errors: its revision is broken)
 	@scripts/run scripts/demo
 
 test: ## everything: style, types, the Ansible gates, all tests
