@@ -12,6 +12,7 @@ what the balancers show is checked against what the stage asks for. One tick is 
 from __future__ import annotations
 
 import typing as t
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -207,7 +208,11 @@ class Simulator:
         self.deaths = 0
         self.peak = 0
         self.least: int | None = None
+        self.beyond = Fraction(
+            -100
+        )  # by how much the bad ones' share of a way back was over what they had been given, in percent
         self.log: list[tuple[int, Decision]] = []
+        self.stood: dict[str, Counter[tuple[int, str]]] = {}  # generations and revisions, where a stage was reached
 
     def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
         """Instances that are there, and in rotation, from the start."""
@@ -265,10 +270,14 @@ class Simulator:
         """Those on a host that does not answer count until no balancer sends requests there any more."""
         return sum(1 for node in self.nodes.values() if not node.gone and not self._lost(node))
 
+    def _unseen(self, node: Node) -> bool:
+        """Its host does not answer: what became of it nobody knows."""
+        return not self.reachable(node.labels.host)
+
     def _lost(self, node: Node) -> bool:
         balancers = [balancer.observe().get(node.labels.endpoint) for balancer in self.balancers]
         out = bool(balancers) and not any(entry and entry.rotation is Rotation.IN for entry in balancers)
-        return out and node.labels.id in self.marks and not self.reachable(node.labels.host)
+        return out and node.labels.id in self.marks and self._unseen(node)
 
     def _live(self) -> None:
         """One second passes."""
@@ -448,7 +457,7 @@ class Simulator:
             raise Killed
 
     def _check_reached(self, waypoint: Waypoint) -> None:
-        without = {name for name, node in self.nodes.items() if self._lost(node)}
+        without = {name for name, node in self.nodes.items() if self._lost(node) or (node.gone and self._unseen(node))}
         alive = [node for name, node in self.nodes.items() if not node.gone and name not in without]
         new = [node for node in alive if node.labels.generation == waypoint.generation]
         assert len(new) == waypoint.new, "6, 9: as many new ones as the waypoint asks for"
@@ -470,7 +479,9 @@ class Simulator:
         goal_ = listed[-1].waypoint
         back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
         previous = rollouts.Composition("old", self.stable, back) if self.stable else None
-        self.rollout = Rollout("r", revision, goal_.generation, goal_.new, "", previous, float(self.clock))
+        self.rollout = Rollout(
+            "r", revision, goal_.generation, goal_.new, "", previous, float(self.clock), baseline=goal_.baseline
+        )
         self.tally = None
         self._commit()
         while True:
@@ -491,7 +502,7 @@ class Simulator:
         try:
             while rollout.phase not in (ROLLING_BACK, HELD, FINISHED) and rollout.stage < len(listed):
                 stage = listed[rollout.stage]
-                self._stage(stage, rollout.revision, script)
+                self._stage(stage, rollouts.revision_of(rollout, stage.waypoint), script)
                 following = rollout.stage + 1
                 while rollout.full and following < len(listed) and listed[following].part == REPLACE:
                     following += 1
@@ -523,7 +534,7 @@ class Simulator:
         for name in rollouts.unserved(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
         try:
-            for stage in rollouts.way_home(self.fleet, rollout.asked, target):
+            for stage in rollouts.way_home(self.fleet, rollout.asked, target, rollout.baseline):
                 self._stage(stage, target.revision, script)
                 self.tally = None
             self.stable = target.generation
@@ -557,6 +568,8 @@ class Simulator:
             if decision.failed:
                 raise Ended(script.on_failure, decision.failed)
             if decision.reached or (rollout.force and waypoint.dark):
+                there = [node.labels for node in self.nodes.values() if not node.gone]
+                self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
                 if motion is Motion.GO and self._passed(stage, rollout, script):
                     self._commit()
                     return
@@ -621,7 +634,7 @@ class Simulator:
             rollout.phase, rollout.ending, self.tally = ROLLING_BACK, "aborted", None
         elif word in ("retry", "resume"):
             rollout.phase, self.tally, rollout.gates = PROGRESSING, None, {}
-            mine = [i for i in self.look() if i.generation == rollout.generation]
+            mine = [i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)]
             late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
             self.marks.update(dict.fromkeys(late, float(self.clock)))
         self._commit()
@@ -664,6 +677,11 @@ class Simulator:
                 got = Fraction(100 * sum(new), sum(new) + sum(old))
                 assert got <= max(part + Fraction(1, 2), least), f"{len(new)} of {split.new} have {got}% of {split.share}%"
                 assert len(set(new)) == 1, "all new ones are alike"
+                if self.rollout and self.rollout.phase == ROLLING_BACK and self.rollout.asked is not None:
+                    bad = [e.weight for e in ins if self.made_as[e.name] == self.rollout.generation]
+                    part = Fraction(100 * sum(bad), sum(new) + sum(old))
+                    least = Fraction(100, 1 + MOST * len(new) // len(old))
+                    self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
 
 
 def lost(fleet: Sequence[Instance]) -> list[Instance]:

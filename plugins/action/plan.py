@@ -75,6 +75,7 @@ def plan(
     settled = [_settled(i) for i in fleet if i.state is State.READY]
     expected = forecast(settled, path, settings.budget, settings.rules, *times)
     room = settings.budget.resolve(replicas)
+    fresh = sum(point.new for point in path if point.fresh)
     old = sorted((i for i in fleet if i.generation != path[-1].generation and i.state.counted), key=lambda i: i.order)
     return {
         "waypoints": [
@@ -87,7 +88,7 @@ def plan(
         "order": [i.id for i in old],
         "peak_extra": max(0, expected.peak - replicas),
         "minimum_available": expected.least,
-        "traffic_changes": {"enter": path[-1].new, "leave": sum(1 for i in old if i.in_rotation)},
+        "traffic_changes": {"enter": path[-1].new + fresh, "leave": sum(1 for i in old if i.in_rotation) + fresh},
         "seconds": None if expected.seconds is None else round(expected.seconds, 1),
         "next": following(decision),
     }
@@ -96,8 +97,16 @@ def plan(
 def _shown(stage: Stage) -> dict[str, t.Any]:
     """One waypoint, with the share it asks for and what guards it."""
     point = stage.waypoint
-    gates = [f"{gate.key} ({gate.driver})" for gate in stage.gates]
-    return {"name": stage.name, "step": stage.part, "new": point.new, "old": point.old, "share": point.share, "gates": gates}
+    fresh = point.new if point.fresh else 0
+    return {
+        "name": stage.name,
+        "step": stage.part,
+        "new": point.new - fresh,
+        "old": point.old + fresh,
+        "fresh": fresh,
+        "share": point.share,
+        "gates": [f"{gate.key} ({gate.driver})" for gate in stage.gates],
+    }
 
 
 def _settled(instance: Instance) -> Instance:

@@ -162,6 +162,7 @@ waypoints:
     step: {description: "The step that walks there, V(replace), V(promote) or V(finish).", type: str}
     new: {description: "Instances of the new revision.", type: int}
     old: {description: "Instances of other revisions.", type: int}
+    fresh: {description: "How many of the old ones are replaced there by fresh ones of the stable revision, to compare with.", type: int}
     share:
       description: >-
         The new revision's share of the requests in percent. Null where it is what the number of instances comes to, V(0) for a new set and

@@ -182,7 +182,7 @@ class Conductor:
         lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
         self._target, self._counted = stage.waypoint.generation, None
-        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart")
+        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
         for window in self.windows:
             window.showing = forward and (stage.waypoint.dark or not window.dark)
         self._split = None if decide else Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)

@@ -79,6 +79,7 @@ class Rollout:
     full: bool = False  # promote_full was said: no more gates
     force: bool = False  # the switch was to be done with however many are ready
     reversible: bool = True  # False: there is no way back any more
+    baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
     ending: str = ""  # the outcome once it is back: rolled_back | aborted | superseded
 
     @property

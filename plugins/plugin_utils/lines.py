@@ -43,6 +43,7 @@ class Lines:
 
 def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]:
     """The counts in words, and which part of the walk is done (0 to 1)."""
+    what = "baseline" if waypoint.fresh else "new"
     new = dict.fromkeys(State, 0)
     old = dict(new)
     serving = new_serving = in_rotation = 0
@@ -54,7 +55,7 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
             serving += instance.weight
             new_serving += instance.weight * is_new
     left = sum(count for state, count in old.items() if state.counted)
-    parts = [f"{new[State.READY]}/{waypoint.new} new ready"]
+    parts = [f"{new[State.READY]}/{waypoint.new} {what} ready"]
     parts += [
         f"{count} {word}" for word, count in (("starting", new[State.STARTING]), ("not ready", new[State.NOT_READY])) if count
     ]
@@ -62,7 +63,7 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
     parts += [f"{left} old left"]
     lost = new[State.UNREACHABLE] + old[State.UNREACHABLE]
     parts += [f"{lost} unreachable"] if lost else []
-    parts += [f"{round(100 * new_serving / serving)} % of traffic to new"] if serving else []
+    parts += [f"{round(100 * new_serving / serving)} % of traffic to {what}"] if serving else []
     todo = waypoint.new + left
     # Of several waypoints each is a part of the way.
     whole = waypoint.new if waypoint.share is None else waypoint.desired

@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Plan,
     Stage,
     Unfit,
+    Waypoint,
     peak,
     rolling,
     stages,
@@ -83,13 +84,19 @@ def asked(run: Run, restart: bool) -> tuple[str, int]:
 def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan) -> tuple[Stage, ...]:
     """The stages of a plan from what is stable to so many replicas; raises InputError where they cannot be walked."""
     room = run.settings.budget.resolve(replicas)
-    goal = Goal(generation, replicas, room, before.replicas if before else 0, before.generation if before else 0)
+    there, stable = (before.replicas, before.generation) if before else (0, 0)
+    goal = Goal(generation, replicas, room, there, stable, baseline_of(plan, generation))
     try:
         if not goal.before:
             stages(plan, replace(goal, before=replicas))  # refused at the first rollout, although the second is to walk them
         return stages(plan, goal)
     except Unfit as exc:
         raise InputError(f"rollout_steps: {exc}") from None
+
+
+def baseline_of(plan: Plan, generation: int) -> int:
+    """The number of the generation to compare with: the one after the new one's. 0 where the plan wants none."""
+    return generation + 1 if plan.baseline else 0
 
 
 def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
@@ -152,16 +159,19 @@ def adopt(run: Run) -> None:
     record.generation = max([record.generation, *(labels.generation for labels in there)])
     numbers = [labels.id.rpartition("-")[2] for labels in there]
     record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
-    alive = Counter((i.revision, i.generation) for i in run.conductor.fleet if i.state.counted)
+    alive = [i for i in run.conductor.fleet if i.state.counted]
     if record.stable is None and record.open is None and alive:
-        (revision, generation), count = alive.most_common(1)[0]
+        revision, count = Counter(i.revision for i in alive).most_common(1)[0]
+        generation = Counter(i.generation for i in alive if i.revision == revision).most_common(1)[0][0]
         record.stable = Composition(revision, generation, count)
 
 
 def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) -> Rollout:
     """Begin a rollout: from here on it is unfinished until it is closed."""
     record, now = run.record, time.time()
-    record.generation = max(record.generation, generation)
+    forward = kind in ("rollout", "restart")
+    baseline = baseline_of(run.settings.plan, generation) if forward and record.stable else 0
+    record.generation = max(record.generation, generation, baseline)
     record.balancers = balancers(run)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
     record.rollout = Rollout(
@@ -169,13 +179,14 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
         revision=revision,
         generation=generation,
         replicas=replicas,
-        strategy=run.settings.plan.strategy if kind in ("rollout", "restart") else "rolling",
+        strategy=run.settings.plan.strategy if forward else "rolling",
         previous=record.stable,
         started=now,
         kind=kind,
         updated=now,
         entered=clock.now(),
         plan=steps.fingerprint(run.settings.plan),
+        baseline=baseline,
     )
     run.conductor.event(
         "begin", revision=revision, generation=generation, replicas=replicas, rollout=kind, by=run.session.identity.holder
@@ -205,7 +216,8 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
         rollout.tally, rollout.gates, rollout.background = None, {}, {}
-        mine = [i for i in run.conductor.fleet if i.generation == rollout.generation and not run.in_place]
+        started = (rollout.generation, rollout.baseline)
+        mine = [i for i in run.conductor.fleet if i.generation in started and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
     rollout.replicas = replicas
@@ -243,7 +255,7 @@ def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
     found = stages_of(run, rollout)
     waypoint = as_it_is(run.conductor.look(), found[min(rollout.stage, len(found) - 1)].waypoint)
-    walk_to(run, Stage(gate.key, waypoint, (gate,), waiting=phase), rollout, rollout.revision)
+    walk_to(run, Stage(gate.key, waypoint, (gate,), waiting=phase), rollout, revision_of(rollout, waypoint))
     rollout.gates.pop(gate.key, None)
     run.conductor.commit()
 
@@ -253,12 +265,17 @@ def walk(run: Run, rollout: Rollout, part: str) -> None:
     found, mine = stages_of(run, rollout), PARTS[: PARTS.index(part) + 1]
     while rollout.stage < len(found) and found[rollout.stage].part in mine:
         stage = found[rollout.stage]
-        walk_to(run, stage, rollout, rollout.revision)
+        walk_to(run, stage, rollout, revision_of(rollout, stage.waypoint))
         following = rollout.stage + 1
         while rollout.full and following < len(found) and found[following].part == REPLACE:
             following += 1
         rollout.advance(following, found[following].name if following < len(found) else "")
         run.conductor.commit()
+
+
+def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
+    """What a waypoint's new ones are instances of."""
+    return rollout.previous.revision if rollout.previous and waypoint.fresh else rollout.revision
 
 
 def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
@@ -267,7 +284,8 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
     rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.share, stage.reversible
     if rollout.phase not in (PROMOTING, *WAITING):
         turn(run, rollout, PROGRESSING)
-    run.conductor.event("stage", stage=stage.name, share=stage.waypoint.share, new=stage.waypoint.new, old=stage.waypoint.old)
+    point = stage.waypoint
+    run.conductor.event("stage", stage=stage.name, revision=revision, share=point.share, new=point.new, old=point.old)
     try:
         return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:
@@ -318,7 +336,7 @@ def walk_back(run: Run, rollout: Rollout) -> None:
         idle = unserved(run.conductor.fleet, rollout.generation, rollout.asked)
         run.record.draining.update({name: clock.now() for name in idle if name not in run.record.draining})
     try:
-        for stage in way_home(run.conductor.fleet, rollout.asked, target):
+        for stage in way_home(run.conductor.fleet, rollout.asked, target, rollout.baseline):
             rollout.name = stage.name
             run.conductor.walk(stage, target.revision, rollout, lambda: run.describe(False))
             rollout.tally = None
@@ -339,10 +357,11 @@ def unserved(fleet: Iterable[Instance], generation: int, asked: int | None) -> l
     return [i.id for i in there if i.generation == generation and not i.in_rotation]
 
 
-def way_home(fleet: Iterable[Instance], asked: int | None, target: Composition) -> Sequence[Stage]:
-    """The stages of the way back of a fleet whose stage asked for this share. The new ones' share only falls on it."""
+def way_home(fleet: Iterable[Instance], asked: int | None, target: Composition, baseline: int = 0) -> Sequence[Stage]:
+    """The stages of the way back of a fleet whose stage asked for this share. The new ones' share only falls on it, and they
+    go before what was started to compare with them."""
     # By weights, if they were divided by weights: by number, a big canary with a small share would gain on its way out.
-    home = rolling(target.generation, target.replicas)
+    home = replace(rolling(target.generation, target.replicas), baseline=baseline)
     end = Stage("back", replace(home, share=None if asked is None else 100))
     there = [i for i in fleet if i.state.counted]
     warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.proven]

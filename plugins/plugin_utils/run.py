@@ -148,6 +148,7 @@ class Run:
             "kind",
             "revision",
             "generation",
+            "baseline",
             "strategy",
             "phase",
             "outcome",

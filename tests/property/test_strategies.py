@@ -9,7 +9,9 @@ the new ones' share is at no balancer more than was asked for, and that a switch
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
@@ -50,7 +52,9 @@ def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
     strategy = draw(st.sampled_from(strategies))
     if strategy != "canary":
         return Plan(strategy)
-    kind = draw(st.sampled_from(["weights", "weights", "replicas", "instances", "groups"]))
+    kind = draw(st.sampled_from(["weights", "weights", "replicas", "instances", "groups", "baseline"]))
+    if kind == "baseline":
+        return draw(comparing())
     if kind == "groups":
         return Plan(strategy, Groups(draw(st.integers(1, 5)), draw(st.integers(0, 3))))
     if kind == "instances":
@@ -61,10 +65,20 @@ def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
     return Plan(strategy, tuple(steps))
 
 
+@st.composite
+def comparing(draw: st.DrawFn) -> Plan:
+    """Steps of which some compare with a baseline; the new ones may be more than their share of the requests needs."""
+    steps = [Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents.filter(lambda some: some != [100])))]
+    if draw(st.booleans()):
+        steps.insert(0, Step("replicas", replicas=draw(st.integers(1, 4))))
+    some = draw(st.frozensets(st.sampled_from([step.name for step in steps if step.weight != 100]), min_size=1))
+    return Plan("canary", tuple(replace(step, baseline=step.name in some) for step in steps))
+
+
 def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage, ...]:
     """Its stages; an example that does not fit is none."""
     try:
-        return stages(plan, Goal(2, desired, budget.resolve(desired), before, 1))
+        return stages(plan, Goal(2, desired, budget.resolve(desired), before, 1, 3 if plan.baseline else 0))
     except Unfit:
         reject()
 
@@ -130,7 +144,7 @@ def test_working_instances_are_promoted(
     room = budget.resolve(desired)
     assert simulator.least is not None and simulator.least >= min(desired - room.unavailable, len(old))
     assert simulator.peak <= max(peak(path, room), len(old))
-    assert simulator.made == desired
+    assert simulator.made == desired + sum(stage.waypoint.new for stage in path if stage.waypoint.fresh)
 
 
 @given(
@@ -159,11 +173,37 @@ def test_an_abort_at_any_moment(
     note(f"{end.outcome} at {simulator.clock}: {end.reason}")
     assert end.outcome in ("promoted", "aborted"), end.reason
     assert end.outcome == "aborted" or simulator.clock <= moment or end.stage >= len(path)
+    assert kills or simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     there = 1 if end.outcome == "aborted" else 2
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
     room = budget.resolve(size)
     assert simulator.least is not None and simulator.least >= size - room.unavailable
     assert simulator.peak <= peak(path, room)
+
+
+@given(quiet, comparing(), st.integers(2, 10), budgets(), rules_, st.integers(15, 90))
+@examples(60)
+def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
+    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, moment: int
+) -> None:
+    # 2, 7, 11; and the new ones' share never rises for it, on the way back either.
+    path = listed(plan, size, size, budget)
+    asked = [step.name for step in plan.steps if isinstance(step, Step) and step.baseline]
+    simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
+    simulator.populate([Life()] * size)
+    end = simulator.roll(path, Script({moment: "abort"}, {asked[-1]: 100}))
+    assert end.outcome == "aborted" and generations(simulator) == [1] * size
+    (most,) = (stage.waypoint.new for stage in path if stage.waypoint.fresh)
+    for stage in path:
+        fresh, point = min(most, stage.waypoint.old), stage.waypoint
+        if stage.name in asked and stage.name in simulator.stood:
+            assert fresh >= min(point.new, point.old)
+            there = {(2, "new"): point.new, (3, "old"): fresh, (1, "old"): point.old - fresh}
+            assert simulator.stood[stage.name] == Counter(there)
+    assert simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
+    back = [simulator.made_as[name] for clock, decision in simulator.log if clock >= moment for name in decision.drain]
+    assert back == sorted(back), "the new ones go first"
+    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
 
 
 @given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())

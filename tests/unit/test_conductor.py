@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
@@ -339,6 +339,18 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: 
     again.conductor.walk(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world, preview=True)
+    fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
+    walk.conductor.walk(fresh, rollouts.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
+    assert world.wrong == [] and "preview apply" not in world.calls
+    assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
+    walk.run()
+    assert world.wrong == [] and [r.labels.revision for r in world.alive()] == ["2"] * 3 and world.preview == world.servers
 
 
 @pytest.mark.usefixtures("quick")

@@ -296,6 +296,12 @@ def test_e_16_what_was_superseded_goes_before_what_is_stable() -> None:
     assert (simulator.peak, simulator.least) == (8, 6)
 
 
+def test_e_16_what_is_compared_with_stays_longest() -> None:
+    fleet = [*some(2, 1), *some(2, 2, created=5.0), *some(2, 4, created=9.0), *some(3, 3, created=9.0)]
+    decision = turn(fleet, Waypoint(3, 3, 0, 3, stable=1, baseline=4), Budget(1, 0))
+    assert [name.partition("-")[0] for name in decision.drain] == ["2", "2", "1", "1", "4", "4"]
+
+
 def test_e_23_what_is_ready_in_the_dark_stays_there() -> None:
     decision = turn([*some(3), *waiting(3)], DARK, Budget(1, 0))
     assert decision.idle and decision.reached

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock, standing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.status import lines
+from ansible_collections.progressive.rollout.tests.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
 
@@ -96,6 +98,12 @@ def test_columns_stand_below_each_other() -> None:
     assert heading == "instance  revision  host  state      rotation  requests  age   detail"
     assert first == "shop-1    2         web1  ready      in        3         12 s"
     assert second == "shop-100  2         web1  not ready  -         -         12 s  boom | crash"
+
+
+def test_what_is_compared_with_is_not_called_new() -> None:
+    fleet = [*some(3), *some(1, 3)]
+    assert standing(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith("1/2 baseline ready, 3 old left")
+    assert standing(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith("0/2 new ready, 4 old left")
 
 
 def test_spans_of_time() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -139,6 +140,8 @@ def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
         ([Step("a", replicas=3), Step("b", replicas=2)], goal(10), ("b:", "fewer than the 3")),
         ([Step("a", weight=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
         ([Step("a", instances=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
+        ([Step("a", weight=100, baseline=True)], goal(10), ("a:", "10 new and 0 old", "a step that has both")),
+        ([Step("a", baseline=True)], goal(10), ("a:", "0 new and 10 old")),
     ],
 )
 def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: Goal, words: tuple[str, ...]) -> None:
@@ -243,6 +246,47 @@ def test_there_is_no_way_back_from_the_marked_step_on() -> None:
     assert listed[0].waypoint == listed[1].waypoint
 
 
+# A baseline -----------------------------------------------------------------------------------------------------------
+
+
+def compared(*steps: Step) -> Plan:
+    """A canary whose last step compares with fresh instances of the stable revision."""
+    return Plan("canary", (*steps[:-1], replace(steps[-1], baseline=True)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "to", "begins"),
+    [
+        ([Step("a", weight=10)], goal(10), [(1, 9, None), (1, 9, 10)]),
+        ([Step("a", weight=80)], goal(10), [(2, 8, None), (8, 2, 80)]),  # not more than there are old ones beside the new
+        ([Step("a", weight=50)], goal(4, 0, 1), [(2, 2, None), (2, 2, 50)]),
+        ([Step("a", weight=20)], goal(1), [(1, 0, None), (1, 1, 20)]),
+        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 9, 10)]),
+        ([Step("a", weight=10), Step("b", weight=30)], goal(10), [(3, 7, None), (1, 9, 10), (3, 7, 30)]),
+        ([Step("a", weight=20), Step("b")], goal(10), [(2, 8, None), (2, 8, 20), (2, 8, 20)]),
+        ([Step("a", replicas=3)], goal(10, surge=3), [(3, 7, None), (3, 7, None)]),
+        ([Step("a", replicas=3), Step("b", weight=10)], goal(10, surge=3), [(3, 7, None), (3, 10, 0), (3, 9, 10)]),
+    ],
+)
+def test_a_baseline_is_there_before_the_first_new_one(
+    steps: list[Step], to: Goal, begins: list[tuple[int, int, int | None]]
+) -> None:
+    listed = stages(compared(*steps), replace(to, baseline=3))
+    assert numbers(listed)[: len(begins)] == begins
+    assert [stage.waypoint.fresh for stage in listed] == [True] + [False] * (len(listed) - 1)
+    assert {stage.waypoint.baseline for stage in listed} == {3} and listed[0].waypoint.generation == 3
+
+
+def test_who_is_asked_is_asked_before_the_baseline() -> None:
+    plan = called("canary", (Step("step 1", weight=20, gates=(TWO,), baseline=True),))
+    assert shape(stages(plan, replace(goal(4), baseline=3))) == [
+        ("begin", REPLACE, ["confirm_rollout 1", "more 1 before step 1"]),
+        ("baseline", REPLACE, []),
+        ("step 1", REPLACE, ["two", "more 1 before promote", "confirm_promotion 1"]),
+        ("promote", PROMOTE, ["post_rollout 1"]),
+    ]
+
+
 # Properties -----------------------------------------------------------------------------------------------------------
 
 rooms = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any).map(lambda pair: Room(*pair))
@@ -298,6 +342,17 @@ def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before:
             assert point.new >= math.ceil(Fraction(needed * point.share, 100))
             assert point.old >= math.ceil(Fraction(needed * (100 - point.share), 100))
     assert peak(listed, room) >= max(desired + room.surge, *(point.new + point.old for point in points))
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(percent=st.integers(1, 99), room=rooms, desired=st.integers(2, 40), before=st.integers(1, 50))
+def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Room, desired: int, before: int) -> None:
+    to = Goal(2, desired, Room(room.surge, min(room.unavailable, desired)), before, stable=1)
+    step, plain = Step("step 1", weight=percent), weights(percent)
+    first, *others = stages(compared(step), replace(to, baseline=3))
+    assert [replace(stage, waypoint=replace(stage.waypoint, baseline=0)) for stage in others] == list(stages(plain, to))
+    assert first.waypoint.new + first.waypoint.old == to.old
+    assert first.waypoint.new == min(others[0].waypoint.new, others[0].waypoint.old)
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)

@@ -259,9 +259,11 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
         returns = instance.state is State.READY and serving < 0
         (useful if serves or returns else idle).append(instance)
 
-    # The last to go are those of the stable revision: a half-done one that was superseded goes before them (E-16).
-    def _age(instance: Instance) -> tuple[bool, float, str]:
-        return (instance.generation == waypoint.stable, instance.created, instance.id)
+    # The last to go are those of the stable revision: a half-done one that was superseded goes before them (E-16). What is
+    # compared with stays longest.
+    def _age(instance: Instance) -> tuple[bool, bool, float, str]:
+        generation = instance.generation
+        return (generation == waypoint.baseline, generation == waypoint.stable, instance.created, instance.id)
 
     free = _first(idle, excess, _worth)
     # Our check fails it but the balancer still sends requests there, or too few serve and it may be back in rotation

@@ -37,6 +37,7 @@ class Waypoint:
     share: int | None = None
     need: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
     stable: int = 0  # the generation whose instances are the last of the old ones to go (E-16)
+    baseline: int = 0  # but for this one: fresh instances of the stable revision, to compare with; 0: there are none
 
     @property
     def dark(self) -> bool:
@@ -47,6 +48,11 @@ class Waypoint:
     def switches(self) -> bool:
         """Whether the new ones take over all at once, and the old ones stay, without a request."""
         return self.share == 100 and self.old > 0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether what counts as new here is the baseline."""
+        return 0 != self.generation == self.baseline
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Step:
     reversible: bool = True
     failure_limit: int | None = None
     watched: bool = True  # see Stage
-    baseline: bool = False  # fresh instances of the stable revision are started before its gates are asked, to compare with
+    baseline: bool = False  # its gates compare the new ones with as many fresh instances of the stable revision
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,11 @@ class Plan:
         calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout
         return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls, *self.background, *self.cord)
 
+    @property
+    def baseline(self) -> bool:
+        """Whether any step compares with fresh instances of the stable revision."""
+        return not isinstance(self.steps, Groups) and any(step.baseline for step in self.steps)
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -146,10 +157,11 @@ class Goal:
     room: Room
     before: int = 0  # instances of the stable revision when it began; 0: there is nothing to be careful with
     stable: int = 0  # their generation
+    baseline: int = 0  # the generation of fresh instances of the stable revision, where the plan wants them
 
     def waypoint(self, new: int, old: int, share: int | None = None) -> Waypoint:
         """One of its waypoints."""
-        return Waypoint(self.generation, new, old, self.desired, share, stable=self.stable)
+        return Waypoint(self.generation, new, old, self.desired, share, stable=self.stable, baseline=self.baseline)
 
     @property
     def old(self) -> int:
@@ -200,11 +212,12 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
     steps = plan.steps.steps(goal.desired) if isinstance(plan.steps, Groups) else plan.steps
     weighted = any(step.weight is not None for step in steps)
     reached, asked, reversible = goal.waypoint(0, goal.old, 0 if weighted else None), None, True
-    found = [Stage("begin", reached, plan.confirm_rollout + plan.opening)]
+    found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
         asked = asked if step.replicas is None else up(step.replicas, goal.desired)
         reached = _reach(step, reached, asked, goal)
         reversible = reversible and step.reversible
+        fresh = max(fresh, _fresh(step, reached)) if step.baseline else fresh
         found.append(
             Stage(
                 step.name,
@@ -222,7 +235,25 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
         gates = stage.gates + _before(plan, stage, following)
         if gates or stage.name != "begin":
             yield replace(stage, gates=gates)
+        if fresh and stage is found[0]:
+            yield Stage(
+                "baseline", replace(stage.waypoint, generation=goal.baseline, new=fresh, old=goal.old - fresh, share=None)
+            )
     yield found[-1]
+
+
+def _fresh(step: Step, reached: Waypoint) -> int:
+    """How many fresh instances of the stable revision a step compares with: as many as there are new ones, if the old ones are.
+
+    They are there before the first new one is: so they are as old as those, nobody waits for them with the new ones in
+    service, and what is done for them takes nothing from anybody's share of the requests.
+    """
+    if not (reached.new and reached.old):
+        raise Unfit(
+            f"{step.name}: a baseline compares new with old ones, and {reached.new} new and {reached.old} old are there; "
+            "ask for it at a step that has both"
+        )
+    return min(reached.new, reached.old)
 
 
 def _before(plan: Plan, stage: Stage, following: Stage) -> tuple[Gate, ...]:

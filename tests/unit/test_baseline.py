@@ -1,0 +1,66 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fresh instances of the stable revision, to compare with, in the journal. The lists of stages are in `test_strategy.py`, the walks in
+`test_strategies.py`."""
+
+from __future__ import annotations
+
+import typing as t
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
+from ansible_collections.progressive.rollout.tests.simulator import some
+
+PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
+STABLE = Composition("1", 4, 10)
+
+
+def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[Instance] | None = None) -> Run:
+    """As much of a run as opening and planning a rollout need."""
+    traffic = SimpleNamespace(name="memory", options={})
+    settings = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic)
+    conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
+    session = SimpleNamespace(identity=SimpleNamespace(holder="me"))
+    record = Record("shop", stable, generation=stable.generation if stable else 0)
+    return t.cast(Run, SimpleNamespace(settings=settings, conductor=conductor, session=session, record=record))
+
+
+def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
+    run = running()
+    rollout = rollouts.open_(run, "rollout", "2", 5, 10)
+    assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
+    first, second, *_others = rollouts.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
+    assert first.waypoint.fresh and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
+    assert [rollouts.revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
+    assert Record.load("shop", run.record.dump()).rollout == rollout
+
+
+@pytest.mark.parametrize(
+    ("kind", "plan", "stable"),
+    [("rollout", PLAN, None), ("scale", PLAN, STABLE), ("rollback", PLAN, STABLE), ("rollout", Plan(), STABLE)],
+)
+def test_where_there_is_nothing_to_compare_there_is_none(kind: str, plan: Plan, stable: Composition | None) -> None:
+    run = running(plan, stable)
+    rollout = rollouts.open_(run, kind, "2", 5, 10)
+    assert (rollout.baseline, run.record.generation) == (0, 5)
+
+
+def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:
+    old, new, fresh = some(2, 1), some(4, 2), some(3, 3)
+    fleet = [Instance(i.id, {2: "new"}.get(i.generation, "old"), i.generation, i.state) for i in (*new, *old, *fresh)]
+    run = running(stable=None, fleet=fleet)
+    rollouts.adopt(run)
+    assert run.record.stable == Composition("old", 3, 5)
+
+
+def test_where_nothing_is_started_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"rollout_steps: a baseline .* take out baseline"):
+        in_place.listed(running(), PLAN, 5, 10)
