@@ -93,11 +93,6 @@ def room_for(run: Run, replicas: int) -> Room:
 
 def listed(run: Run, plan: Plan, generation: int, replicas: int) -> tuple[Stage, ...]:
     """The stages of a plan; they begin with all instances old, also where nobody knows what those are."""
-    if plan.baseline:
-        raise InputError(
-            "rollout_steps: a baseline is made of fresh instances of the stable revision, and none is started where they are deployed in "
-            "place; compare with the old ones: take out baseline"
-        )
     try:
         return stages(engine.counted(plan), Goal(generation, replicas, room_for(run, replicas), before=replicas))
     except Unfit as exc:

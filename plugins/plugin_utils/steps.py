@@ -226,12 +226,20 @@ def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Ga
         return ()
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise InputError(f"{variable}: a value of the type {type(given).__name__} is no list; write [{{driver: web, url: ...}}]")
-    return tuple(_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
+    found = (_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
+    return tuple(_without_baseline(gate) for gate in found)
 
 
 def gate(given: t.Any, key: str, variable: str) -> Gate:
     """One gate by itself, as the step of that name takes it."""
-    return _gate(given, key, variable, Person())
+    return _without_baseline(_gate(given, key, variable, Person()))
+
+
+def _without_baseline(gate: Gate) -> Gate:
+    """The gate, refused where it asks for what only steps have."""
+    if gate.options.get("baseline"):
+        raise InputError(f"{gate.variable}.baseline: fresh instances are started for a step; write it in an analysis of {_STEPS}")
+    return gate
 
 
 def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
@@ -263,15 +271,11 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
         return (), (), 1
     first = values.whole(given.pop("starting_step", 1), _ANALYSIS + ".starting_step", 1)
     bake = values.duration(given.pop("bake", 0), _ANALYSIS + ".bake")
-    if given.get("baseline"):
-        raise InputError(
-            f"{_ANALYSIS}.baseline: fresh instances are started for a step; write it in an analysis of rollout_steps"
-        )
     if given.get("count") is not None:
         raise InputError(
             f"{_ANALYSIS}.count: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
         )
-    gate = replace(_analysis(given, "analysis", _ANALYSIS, Person()), timeout=None)
+    gate = replace(_without_baseline(_analysis(given, "analysis", _ANALYSIS, Person())), timeout=None)
     rounds = max(1, round(bake / values.duration(gate.options["interval"], _ANALYSIS + ".interval")))
     endless, end = (replace(gate, options={**gate.options, "count": count}) for count in (0, rounds))
     return (endless,), (replace(end, key="bake"),) if bake else (), first

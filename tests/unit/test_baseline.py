@@ -10,11 +10,10 @@ import typing as t
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
 from ansible_collections.progressive.rollout.tests.simulator import some
@@ -59,8 +58,3 @@ def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:
     run = running(stable=None, fleet=fleet)
     rollouts.adopt(run)
     assert run.record.stable == Composition("old", 3, 5)
-
-
-def test_where_nothing_is_started_it_is_refused() -> None:
-    with pytest.raises(InputError, match=r"rollout_steps: a baseline .* take out baseline"):
-        in_place.listed(running(), PLAN, 5, 10)

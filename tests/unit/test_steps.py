@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.steps import DAY, fingerprint, parse
 
 WEB = {"driver": "web", "url": "http://127.0.0.1:9/go"}
+COMPARES = {"driver": "analysis", "baseline": True}
 
 
 def canary(*steps: t.Any, **others: t.Any) -> Plan:
@@ -238,6 +239,15 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             {"gates": {"rollback": [WEB, {"driver": "pause", "duration": "1m"}]}},
             ("rollout_gates.rollback[1].driver: 'pause'", "every rollout back", "web, command"),
         ),
+        (
+            {"gates": {"confirm_promotion": [COMPARES]}},
+            ("rollout_gates.confirm_promotion[0].baseline", "an analysis of rollout_steps"),
+        ),
+        ({"analysis": {"baseline": True}}, ("rollout_analysis.baseline", "an analysis of rollout_steps")),
+        (
+            {"strategy": "canary", "steps": {"acceptance": "checks", "gates": [COMPARES]}},
+            ("rollout_steps.gates[0].baseline", "an analysis of rollout_steps"),
+        ),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
         ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),
@@ -251,6 +261,14 @@ def test_what_else_is_refused(args: dict[str, t.Any], words: tuple[str, ...]) ->
     with pytest.raises(InputError) as caught:
         parse(args)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize("marked", [{}, {"name": "judged"}, {"on_failure": "hold"}])
+def test_a_baseline_is_for_the_step_that_is_judged(marked: dict[str, str]) -> None:
+    plan = canary({"set_weight": 20}, {"pause": "1m"}, {"analysis": {"baseline": True}, **marked}, {"set_weight": 50})
+    assert plan.baseline and isinstance(plan.steps, tuple)
+    assert [step.weight for step in plan.steps if step.baseline] == [20]
+    assert not canary({"set_weight": 20}, {"analysis": {}}).baseline
 
 
 # Secrets, and changes -------------------------------------------------------------------------------------------------
