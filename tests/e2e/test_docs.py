@@ -76,7 +76,7 @@ USED = {
     },
     "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
     "docs/in_place.md": {"serial.yml", "site.yml", "deploy.yml", "shop.yml", "run", "haproxy.cfg"},
-    "docs/idea.md": {"rooms", "budget", "stages"},
+    "docs/idea.md": {"rooms", "budget", "stages", "baseline"},
     "docs/operator.md": {
         *(
             "variables.yml",
@@ -723,7 +723,7 @@ def test_the_rooms_are_there_and_none_is_forgotten() -> None:
     assert rooms - named == {f"plugins/plugin_utils/{name}.py" for name in ("drivers", "errors", "values")}
 
 
-@pytest.mark.parametrize("name", ["budget", "stages"])
+@pytest.mark.parametrize("name", ["budget", "stages", "baseline"])
 def test_the_arithmetic_is_right(name: str) -> None:
     test = doctest.DocTestParser().get_doctest(SNIPPETS["docs/idea.md"][name], {}, name, None, 0)
     assert doctest.DocTestRunner().run(test).failed == 0
