@@ -16,7 +16,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions im
 
 THRESHOLD, SEQUENTIAL, KAYENTA = JUDGES = ("threshold", "sequential", "kayenta")
 CONDITIONS = ("success_condition", "failure_condition")
-COUNTS = ("failure_limit", "inconclusive_limit", "consecutive_success_limit", "consecutive_failure_limit")
+ENDLESS = ("failure_limit", "inconclusive_limit", "consecutive_failure_limit")  # where -1 is no limit
+COUNTS = (*ENDLESS, "consecutive_success_limit")
 OF_ALL = ("name", "driver", "judge", "interval", "initial_delay", "count", "consecutive_error_limit", "dry_run")
 # What a judge takes, with its default.
 OF_JUDGE: Mapping[str, Mapping[str, t.Any]] = {
@@ -35,7 +36,7 @@ OF_JUDGE: Mapping[str, Mapping[str, t.Any]] = {
         "allowed_decrease": None,
         "critical_increase": None,
         "critical_decrease": None,
-        "group": "",
+        "group": "metrics",
     },
 }
 CHOICES = {
@@ -72,6 +73,7 @@ class Metric:
     success: Expression | None = None
     failure: Expression | None = None
     dry_run: bool = False  # measured and told, and of no consequence
+    variable: str = "metric"  # where it was written, for messages
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
             )
     values.refuse_unknown(given, {*OF_ALL, *mine, *module.OPTIONS}, variable + ".")
     own = {key: value for key, value in given.items() if key in module.OPTIONS}
+    limits = _limits(given, interval, count, variable)
+    if judge == KAYENTA and not limits.measurements:
+        raise InputError(f"{variable}.judge: kayenta judges at the end, and this analysis has none; use sequential or threshold")
     success, failure = (Expression(given[key], f"{variable}.{key}") if given.get(key) is not None else None for key in CONDITIONS)
     return Metric(
         name,
@@ -146,17 +151,17 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
             for key, default in mine.items()
             if key not in (*CONDITIONS, *COUNTS)
         },
-        _limits(given, interval, count, variable),
+        limits,
         success,
         failure,
         values.boolean(given.get("dry_run") or False, variable + ".dry_run"),
+        variable,
     )
 
 
 def _limits(given: Mapping[str, t.Any], interval: float, count: int, variable: str) -> Limits:
-    least = {"failure_limit": -1, "consecutive_failure_limit": -1}
     limits = {
-        key: values.whole(given[key], f"{variable}.{key}", least.get(key, 0))
+        key: values.whole(given[key], f"{variable}.{key}", -1 if key in ENDLESS else 0)
         for key in (*COUNTS, "consecutive_error_limit")
         if given.get(key) is not None
     }
@@ -179,7 +184,7 @@ def _rule(key: str, value: t.Any, variable: str) -> t.Any:
     if key in RANGES:
         return None if value is None else _number(value, variable, *RANGES[key], exclusive=True)
     if key == "group":
-        return str(value)
+        return values.label(value, variable)
     return values.boolean(value, variable)
 
 

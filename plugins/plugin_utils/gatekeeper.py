@@ -243,7 +243,8 @@ def _driver(gate: Gate, context: Context) -> GateDriver:
     try:
         return t.cast(GateDriver, drivers.load("gates", gate.driver, "gate").Driver(gate.options, context))
     except InputError as exc:
-        raise InputError(gate.variable + str(exc).removeprefix("gate")) from None  # its drivers do not know where it was written
+        said = str(exc).removeprefix("gate").replace("did you mean gate.", f"did you mean {gate.variable}.")
+        raise InputError(gate.variable + said) from None  # its drivers do not know where it was written
 
 
 def _nothing() -> None:

@@ -108,8 +108,7 @@ def together(metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis) ->
 
 def _of_kayenta(metric: Metric) -> kayenta.Metric:
     rules = dict(metric.rules)
-    group = rules.pop("group") or "metrics"
-    return kayenta.Metric(metric.name, effect=rules.pop("effect_size"), groups=(group,), **rules)
+    return kayenta.Metric(metric.name, effect=rules.pop("effect_size"), groups=(rules.pop("group"),), **rules)
 
 
 _LABELS = {

@@ -137,7 +137,7 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: i
         if gate.options.get("baseline"):
             if not steps:
                 raise InputError(
-                    f"{variable}.analysis.baseline: before the first set_weight there is nothing to compare with; move it behind"
+                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it behind"
                 )
             steps[-1] = replace(steps[-1], baseline=True)
         if step.on_failure or not step.reversible:
@@ -218,6 +218,10 @@ def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
             raise InputError(
                 f"{gate.variable}.driver: 'pause' would take every rollout back after its time; use web, command or approval"
             )
+        if gate.driver == "analysis":
+            raise InputError(
+                f"{gate.variable}.driver: 'analysis' passes when all is well, which is no reason to go back; write it as {_ANALYSIS}"
+            )
     return found
 
 
@@ -247,6 +251,8 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     driver = given.get("driver")
     own = {name: value for name, value in given.items() if name not in OF_GATES or (driver == "analysis" and name == "interval")}
     options = check_gate(driver, own, variable)
+    if driver == "analysis":
+        values.whole(options["count"], variable + ".count", 1)
     gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
         gate = replace(person.gate(key), options={**person.options, **options}, variable=variable)
@@ -259,8 +265,10 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
 
 def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = _mapping(given, variable)
-    if given.get("count") is not None:
-        values.whole(given["count"], variable + ".count", 1)
+    if "driver" in given:
+        raise InputError(
+            f"{variable}.driver: an analysis has none, and each of its metrics may; write it there, in {variable}.metrics"
+        )
     return _gate({**given, "driver": "analysis"}, key, variable, person)
 
 
@@ -271,10 +279,11 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
         return (), (), 1
     first = values.whole(given.pop("starting_step", 1), _ANALYSIS + ".starting_step", 1)
     bake = values.duration(given.pop("bake", 0), _ANALYSIS + ".bake")
-    if given.get("count") is not None:
-        raise InputError(
-            f"{_ANALYSIS}.count: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
-        )
+    for name in ("count", "timeout", "on_timeout"):
+        if given.get(name) is not None:
+            raise InputError(
+                f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
+            )
     gate = replace(_without_baseline(_analysis(given, "analysis", _ANALYSIS, Person())), timeout=None)
     rounds = max(1, round(bake / values.duration(gate.options["interval"], _ANALYSIS + ".interval")))
     endless, end = (replace(gate, options={**gate.options, "count": count}) for count in (0, rounds))

@@ -61,6 +61,7 @@ def asked(**options: t.Any) -> Changes:
 
 GATE = "rollout_gates.post_rollout[0]"
 METRIC = f"{GATE}.metrics[0]"
+ANALYSIS = "rollout_steps[1].analysis"
 ONE = {"set_weight": 20}
 
 
@@ -266,6 +267,8 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("auto_promote neither", {"rollout_auto_promote": "later"}, ("rollout_auto_promote", "later")),
     ("supersede neither", {"rollout_supersede": "maybe"}, ("rollout_supersede", "maybe")),
     ("freeze a date", {"rollout_freeze": "2026-12-24"}, ("rollout_freeze", "of type str", "dict")),
+    ("an analysis of a list", {"rollout_analysis": ["errors"]}, ("rollout_analysis", "list", "dict")),
+    ("an analysis of no step", {"rollout_analysis": {"starting_step": 2}}, ("rollout_analysis.starting_step:", "no step 2")),
     ("blue-green without a balancer", {"rollout_strategy": "blue_green"}, ("blue_green", "rollout_traffic", "rolling")),
     # what only this moment shows
     ("restart of nothing", {"rollout_restart": True, "rollout_revision": GONE}, ("rollout_restart", "nothing is known to run")),
@@ -307,6 +310,15 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"begin": listed({"set_weight": "20%"})},
         ("rollout_steps[0].set_weight: '20%'", "without the sign"),
     ),
+    # of analyses, of which tests/unit/test_analysis.py has the others
+    ("an analysis as text", {"begin": listed(ONE, {"analysis": "errors"})}, (ANALYSIS, "type str", "mapping")),
+    (
+        "an analysis of nothing",
+        {"begin": listed(ONE, {"analysis": {}})},
+        (f"{ANALYSIS}.metrics[0].of: 'errors'", "count nothing"),
+    ),
+    ("a background", {"begin": {"analysis": {"bake": "a while"}}}, ("rollout_analysis.bake: 'a while'", "duration")),
+    ("a gate that measures", gate("analysis", marginal=96), (f"{GATE}.marginal: 96", "lower one")),
     ("replicas of nothing", {"begin": listed({"set_replicas": "0%"})}, ("rollout_steps[0].set_replicas: '0%'",)),
     ("a pause in words", {"begin": listed(ONE, {"pause": "a while"})}, ("rollout_steps[1].pause: 'a while'", "10m")),
     ("a step's consequence", {"begin": listed({**ONE, "on_failure": "cry"})}, ("rollout_steps[0].on_failure: 'cry'", "hold")),

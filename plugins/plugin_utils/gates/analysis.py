@@ -34,8 +34,8 @@ OPTIONS: dict[str, t.Any] = {
     "metrics": {"type": "raw"},
     "interval": {"type": "str", "default": "10s"},
     "count": {"type": "int", "default": 12},
-    "pass": {"type": "float", "default": 95.0},
-    "marginal": {"type": "float", "default": 75.0},
+    "pass": {"type": "raw", "default": 95.0},
+    "marginal": {"type": "raw", "default": 75.0},
     "weights": {"type": "dict", "default": {}},
     "probe": {"type": "dict", "no_log": True},
     "baseline": {"type": "bool", "default": False},
@@ -55,13 +55,8 @@ class Driver:
         self._prober = Prober(probe, context, "gate.probe") if probe else None
         if self._prober:
             context = replace(context, served=self._prober.served)
-        self._metrics = [_Measured(metric, context, index) for index, metric in enumerate(self._analysis.metrics)]
+        self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._began = False
-        for index, metric in enumerate(self._analysis.metrics):
-            if metric.judge == KAYENTA and not metric.limits.measurements:
-                raise InputError(
-                    f"gate.metrics[{index}].judge: kayenta judges at the end, and this analysis has none; use sequential or threshold"
-                )
 
     def recall(self, memory: Mapping[str, t.Any]) -> None:
         """Go on from what was measured before."""
@@ -124,12 +119,12 @@ class Driver:
 class _Measured:
     """One metric, with what it has come to so far."""
 
-    def __init__(self, metric: Metric, context: Context, index: int) -> None:
+    def __init__(self, metric: Metric, context: Context) -> None:
         self.metric, self.name = metric, metric.name
         try:
             self._driver: MetricDriver = metric.module.Driver(metric.options, context)
         except InputError as exc:  # drivers do not know where they were written
-            raise InputError(f"gate.metrics[{index}]{str(exc).removeprefix('metric')}") from None
+            raise InputError(metric.variable + str(exc).removeprefix("metric")) from None
         self._tally = Tally()
         self._finished: float | None = None
         self._last: Phase | None = None
