@@ -306,6 +306,7 @@ options:
       - C(probe) are requests of our own to the new instances that serve, for times of little traffic. They are counted with those of users that the
         load balancers count. A mapping in the words of O(health), with its C(http) and its C(interval) at which each of them is asked.
       - C(baseline) is whether fresh instances of the stable revision are started to compare with, as many as there are new ones. Only in O(steps).
+        They are started before the first new one, and with the settings of this rollout, so what differs is the revision alone.
       - C(driver=prepare) passes when every host of O(platform) has what the revision needs, and brings it there. Has no options.
         M(progressive.rollout.replace) begins with it.
       - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in.

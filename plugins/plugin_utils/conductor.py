@@ -179,7 +179,8 @@ class Conductor:
         it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get
         it. `decide` stands for `evaluate` where that is not how the fleet is to be moved; weights stay as they are then.
         """
-        lines = Lines(self.say, f"{self.settings.service} {revision}", clock.now() - rollout.elapsed)
+        title = f"{self.settings.service} {rollout.revision if stage.waypoint.fresh else revision}"
+        lines = Lines(self.say, title, clock.now() - rollout.elapsed)
         guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
         self._target, self._counted = stage.waypoint.generation, None
         forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh

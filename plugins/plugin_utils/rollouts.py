@@ -284,8 +284,7 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
     rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.share, stage.reversible
     if rollout.phase not in (PROMOTING, *WAITING):
         turn(run, rollout, PROGRESSING)
-    point = stage.waypoint
-    run.conductor.event("stage", stage=stage.name, revision=revision, share=point.share, new=point.new, old=point.old)
+    run.conductor.event("stage", stage=stage.name, share=stage.waypoint.share, new=stage.waypoint.new, old=stage.waypoint.old)
     try:
         return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:

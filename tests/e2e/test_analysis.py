@@ -65,3 +65,30 @@ def test_a_good_one_is_promoted(shop: Shop) -> None:
     print(told.outcome.output)
     assert failures(told.reports) == []
     shop.settled("4")
+
+
+def beside(condition: str) -> list[dict[str, t.Any]]:
+    """Steps that compare with a baseline, until this is so."""
+    metric = {"name": "alike", "judge": "threshold", "failure_condition": condition, "success_condition": "true"}
+    return [{"set_weight": 10}, {"analysis": {"interval": "1s", "count": 2, "metrics": [metric], "baseline": True}}]
+
+
+def test_a_baseline_is_of_the_stable_revision_and_what_is_compared_with(shop: Shop) -> None:
+    stable = shop.journal()["stable"]["revision"]
+    # An old one has about as many requests as a new one: all of them together have many times as many.
+    told = Told(shop, "5", rollout_steps=beside("not 0.3 < result.stable.requests / result.new.requests < 3"))
+    assert told.outcome.rc == 0, told.outcome.output
+    assert failures(told.reports) == []
+    assert [event["stage"] for event in told.timeline if event["kind"] == "stage"] == ["prepare", "baseline", "step 1", "promote"]
+    rollout = shop.journal()["rollout"]
+    fresh = {event["revision"] for event in told.timeline if event.get("generation") == rollout["baseline"]}
+    assert fresh == {stable} and "1/1 baseline ready" in told.outcome.output
+    shop.settled("5")
+
+
+def test_a_baseline_goes_with_the_canary(shop: Shop) -> None:
+    stable = shop.journal()["stable"]["revision"]
+    told = Told(shop, "6", rollout_steps=beside("result.new.requests > 0"))
+    assert told.outcome.rc != 0 and "alike" in told.outcome.failed.msg, told.outcome.output
+    assert failures(told.reports) == []
+    shop.settled(stable)

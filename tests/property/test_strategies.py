@@ -206,6 +206,32 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
 
 
+@given(
+    quiet,
+    comparing(),
+    st.integers(2, 10),
+    budgets(),
+    rules_,
+    st.frozensets(st.integers(1, 150), min_size=1, max_size=6),
+    st.none() | st.integers(10, 60),
+)
+@examples(60)
+def test_a_baseline_and_runs_that_are_killed(
+    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, kills: frozenset[int], moment: int | None
+) -> None:
+    # 9, 11: whichever way it goes, it comes to the same end. A run that was just begun does not know since when they are ready.
+    rules = replace(rules, ready_deadline=None, min_ready=0.0)
+    path = listed(plan, size, size, budget)
+    simulator = Simulator(replace(world, kills=kills), budget, rules)
+    simulator.populate([Life()] * size)
+    end = simulator.roll(path, Script({} if moment is None else {moment: "abort"}))
+    assert end.outcome in ("promoted", "aborted") and (moment is not None or end.outcome == "promoted"), end.reason
+    there = 1 if end.outcome == "aborted" else 2
+    assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
+    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert simulator.peak <= peak(path, budget.resolve(size))
+
+
 @given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
 @examples(250)
 def test_any_fault_and_any_word(
