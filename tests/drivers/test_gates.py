@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import http, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import client, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.001)
+    monkeypatch.setattr(client, "PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_retries_come_to_an_end(server: Server) -> None:
 
 def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(http, "PAUSE", 0.5)
+    monkeypatch.setattr(client, "PAUSE", 0.5)
     monkeypatch.setattr(time, "sleep", pauses.append)
     server.replies = [(500, "")]
     ask(make(web, url=server.url, retries=6))

@@ -23,7 +23,7 @@ import typing as t
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils import client
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import facts, insert
@@ -52,7 +52,7 @@ class Driver:
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._origin = http.origin(_address(options.get("address") or ""))
+        self._origin = client.origin(_address(options.get("address") or ""))
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, self._query = _query(options)
         self._label = options.get("label") or "revision"
@@ -127,7 +127,7 @@ class Driver:
 
 def _address(given: str) -> str:
     """Where Prometheus is, perhaps below a path."""
-    if re.search(r"[?#{}]", http.url(given, "metric.address", ())):
+    if re.search(r"[?#{}]", client.url(given, "metric.address", ())):
         raise InputError("metric.address: it is where Prometheus is, without ? and #; write https://host:9090")
     return given
 
@@ -160,7 +160,7 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
     if user is not None and ":" in user:
         raise InputError(f"metric.username: {user!r} has a colon, which ends a name; correct it")
     if token is not None:
-        return http.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
+        return client.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
     if user is not None:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     return {}

@@ -13,7 +13,7 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils import client
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Path
@@ -33,7 +33,7 @@ class Driver:
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = http.url(options.get("url") or "", "metric.url", OF_METRICS)
+        self._url = client.url(options.get("url") or "", "metric.url", OF_METRICS)
         self._method = options.get("method") or "GET"
         self._body, kind = _body(options.get("body"), self._method)
         self._path = Path(options.get("path") or "$", "metric.path")
