@@ -153,7 +153,10 @@ class Balancer:
 
     def order(self, wanted: Mapping[Endpoint, Target]) -> None:
         for endpoint in {*wanted, *self.entries, *self.orders}:
-            target = wanted.get(endpoint)
+            target, entry = wanted.get(endpoint), self.entries.get(endpoint)
+            enters = target and target.rotation is Rotation.IN and not (entry and entry.rotation is Rotation.IN)
+            # What a run that died has said before may still be done after the next one has decided otherwise.
+            assert not enters or target.name not in self.sim.marks, f"3: {target.name} is put in rotation while it is going"
             if endpoint not in self.orders or self.orders[endpoint][1] != target:
                 self.orders[endpoint] = (self.sim.clock + self.sim.world.latency, target)
         self.work()
@@ -171,7 +174,6 @@ class Balancer:
         entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
         entry.weight = target.weight
         if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.proven(entry):
-            assert target.name not in self.sim.marks, f"3: {target.name} is put in rotation while it is going"
             entry.rotation, entry.left = Rotation.IN, None
         elif target.rotation is Rotation.OUT and entry.rotation is Rotation.IN:
             entry.rotation, entry.left = Rotation.OUT, self.sim.clock
