@@ -96,7 +96,9 @@ class Gatekeeper:
                 then = gate.on_timeout if record["by"] == TIMEOUT else None
                 return self._standing(False, f"{about}: {record['message']}", gate, then)
             if record["state"] == WAITING:
-                return self._standing(False, f"waits at {about}: {self._state(gate, record)}", person=bool(record.get("person")))
+                person = bool(record.get("person"))
+                what = f"waits at {about}{' for a person' if person else ''}: {self._state(gate, record)}"
+                return self._standing(False, what, person=person)
         return self._standing(True, "")
 
     def _standing(

@@ -116,8 +116,7 @@ class Guide:
         """Whether the gates of the stage, which is reached, let the rollout go on; raises RolloutFailed where one fails."""
         if self._back or (self.rollout.full and self.stage.waiting != HOLDING):
             return True
-        standing = self._gates.poll(described())
-        self._tell_verdicts(standing)
+        standing = self._look(self._gates, described())
         if standing.failed:
             self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
             raise GateFailed(standing.message, then=standing.then)
@@ -132,11 +131,13 @@ class Guide:
 
     def _watch(self, described: Callable[[], Mapping[str, t.Any]]) -> None:
         """Ask the gates that are asked all along; raises RolloutFailed where one fails."""
-        if time.monotonic() - self._watched < WATCH:
+        if time.monotonic() - self._watched < WATCH or self.rollout.full:
             return
         self._watched = time.monotonic()
-        standing = self._background.poll(described())
-        self._tell_verdicts(standing)
+        rollout = described()
+        if not self.rollout.background and (rollout.get("share") or {}).get("set") == 0:
+            return  # there is nothing to measure before the new ones have requests
+        standing = self._look(self._background, rollout)
         if standing.failed:
             self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
             if (self.stage.on_failure or self.settings.on_failure) != "continue":
@@ -146,18 +147,22 @@ class Guide:
         if not standing.passed and not self._doubt:
             self._tell_news(standing.message.removeprefix("waits at "))
 
-    def _tell_verdicts(self, standing: Standing) -> None:
-        """What an analysis has come to, with what that stands on."""
+    def _look(self, gates: Gatekeeper, rollout: Mapping[str, t.Any]) -> Standing:
+        """How gates stand; what an analysis has come to is told, with what that stands on."""
+        standing = gates.poll(rollout)
+        self.session.changed = self.session.changed or standing.changed
         for one in standing.verdicts:
             if one.gate.driver == ANALYSIS:
                 self._note("verdict", gate=one.gate.key, verdict=one.verdict, message=one.message, samples=one.samples)
                 self._tell(f"{one.gate.key}: {one.message}")
+        return standing
 
     def park(self) -> None:
         """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
         if self._waiting is not None and time.monotonic() - self._waiting >= self.settings.wait:
             who = "resume.yml goes on" if self.rollout.paused else "promote.yml lets it pass"
-            then = "run it again once that is over" if self._stayed and not self.rollout.paused else who
+            frozen_ = self._stayed and not self.rollout.paused and not self._doubt
+            then = "run it again once that is over" if frozen_ else who
             raise Parked(f"{self.settings.service} {self.rollout.revision}: {self._waits}; parked: {then}")
 
     # -- waiting ------------------------------------------------------------------------------------------------

@@ -118,6 +118,8 @@ class Rollout:
     def end(self, outcome: str, reason: str, now: float) -> None:
         """Close it."""
         self.phase, self.outcome, self.reason, self.updated, self.tally = FINISHED, outcome, reason, now, None
+        for kept in (*self.gates.values(), *self.background.values()):
+            kept.pop("memory", None)  # nobody goes on with it, and the history is kept for long
 
 
 @dataclass

@@ -319,7 +319,8 @@ def consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) ->
 def go_back(run: Run, rollout: Rollout, reason: str, ending: str = "") -> None:
     """Decide that the rollout is walked back."""
     turn(run, rollout, ROLLING_BACK, reason)
-    rollout.ending, rollout.tally, rollout.gates, rollout.paused = ending or rollout.ending, None, {}, {}
+    rollout.ending, rollout.tally, rollout.paused = ending or rollout.ending, None, {}
+    rollout.gates, rollout.background = {}, {}
 
 
 def walk_back(run: Run, rollout: Rollout) -> None:

@@ -27,6 +27,7 @@ class Session:
         self.ttl = ttl
         self.epoch = 0  # of our lease; 0 while we hold none
         self.record = Record(service)
+        self.changed = False  # what the record holds is to be written soon
         self._renewed = 0.0
 
     def read(self) -> Record:
@@ -78,12 +79,12 @@ class Session:
             if time.monotonic() - self._renewed > self.ttl:
                 raise LeaseLost(f"the lease of {self.service} could not be renewed for {self.ttl:g} s: {exc}") from None
             raise
-        self._renewed = time.monotonic()
+        self._renewed, self.changed = time.monotonic(), False
 
     @property
     def due(self) -> bool:
-        """Whether the lease wants to be renewed."""
-        return time.monotonic() - self._renewed > self.ttl / 3
+        """Whether the record, or at least the lease, is to be written."""
+        return self.changed or time.monotonic() - self._renewed > self.ttl / 3
 
     def release(self) -> None:
         """Give the lease back."""

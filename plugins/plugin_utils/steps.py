@@ -11,7 +11,8 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, drivers, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import THRESHOLD
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
@@ -284,10 +285,18 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
             raise InputError(
                 f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
             )
-    gate = replace(_without_baseline(_analysis(given, "analysis", _ANALYSIS, Person())), timeout=None)
-    rounds = max(1, round(bake / values.duration(gate.options["interval"], _ANALYSIS + ".interval")))
-    endless, end = (replace(gate, options={**gate.options, "count": count}) for count in (0, rounds))
-    return (endless,), (replace(end, key="bake"),) if bake else (), first
+    gate = _without_baseline(_analysis(given, "analysis", _ANALYSIS, Person()))
+    gate = replace(gate, options={**gate.options, "count": 0}, timeout=None)
+    if not bake:
+        return (gate,), (), first
+    if not any(metric.judge == THRESHOLD for metric in analysis.parse(gate.options, _ANALYSIS, False).metrics):
+        raise InputError(
+            f"{_ANALYSIS}.bake: when all instances are new there is no stable one to compare with; give metrics one with success_condition or "
+            "failure_condition, or leave bake out"
+        )
+    # One that is not measured once more is of no use.
+    once = values.duration(gate.options["interval"], _ANALYSIS + ".interval")
+    return (gate,), (_timer("bake", max(bake, once), _ANALYSIS + ".bake"),), first
 
 
 def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:

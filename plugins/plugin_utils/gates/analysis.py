@@ -9,10 +9,13 @@ it. One that cannot be measured, or has nothing to say at the end, leaves it to 
 
 from __future__ import annotations
 
+import math
+import queue
+import threading
+import time
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, clock, judges
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
@@ -41,7 +44,7 @@ OPTIONS: dict[str, t.Any] = {
     "baseline": {"type": "bool", "default": False},
 }
 
-AT_ONCE = 8  # measurements
+PATIENCE = 0.5  # seconds that measurements are waited for together; what takes longer is judged when it comes
 KEPT = 10  # of each metric's last measurements (Argo's measurementRetention)
 SAID = 400  # characters of what is told of all metrics
 
@@ -57,14 +60,22 @@ class Driver:
             context = replace(context, served=self._prober.served)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._began = False
+        self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
+        self._asked = 0  # measurements under way
 
     def recall(self, memory: Mapping[str, t.Any]) -> None:
         """Go on from what was measured before."""
         for metric in self._metrics:
             metric.recall(memory.get(metric.name) or {})
 
+    def end(self) -> None:
+        """Nobody waits for measurements any more: what one has begun is ended."""
+        for metric in self._metrics:
+            metric.end()
+
     def close(self) -> None:
-        """Ask no instance any more."""
+        """Measure no more, and ask no instance."""
+        self.end()
         if self._prober:
             self._prober.close()
 
@@ -77,43 +88,61 @@ class Driver:
             for metric in self._metrics:
                 metric.begin()
             self._began = True
-        pending = [metric for metric in self._metrics if not metric.phase.over and metric.due(start) <= now]
-        if pending:
-            with ThreadPoolExecutor(min(AT_ONCE, len(pending)), thread_name_prefix="metric") as pool:
-                list(pool.map(lambda metric: metric.measure(rollout, start, now), pending))
-        return self._answer(start, clock.now())
-
-    def end(self) -> None:
-        """Nobody waits for it any more: what a measurement has begun is ended."""
         for metric in self._metrics:
-            metric.end()
-
-    def _answer(self, start: float, now: float) -> Answer:
+            if metric.due(start) <= now:
+                metric.ask(rollout, start, now, self._results)
+                self._asked += 1
+        took = self._take()
         phase, sentence = self._verdict()
-        memory = {metric.name: metric.memory for metric in self._metrics}
+        memory = {metric.name: metric.memory for metric in self._metrics} if took else None
         if not phase.over:
-            later = [metric.due(start) - now for metric in self._metrics if not metric.phase.over]
-            return Answer(WAIT, sentence, memory, again=max(0.05, min(later)))
+            soonest = min(metric.due(start) for metric in self._metrics) - clock.now()
+            return Answer(WAIT, sentence, memory, again=0.0 if self._asked else max(0.05, soonest))
         self.close()
         samples = {metric.name: metric.recent for metric in self._metrics}
         verdict = FAIL if phase is Phase.FAILED else PASS if phase is Phase.SUCCESSFUL else PERSON
         return Answer(verdict, sentence, memory, samples)
 
+    def _take(self) -> bool:
+        """Judge what was measured; whether there was anything. One that is slow does not hold up the others."""
+        took, until = False, time.monotonic() + PATIENCE
+        while self._asked:
+            try:
+                result = self._results.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+            self._asked -= 1
+            result.metric.take(result)
+            took = True
+        return took
+
     def _verdict(self) -> tuple[Phase, str]:
         """How the whole stands, in a sentence: of the metrics that made it so, or of all."""
         counted = [metric for metric in self._metrics if not metric.metric.dry_run]
         phase = worst(metric.phase for metric in counted)
+        over = all(metric.phase.over for metric in self._metrics)  # also those that are of no consequence
         together = [metric for metric in counted if metric.metric.judge == KAYENTA]
         if not phase.bad and together and all(metric.phase.over for metric in together):
             found, score = judges.together({metric.name: (metric.metric, metric.state) for metric in together}, self._analysis)
-            if found.bad or phase.over:
-                return worst((phase, found)), _told([score] if found.bad else [score, *self._said(counted, KAYENTA)])
+            if found.bad or over:
+                return worst((phase, found)), _told([score] if found.bad else [score, *self._said(self._metrics, KAYENTA)])
         if phase.bad:
             return phase, _told(metric.said for metric in counted if metric.phase is phase)
-        return (phase if phase.over else Phase.RUNNING), _told(self._said(self._metrics))
+        return (phase if over else Phase.RUNNING), _told(self._said(self._metrics))
 
     def _said(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
         return [metric.said for metric in metrics if metric.metric.judge != without]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of one measurement, `at` seconds since the epoch."""
+
+    metric: _Measured
+    question: Question
+    found: t.Any
+    error: str | None
+    at: float
 
 
 class _Measured:
@@ -130,7 +159,7 @@ class _Measured:
         self._last: Phase | None = None
         self._result: t.Any = None  # the last one, of a driver that adds to it
         self._reason = self._sentence = ""
-        self._short = False
+        self._short = self._asked = False
         self.state: judges.State = {}
         self.phase = Phase.PENDING
         self.recent: list[dict[str, t.Any]] = []
@@ -166,30 +195,49 @@ class _Measured:
 
     def end(self) -> None:
         """Nobody waits for a measurement any more."""
-        getattr(self._driver, "end", _nothing)()
+        if self._asked:
+            getattr(self._driver, "end", _nothing)()
 
     def due(self, start: float) -> float:
         """When to measure next. What is counted by ourselves has to come together first."""
+        if self._asked or self.phase.over:
+            return math.inf
         limits = self.metric.limits
         counts = hasattr(self._driver, "begin") and self._finished is None
         return due(limits, start, self._finished, self._last) + (limits.interval or 0.0 if counts else 0.0)
 
-    def measure(self, rollout: Mapping[str, t.Any], start: float, now: float) -> None:
-        """Take one measurement, and judge."""
+    def ask(self, rollout: Mapping[str, t.Any], start: float, now: float, results: queue.SimpleQueue[_Result]) -> None:
+        """Begin one measurement, in a thread of its own: a daemon, since one that hangs must not keep this process from ending."""
         judge = self.metric.judge
         question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result)
+        self._asked = True
+        threading.Thread(target=self._measure, args=(question, results), name="metric", daemon=True).start()
+
+    def _measure(self, question: Question, results: queue.SimpleQueue[_Result]) -> None:
+        found, error = None, None
         try:
-            result = self._driver.measure(question)
-            taken = judges.take(self.metric, self.state, result, _stratum(rollout))
+            found = self._driver.measure(question)
+        except MetricError as exc:
+            error = str(exc)
+        except BaseException as exc:  # of a driver of somebody else's; SystemExit, too, would end the thread without a result
+            error = f"its driver failed: {type(exc).__name__}: {exc}"
+        results.put(_Result(self, question, found, error, clock.now()))
+
+    def take(self, result: _Result) -> None:
+        """Take in one measurement, and judge."""
+        try:
+            if result.error is not None:
+                raise MetricError(result.error)
+            taken = judges.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
-            self._result = result if hasattr(self._driver, "begin") and question.counts else None
+            self._result = result.found if hasattr(self._driver, "begin") and result.question.counts else None
         except MetricError as exc:
             phase, value = Phase.ERROR, str(exc)
-        except Exception as exc:  # of a driver of somebody else's
-            phase, value = Phase.ERROR, f"its driver failed: {type(exc).__name__}: {exc}"
-        self._finished, self._last = clock.now(), phase
+        except Exception as exc:  # what it found is not what anybody expects
+            phase, value = Phase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
+        self._asked, self._finished, self._last = False, result.at, phase
         self._tally = self._tally.taken(phase)
-        self.recent = [*self.recent, {"at": round(self._finished, 3), "phase": phase.value, "value": value}][-KEPT:]
+        self.recent = [*self.recent, {"at": round(result.at, 3), "phase": phase.value, "value": value}][-KEPT:]
         self.phase, self._reason = assess(self.metric.limits, self._tally)
         if self.phase is Phase.SUCCESSFUL and self._short:
             self.phase = Phase.INCONCLUSIVE
