@@ -341,6 +341,7 @@ options:
       - Takes what C(driver=analysis) of O(gates) takes, but for C(count) and C(baseline), and these two.
       - C(starting_step) is the number of the step in O(steps) from which on it is measured. The first if not given.
       - C(bake) is how long it goes on when the new instances have all requests, before the new revision is the stable one. A duration, V(0) if not given.
+        There is no stable revision to compare with by then, so it takes a metric with a condition.
       - C(metrics) is a list of mappings. If not given, errors and, where the load balancers measure it, latency, as the load balancers count them.
       - C(name) (required) is what a metric is called.
       - C(interval), C(count) and C(initial_delay) are durations and a number of its own.

@@ -256,11 +256,10 @@ def test_groups_have_weights() -> None:
     assert taken(step(metrics=metrics, weights={"metrics": 60, "system": 40})).weights == {"metrics": 60, "system": 40}
 
 
-def test_in_the_background_it_has_no_end_but_the_bake() -> None:
-    plan = begun(background(interval="10s", bake="1m", starting_step=2))
-    (endless,), (bake,) = plan.background, plan.post_rollout
+def test_in_the_background_it_has_no_end() -> None:
+    plan = begun(background(interval="10s", starting_step=2))
+    (endless,) = plan.background
     assert (endless.options["count"], endless.timeout) == (0, None)
-    assert (bake.options["count"], bake.timeout) == (6, None)
     assert [one.watched for one in t.cast("tuple[Step, ...]", plan.steps)] == [False]  # the pause belongs to step 1
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper, Standing, Verdict
@@ -41,6 +41,15 @@ class Scripted:
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         pass
 
+    def recall(self, memory: Mapping[str, t.Any]) -> None:
+        recalled.append(memory)
+
+    def end(self) -> None:
+        ended.append("end")
+
+    def close(self) -> None:
+        ended.append("close")
+
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         question = Question(rollout, waited)
         asked.put(question)
@@ -61,6 +70,8 @@ class Thread(threading.Thread):
 asked: queue.SimpleQueue[Question] = queue.SimpleQueue()
 started: list[threading.Thread] = []
 heard: list[Question] = []
+recalled: list[Mapping[str, t.Any]] = []
+ended: list[str] = []
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +87,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         question.outcomes.put(Answer(WAIT))
     for thread in started:
         thread.join(20)
-    started.clear()
-    heard.clear()
+    for one in (started, heard, recalled, ended):
+        t.cast("list[t.Any]", one).clear()
 
 
 def questions() -> list[Question]:
@@ -378,3 +389,100 @@ def test_the_word_goes_before_the_answer_to_a_question_under_way() -> None:
     stage.keeper.pass_(None, "ann")
     assert stage.answer(Answer(FAIL, "no")).passed
     assert stage.kept["hook"]["by"] == "ann"
+
+
+# Memory, and people ---------------------------------------------------------------------------------------------------
+
+DOUBT = Answer(PERSON, "needs 40 more requests", memory={"count": 12}, samples={"errors": []})
+
+
+def test_memory_is_kept_and_recalled_once_by_the_run_that_goes_on() -> None:
+    stage = Stage(ask("hook"))
+    stage.poll()
+    assert stage.answer(Answer(WAIT, "so far", memory={"count": 1})).changed
+    assert not stage.poll(4).changed and recalled == []  # who asked remembers by itself
+    stage.poll(1)
+    assert stage.answer(Answer(WAIT, "so far", memory={"count": 2})).changed
+    assert stage.poll(5).message.endswith("so far")
+    assert not stage.answer(Answer(WAIT, "so far")).changed  # nothing new to remember
+    assert stage.kept["hook"]["memory"] == {"count": 2}
+    again = Stage(ask("hook"), kept=stage.kept, now=stage.now)
+    again.poll()
+    again.answer(Answer(WAIT, "so far", memory={"count": 3}))
+    again.poll(5)
+    assert again.answer(Answer(PASS, "good")).passed
+    assert recalled == [{"count": 2}]
+
+
+def test_what_is_walked_anew_remembers_nothing() -> None:
+    stage = Stage(ask("hook"))
+    stage.poll()
+    stage.answer(Answer(WAIT, "so far", memory={"count": 1}))
+    stage.kept.clear()
+    stage.poll(5)
+    assert recalled == [] and "memory" not in stage.kept["hook"]
+
+
+def test_the_next_question_comes_when_the_answer_says() -> None:
+    stage = Stage(ask("hook", interval=30.0))
+    stage.poll()
+    stage.answer(Answer(WAIT, "so far", again=2.0))
+    stage.poll(1.5)
+    assert len(started) == 1
+    stage.poll(0.5)
+    assert len(started) == 2
+    stage.answer(Answer(WAIT, "so far", again=0.0))
+    stage.poll()
+    assert len(started) == 3  # at once, and not as the interval says
+
+
+def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> None:
+    gate = ask("hook", interval=1.0)
+    stage = Stage(gate, approval())
+    stage.poll()
+    message = "waits at hook (test.gates.scripted) for a person: needs 40 more requests"
+    verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
+    assert stage.answer(DOUBT) == Standing(False, None, None, message, True, person=True, verdicts=(verdict,))
+    for _turn in range(3):
+        assert stage.poll(100) == Standing(False, None, None, message, False, person=True)  # the verdict is told once
+    again = Stage(gate, approval(), kept=stage.kept, now=stage.now)  # nor is it asked by a run that goes on
+    assert again.poll(100) == Standing(False, None, None, message, False, person=True)
+    assert len(started) == 1 and "approval" not in stage.kept
+
+
+@pytest.mark.parametrize("names", [(), ("approval", "pause"), None])
+def test_the_word_passes_a_gate_that_cannot_say_though_it_is_no_approval(names: tuple[str, ...] | None) -> None:
+    stage = Stage(ask("hook"))
+    stage.poll()
+    assert stage.keeper.pass_(("approval",), "ann") == []  # as long as it may find out by itself
+    stage.answer(DOUBT)
+    assert stage.keeper.pass_(names, "ann") == ["hook"]
+    assert stage.poll().passed and stage.kept["hook"]["by"] == "ann"
+    assert stage.keeper.pass_(names, "bob") == []
+
+
+@pytest.mark.parametrize(("on_timeout", "passed"), [("hold", False), ("promote", True)])
+def test_nobody_comes_to_a_gate_that_cannot_say(on_timeout: str, passed: bool) -> None:
+    stage = Stage(ask("hook", timeout=60.0, on_timeout=on_timeout))
+    stage.poll()
+    stage.answer(DOUBT)
+    assert stage.poll(59).person
+    standing = stage.poll(1)
+    assert (standing.passed, standing.then, standing.person) == (passed, None if passed else "hold", False)
+    assert stage.kept["hook"]["message"].startswith("not passed within 60 s (needs 40 more requests)")
+
+
+def test_a_verdict_is_told_by_the_look_that_came_to_it() -> None:
+    first, second = ask("first"), ask("second")
+    stage = Stage(first, second)
+    stage.poll()
+    assert stage.answer(Answer(PASS, "good", samples={"n": 1})).verdicts == (Verdict(first, PASS, "good", {"n": 1}),)
+    assert stage.poll().verdicts == ()
+    assert stage.answer(Answer(PASS, "fine")).verdicts == (Verdict(second, PASS, "fine", {}),)
+
+
+def test_a_question_under_way_is_ended_and_a_driver_closed() -> None:
+    stage = Stage(ask("hook"), ask("never reached"))
+    stage.poll()
+    stage.keeper.close()
+    assert ended == ["end", "close", "close"]

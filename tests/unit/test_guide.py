@@ -15,8 +15,8 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, words
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, guide, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
@@ -105,6 +105,8 @@ class Walk:
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
         self.cord: tuple[Gate, ...] = ()
+        self.background: tuple[Gate, ...] = ()
+        self.described: dict[str, t.Any] = {}
         self._guide: Guide | None = None
 
     @property
@@ -115,8 +117,8 @@ class Walk:
     @property
     def guide(self) -> Guide:
         if self._guide is None:
-            plan = Plan("canary", cord=self.cord)
-            session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words))
+            plan = Plan("canary", cord=self.cord, background=self.background)
+            session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words), changed=False)
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             made = (self.stage, self.rollout, settings, t.cast(t.Any, session), context)
@@ -136,10 +138,10 @@ class Walk:
     def turn(self, after: float = 1.0, arrived: bool = True) -> str:
         """What one turn comes to: goes, stays, skips, waits (at a gate), or passed."""
         self.now.seconds += after
-        motion = self.guide.motion(dict)
+        motion = self.guide.motion(lambda: self.described)
         if motion is Motion.SKIP:
             return "skips"
-        if arrived and motion is Motion.GO and self.guide.passed(dict):
+        if arrived and motion is Motion.GO and self.guide.passed(lambda: self.described):
             return "passed"
         if arrived:
             self.guide.park()
@@ -750,6 +752,187 @@ def test_an_operator_is_heard_before_a_hook(now: SimpleNamespace) -> None:
     walk.cord = (told("rollback 1", says(Answer(PASS))),)
     walk.say("abort")
     assert outcome(walk) == "aborted"
+
+
+# -- gates that are asked all along ---------------------------------------------------------------------------------
+
+
+def watched(now: SimpleNamespace, *answers: Answer, gates: tuple[Gate, ...] = (), **stage: t.Any) -> Walk:
+    """A walk whose background gate gives these answers, one a turn, and the last of them for ever."""
+    left = list(answers)
+    walk = Walk(now, *gates, **{"watched": True, **stage})
+    walk.background = (told("analysis", lambda: left.pop(0) if len(left) > 1 else left[0]),)
+    return walk
+
+
+WAITS, WORSE, DOUBT = Answer(WAIT, "errors 0 of 900"), Answer(FAIL, "errors 12 of 900"), Answer(PERSON, "needs 40 more requests")
+DOUBTFUL = "waits at analysis (test.gates.told) for a person: needs 40 more requests"
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_who_is_watched_fails_on_the_way_and_at_a_gate(now: SimpleNamespace, arrived: bool) -> None:
+    walk = watched(now, WAITS, WORSE, gates=(approval(),))
+    assert walk.turn(arrived=arrived) == ("waits" if arrived else "goes")
+    with pytest.raises(RolloutFailed, match=r"analysis .*: errors 12 of 900") as failed:
+        walk.turn(arrived=arrived)
+    assert (failed.value.then, failed.value.ending) == (None, "")  # what follows is not its to say
+    assert walk.kinds("gate") == [{"kind": "gate", "gate": "analysis", "message": str(failed.value), "passed": False}]
+
+
+@pytest.mark.parametrize(("of_stage", "of_all"), [("continue", "rollback"), (None, "continue")])
+def test_a_failure_that_does_not_matter_is_told_once(now: SimpleNamespace, of_stage: str | None, of_all: str) -> None:
+    walk = watched(now, WORSE, on_failure=of_stage)
+    walk.settings = replace(walk.settings, on_failure=of_all)
+    assert [walk.turn(arrived=False) for _dummy in range(3)] == ["goes"] * 3
+    walk.next_run(on_failure=None)
+    assert walk.turn() == "passed"
+    assert len(walk.kinds("gate")) == 1 and not walk.rollout.waiting
+
+
+@pytest.mark.parametrize(("of_stage", "of_all"), [("rollback", "continue"), ("hold", "continue"), (None, "hold")])
+def test_the_stage_says_what_a_failure_comes_to(now: SimpleNamespace, of_stage: str | None, of_all: str) -> None:
+    walk = watched(now, WORSE, on_failure=of_stage)
+    walk.settings = replace(walk.settings, on_failure=of_all)
+    with pytest.raises(RolloutFailed):
+        walk.turn(arrived=False)
+
+
+def doubtful(now: SimpleNamespace) -> Walk:
+    walk = watched(now, DOUBT, WORSE, gates=(approval(),))
+    assert walk.turn(arrived=False) == "stays"
+    return walk
+
+
+def test_a_doubt_keeps_the_fleet_and_waits_for_a_person(now: SimpleNamespace) -> None:
+    walk = doubtful(now)
+    assert [walk.turn(100) for _dummy in range(3)] == ["stays"] * 3  # and is not asked again
+    assert walk.rollout.phase == "paused"
+    assert walk.rollout.waiting == ["analysis: needs 40 more requests"]
+    assert walk.lines == [DOUBTFUL] and len(walk.kinds("wait")) == 1
+    with pytest.raises(Parked, match=r"for a person: needs 40 more requests; parked: promote.yml lets it pass"):
+        walk.turn(HOUR)
+    walk.next_run()
+    assert walk.turn(arrived=False) == "stays"  # and who goes on waits as well
+    assert walk.rollout.waiting == ["analysis: needs 40 more requests"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("word", "came_to"),
+    [
+        ("resume", "waits"),
+        ("promote", "passed"),
+        ("promote_full", "skips"),
+        ("skip", "skips"),
+        ("abort", "aborted"),
+        ("hold", "hold"),
+    ],
+)
+def test_a_word_ends_a_doubt(now: SimpleNamespace, word: str, came_to: str, again: bool) -> None:
+    """Said to this run, or while nobody ran it."""
+    walk = doubtful(now)
+    if again:
+        walk.next_run()
+    walk.say(word)
+    assert outcome(walk) == came_to
+    assert walk.kinds("word")[-1]["refused"] == ""
+    if came_to in ("waits", "passed", "skips"):
+        assert walk.rollout.background["analysis"] | {"since": 0} == {
+            "since": 0,
+            "state": "passed",
+            "message": "passed by ann",
+            "by": "ann",
+            "person": True,
+        }
+        assert "analysis: needs 40 more requests" not in walk.rollout.waiting
+        walk.next_run()
+        assert outcome(walk) in ("waits", "passed")  # it is not asked any more
+
+
+def test_pause_said_in_a_doubt_is_refused_and_a_pause_before_it_stays_after_it(now: SimpleNamespace) -> None:
+    walk = doubtful(now)
+    walk.say("pause")
+    assert walk.turn(arrived=False) == "stays" and walk.kinds("word")[-1]["refused"]
+    walk = watched(now, WAITS, DOUBT)
+    walk.say("pause")
+    assert [walk.turn(arrived=False) for _dummy in range(2)] == ["stays"] * 2  # it is watched while it is paused
+    assert walk.rollout.waiting
+    walk.say("resume")  # ends both
+    assert walk.turn(arrived=False) == "goes"
+
+
+def test_who_is_paused_or_frozen_is_still_watched(now: SimpleNamespace) -> None:
+    walk = watched(now, WAITS, WAITS, WORSE)
+    walk.frozen((0, HOUR))
+    assert [walk.turn(), walk.turn()] == ["stays", "stays"]
+    with pytest.raises(RolloutFailed, match="errors 12 of 900"):
+        walk.turn()
+
+
+def test_a_doubt_in_a_freeze_waits_for_a_person_and_then_for_its_end(now: SimpleNamespace) -> None:
+    walk = watched(now, DOUBT)
+    walk.frozen((0, HOUR))
+    assert walk.turn(arrived=False) == "stays"
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "stays" and "frozen" in walk.lines[-1]
+    assert walk.turn(HOUR, arrived=False) == "goes"
+
+
+def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
+    """Before the first step it is asked at, on the way back, in a rollback, and once everything was said to go on (E-39)."""
+    early, back, by_hand, full = watched(now, WORSE, watched=False), *(watched(now, WORSE) for _dummy in range(3))
+    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = "rolling_back", "rollback", True
+    for walk in (early, back, by_hand, full):
+        assert walk.turn() == "passed"
+        assert walk.rollout.background == {}
+
+
+def test_it_begins_once_the_new_ones_have_requests(now: SimpleNamespace) -> None:
+    walk = watched(now, WORSE)
+    walk.described = {"share": {"set": 0.0}}
+    assert [walk.turn(100, arrived=False) for _dummy in range(3)] == ["goes"] * 3
+    walk.described = {"share": {"set": 2.5}}
+    with pytest.raises(RolloutFailed):
+        walk.turn(arrived=False)
+    assert walk.rollout.background["analysis"]["since"] == clock.now()
+
+
+def test_who_was_watched_before_the_balancers_lost_the_new_ones_still_is(now: SimpleNamespace) -> None:
+    walk = watched(now, WAITS, WORSE)
+    walk.turn(arrived=False)
+    walk.described = {"share": {"set": 0.0}}
+    with pytest.raises(RolloutFailed):
+        walk.turn(arrived=False)
+
+
+def test_what_was_measured_is_written_down(now: SimpleNamespace) -> None:
+    """At once, not with the next lease: a run that is killed costs one measurement."""
+    walk = watched(now, Answer(WAIT, "so far", memory={"count": 1}))
+    walk.turn(arrived=False)
+    assert walk.guide.session.changed and walk.rollout.background["analysis"]["memory"] == {"count": 1}
+    at_gate = Walk(now, told("analysis", says(Answer(WAIT, "so far", memory={"count": 2}))))
+    at_gate.turn()
+    assert at_gate.guide.session.changed
+
+
+def test_a_verdict_is_an_event_with_its_samples(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(PASS, "errors 1 of 900", samples={"errors": [{"at": 1.0}]})
+    walk = Walk(now, told("step 2 analysis", says(answer)))
+    monkeypatch.setattr(guide, "ANALYSIS", "test.gates.told")
+    assert walk.turn() == "passed"
+    event = {"gate": "step 2 analysis", "verdict": "pass", "message": "errors 1 of 900", "samples": {"errors": [{"at": 1.0}]}}
+    assert walk.kinds("verdict") == [{"kind": "verdict", **event}]
+    assert walk.lines == ["step 2 analysis: errors 1 of 900"]
+
+
+def test_a_gate_that_leaves_it_to_a_person_parks_the_run(now: SimpleNamespace) -> None:
+    walk = Walk(now, told("analysis", says(DOUBT)))
+    assert walk.turn() == "waits" and walk.lines == [DOUBTFUL]
+    parks(walk, HOUR)
+    walk.next_run()
+    assert walk.turn() == "waits"
+    walk.say("promote")
+    assert walk.turn() == "passed"
 
 
 def test_whatever_it_ends_with_is_an_error_of_ours(now: SimpleNamespace) -> None:

@@ -248,6 +248,11 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             {"strategy": "canary", "steps": {"acceptance": "checks", "gates": [COMPARES]}},
             ("rollout_steps.gates[0].baseline", "an analysis of rollout_steps"),
         ),
+        (
+            {"gates": {"rollback": [{"driver": "analysis"}]}},
+            ("rollout_gates.rollback[0].driver: 'analysis'", "no reason to go back", "rollout_analysis"),
+        ),
+        ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "no stable one to compare with", "success_condition")),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
         ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),
@@ -269,6 +274,22 @@ def test_a_baseline_is_for_the_step_that_is_judged(marked: dict[str, str]) -> No
     assert plan.baseline and isinstance(plan.steps, tuple)
     assert [step.weight for step in plan.steps if step.baseline] == [20]
     assert not canary({"set_weight": 20}, {"analysis": {}}).baseline
+
+
+def test_a_bake_is_a_wait_at_the_end_in_which_the_analysis_goes_on() -> None:
+    rate = {"name": "rate", "success_condition": "result.new.error_rate < 0.01"}
+
+    def baked(**given: t.Any) -> Plan:
+        return parse(
+            {"analysis": {"metrics": [{"name": "errors"}, rate], "interval": "10s", **given}, "gates": {"post_rollout": [WEB]}}
+        )
+
+    plan = baked(bake="5m")
+    assert [(gate.key, gate.driver) for gate in plan.post_rollout] == [("bake", "pause"), ("post_rollout 1", "web")]
+    assert plan.post_rollout[0].options == {"duration": 300.0}
+    assert [(gate.key, gate.driver, gate.options["count"]) for gate in plan.background] == [("analysis", "analysis", 0)]
+    assert baked(bake="3s").post_rollout[0].options == {"duration": 10.0}  # it is measured at least once
+    assert len(baked().post_rollout) == 1
 
 
 # Secrets, and changes -------------------------------------------------------------------------------------------------
