@@ -26,16 +26,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers, settings, steps, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, settings, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import OF_JUDGE, SEQUENTIAL
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import sequential
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import Counts, Ledger
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
 from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
 from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
+from ansible_collections.progressive.rollout.tests.simulations import verdict
 
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [page for page in PAGES if page.startswith("docs/examples/")]
@@ -56,6 +61,7 @@ def snippets(page: str) -> list[tuple[str, str]]:
 SNIPPETS = {page: dict(snippets(page)) for page in PAGES}
 USED = {
     **dict.fromkeys(EXAMPLES, {"setup", "rollout"}),
+    "docs/analysis.md": {"start.yml", "verdicts", "places.yml", "metrics.yml", "kayenta.yml", "doubt", "probe.yml"},
     "README.md": {
         *("make", "picture", "install", "requirements.yml"),
         *("inventory.yml", "haproxy.cfg", "shop.yml", "rollout.yml", "run", "operate"),
@@ -102,7 +108,6 @@ USED = {
             "marked.yml",
             "blue-green.yml",
             "gates.yml",
-            "metrics.yml",
         ),
     },
 }
@@ -575,16 +580,69 @@ def test_every_message_of_the_code_is_documented_or_says_what_to_do() -> None:
     assert not missing
 
 
-def test_the_metrics_can_be_measured() -> None:
-    """As far as their drivers and conditions take what is written. What they answer is tests/drivers/test_metrics.py's."""
-    context = Context("shop", t.cast(t.Any, Hosts()))
-    for metric in yaml.safe_load(SNIPPETS["docs/operator.md"]["metrics.yml"])["metrics"]:
-        module = drivers.load("metrics", metric["driver"], "metric")
-        given = {name: value for name, value in metric.items() if name in module.OPTIONS}
-        module.Driver(values.options(module.OPTIONS, given, "metric"), context)
+# docs/analysis.md
+
+ANALYSIS = "docs/analysis.md"
+ERRORS = re.compile(r"errors ([\d,]+) of ([\d,]+) against ([\d,]+) of ([\d,]+) on stable;[^\n]*?(?=\. |$)", re.M)
+LATENCY = re.compile(r"latency median [\d.]+ to [\d.]+ \(\d+ samples\) against [\d.]+ to [\d.]+ on stable \(\d+ samples\)")
+
+
+@pytest.mark.parametrize("name", [name for name in SNIPPETS[ANALYSIS] if name.endswith(".yml")])
+def test_an_analysis_is_taken(name: str) -> None:
+    """As when a rollout begins. What is then measured is tests/drivers/test_metrics.py's, and what comes of it tests/e2e/test_analysis.py's."""
+    given = yaml.safe_load(SNIPPETS[ANALYSIS][name])
+    if "rollout_steps" not in given:  # the inside of an analysis
+        given = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 10}, {"analysis": given}]}
+    given = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"]) | given
+    plan = settings.parse({variable.removeprefix("rollout_"): value for variable, value in given.items()}).plan
+    gatekeeper.check(plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.COUNTED))
+
+
+def test_the_conditions_of_an_analysis_hold() -> None:
+    for metric in yaml.safe_load(SNIPPETS[ANALYSIS]["metrics.yml"])["metrics"]:
         for condition in {"success_condition", "failure_condition"} & metric.keys():
             assert Expression(metric[condition], condition).holds([1.0] if "[0]" in metric[condition] else 0.01)
-        assert metric.keys() - given.keys() <= {"name", "driver", "judge", "direction", "success_condition", "failure_condition"}
+
+
+def test_the_judges_say_what_the_page_says() -> None:
+    """Of errors exactly, by the numbers in it. Of latency the page has no samples."""
+    said = SNIPPETS[ANALYSIS]["verdicts"] + SNIPPETS[ANALYSIS]["doubt"]
+    rules = OF_JUDGE[SEQUENTIAL]
+    found = list(ERRORS.finditer(said))
+    assert len(found) == 3 and len(LATENCY.findall(said)) == 2
+    for line in found:
+        failed, requests, others, all_others = (int(number.replace(",", "")) for number in line.groups())
+        ledger = Ledger().counted("", Counts(requests, failed), Counts(all_others, others))
+        assert sequential.errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence == line[0]
+    assert "`shop-7: errors 9 of 300 against 2 of 2,700 on all others`" in (ROOT / ANALYSIS).read_text()
+    apart = sequential.apart(
+        {"shop-7": Counts(300, 9), "shop-8": Counts(300, 0)}, Counts(2400, 2), rules["alpha"], rules["tolerance"]
+    )
+    assert apart.sentence.startswith("shop-7: errors 9 of 300 against 2 of 2,700 on all others;")
+
+
+def rows(marker: str) -> list[list[str]]:
+    """The rows of the table after this marker, without its head."""
+    table = (ROOT / ANALYSIS).read_text().partition(f"<!-- test: {marker} -->\n")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def test_so_many_requests_are_needed() -> None:
+    head, _line, *body = rows("needed")
+    rules = OF_JUDGE[SEQUENTIAL]
+    for detect, row in zip((rules["detect"], 0.01), body, strict=True):
+        for share, cell in zip(head[1:], row[1:], strict=True):
+            ledger = Ledger().counted("", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0))
+            assert sequential.errors(ledger, rules["alpha"], rules["tolerance"], detect).needs == int(cell.replace(",", ""))
+
+
+def test_the_judges_are_as_good_as_the_page_says() -> None:
+    """The whole table is printed by tests/simulations/verdict.py; this is some of it, since it takes its time."""
+    head, _line, *body = rows("table")
+    assert head[1:] == list(verdict.JUDGES)
+    assert [row[0] for row in body] == [f"{stable} -> {new}" for stable, new in verdict.RATES]
+    for row, (stable, new) in list(zip(body, verdict.RATES, strict=True))[1:6:2]:
+        assert row[1:] == [str(verdict.found(judge, stable, new)) for judge in verdict.JUDGES.values()]
 
 
 class Hosts:
@@ -683,9 +741,9 @@ def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
     gate: GateDriver = names["Driver"]({"folder": str(tmp_path)}, None)
     with pytest.raises(GateError, match=r"the ticket of 2\.4\.1: No such file"):
         gate.ask({"revision": "2.4.1"}, 0.0)
-    for state, verdict in (("open", WAIT), ("closed", PASS), ("refused", FAIL), ("lost", FAIL)):
+    for state, expected in (("open", WAIT), ("closed", PASS), ("refused", FAIL), ("lost", FAIL)):
         (tmp_path / "2.4.1").write_text(state)
-        assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(verdict, f"its ticket is {state}, for 3 s")
+        assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(expected, f"its ticket is {state}, for 3 s")
     with pytest.raises(InputError, match="not an absolute path"):
         names["Driver"]({"folder": "tickets"}, None)
 

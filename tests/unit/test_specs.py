@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, steps, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, checker, settings, steps, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -185,18 +185,35 @@ def test_every_option_of_a_driver_is_documented(option: str, folder: str, name: 
             assert any(f"C({key}) (required)" in one for one in told), f"{name}: {key} is required"
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/operator.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/operator.md", "docs/analysis.md"])
 def test_the_guides_name_every_variable_and_driver_option(path: str) -> None:
     text = (ROOT / path).read_text()
     if path == "README.md":
         names = {"service", "revision", "replicas", "budget", "platform", "traffic", "health", "on_failure", "store"}
-        missing = [name for name in names if f"rollout_{name}" not in text]
-    else:
+        words = [f"rollout_{name}" for name in names]
+    elif path == "docs/operator.md":
         words = [f"rollout_{name}" for name in settings.COMMON]
-        words += [key for _option, folder, name in DRIVERS for key in module(f"plugin_utils.{folder}", name).OPTIONS]
+        words += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
         words += FRAGMENT["health"]["suboptions"]
-        missing = [word for word in words if not re.search(rf"\b{word}\b", text)]
-    assert not missing
+    else:
+        words = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
+        words += [*options("gates", "analysis"), *analysis.OF_ALL]
+    assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
+
+
+def options(folder: str, name: str) -> t.Collection[str]:
+    return t.cast("t.Collection[str]", module(f"plugin_utils.{folder}", name).OPTIONS)
+
+
+def test_the_options_of_judges_are_documented() -> None:
+    """All of them by ansible-doc; the page for operators has those that they need."""
+    text = " ".join(FRAGMENT["analysis"]["description"])
+    for judge, rules in analysis.OF_JUDGE.items():
+        assert f"C(judge={judge})" in text
+        assert not [key for key in (*rules, *analysis.OF_ALL) if f"C({key})" not in text]
+    page = (ROOT / "docs/analysis.md").read_text()
+    for judge in (analysis.SEQUENTIAL, analysis.THRESHOLD):
+        assert not [key for key in analysis.OF_JUDGE[judge] if f"`{key}`" not in page and f"`{key}:" not in page]
 
 
 def test_the_action_group_holds_every_step() -> None:
