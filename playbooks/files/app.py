@@ -17,6 +17,7 @@ once from the seed and SLOT (or INSTANCE), the same every time:
     STOP_DELAY         between SIGTERM and the end; it still answers, but is no longer ready
     LATENCY            of every answer of /
     FAIL_EVERY         every so manyth answer of / is a 500; 0: none
+    FAIL_FILE          only while this file is there
     CRASH_AFTER        until it ends by itself with exit code 3
     HEALTH=fail        never ready
     READY_FILE         not ready before this file is there
@@ -90,6 +91,7 @@ class App:
         self.delays = {name: duration(env.get(name, ""), who) for name in DELAYS}
         self.never_ready = env.get("HEALTH") == "fail"
         self.fail_every = int(env.get("FAIL_EVERY") or 0)
+        self.fail_file = env.get("FAIL_FILE")
         self.ready_file = env.get("READY_FILE")
         self.ready = self.stopping = self.draining = False
         self.selector = selectors.DefaultSelector()
@@ -269,7 +271,7 @@ class App:
         elif path == "/":
             delay = self.delays["LATENCY"]
             self.served += 1
-            if self.fail_every and self.served % self.fail_every == 0:
+            if self.fail_every and self.served % self.fail_every == 0 and self.failing():
                 status = 500
         elif path == "/slow":
             try:
@@ -284,6 +286,9 @@ class App:
             self.later(delay, self.finish, client, method, status, keep)
         else:
             self.answer(client, method, status, keep, text)
+
+    def failing(self):
+        return not self.fail_file or os.path.exists(self.fail_file)
 
     def finish(self, client, method, status, keep):
         self.answer(client, method, status, keep)

@@ -167,6 +167,19 @@ def test_it_is_not_ready_before_its_file_is_there(start: Callable[..., Running],
     assert get(port, "/healthz").startswith("HTTP/1.1 200 ")
 
 
+def test_every_so_manyth_answer_fails_while_its_file_is_there(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+    def statuses(port: int) -> list[str]:
+        return [get(port, "/")[9:12] for _request in range(4)]
+
+    port = start(FAIL_EVERY="2", FAIL_FILE=str(tmp_path / "bad")).port
+    assert statuses(port) == ["200"] * 4
+    (tmp_path / "bad").touch()
+    assert statuses(port) == ["200", "500", "200", "500"]
+    (tmp_path / "bad").unlink()
+    assert statuses(port) == ["200"] * 4
+    assert statuses(start(FAIL_EVERY="2").port) == ["200", "500", "200", "500"]
+
+
 def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running]) -> None:
     drawn = app.duration("lognormal:0.05:0.4:42", "3")
     assert drawn == app.duration("lognormal:0.05:0.4:42", "3") != app.duration("lognormal:0.05:0.4:42", "4")

@@ -9,86 +9,249 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, Shop, failures
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.shop import FRONTS, BehindHAProxy, Load, Shop, failures, kill_all
 
-RATE = 200  # requests a second, of each kind of client
 KINDS = (("GET", True), ("POST", False))
-ANALYSIS = {"interval": "500ms", "count": 40}
-STEPS = [{"set_weight": 10}, {"analysis": ANALYSIS}]
+RATE = 200  # requests a second, of each kind of client
+INTERVAL = 0.5  # s
+OFTEN = {"interval": "500ms"}
+ERRORS = {"name": "errors"}
+RATE_OF_ERRORS = {"name": "error-rate", "success_condition": "result.new.error_rate < 0.01", "failure_limit": 1}
+TENTH, THIRD = {"set_weight": 10}, {"set_weight": 30}
+EVERYWHERE = ("web1", "web2", "web3")
+
+
+def opened(front: t.Any) -> Shop:
+    """With revision 1; others fail every twentieth request where there is a file that says so."""
+    shop = Shop(front, env={"START_DELAY": "0.2", "FAIL_EVERY": "20"})
+    shop.set_env(FAIL_FILE=f"{shop.home}/bad-{{revision}}-{{host}}")
+    shop.to("1")
+    return shop
 
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
     front = BehindHAProxy()
-    try:
-        with Shop(front) as shop:
-            shop.to("1")
-            yield shop
-    finally:
-        front.close()
+    with opened(front) as shop:
+        yield shop
+    front.close()
 
 
-class Told:
-    """One canary of the shop under load."""
+class Canary:
+    """A rollout to the next revision, under load."""
 
-    def __init__(self, shop: Shop, revision: str, env: t.Mapping[str, str] | None = None, **variables: t.Any) -> None:
+    def __init__(
+        self, shop: Shop, *steps: t.Any, rate: float = RATE, env: t.Mapping[str, str] | None = None, **variables: t.Any
+    ) -> None:
+        self.shop = shop
+        self.old = shop.journal()["stable"]["revision"]
+        self.new = str(int(shop.journal()["rollout"]["revision"]) + 1)
         platform = shop.variables["rollout_platform"]
-        bad = {**platform, "env": {**platform["env"], **(env or {})}}
-        with Load(shop.fronts[0].url, KINDS, connections=4, rate=RATE) as load:
-            given = {"rollout_strategy": "canary", "rollout_steps": STEPS, "rollout_platform": bad, **variables}
-            self.outcome = shop.run(variables={"rollout_revision": revision, **given})
-            self.reports = load.stop()
-        self.failed = sum(sum(report["failures"].values()) for report in self.reports)
-        self.timeline = shop.timeline(shop.journal()["rollout"]["id"])
-        self.verdicts = [event for event in self.timeline if event["kind"] == "verdict"]
+        platform = {**platform, "env": {**platform["env"], **(env or {})}}
+        self.variables = {"rollout_revision": self.new, "rollout_platform": platform, **variables}
+        if steps:
+            self.variables |= {"rollout_strategy": "canary", "rollout_steps": list(steps)}
+        self.load = Load(shop.fronts[0].url, KINDS, connections=4, rate=rate)
+        self.reports: list[dict[str, t.Any]] = []
+        self._last = shop.journal()["rollout"]["id"]
+
+    def __enter__(self) -> Canary:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.load.__exit__()
+
+    def turns_bad(self, *hosts: str) -> None:
+        for host in hosts or EVERYWHERE:
+            (self.shop.home / f"bad-{self.new}-{host}").touch()
+
+    def start(self) -> Run:
+        return self.shop.start(variables=self.variables)
+
+    def run(self) -> Outcome:
+        return self.over(self.start())
+
+    def over(self, run: Run) -> Outcome:
+        """The end of the rollout, and of the load."""
+        outcome = run.wait()
+        self.reports = self.load.stop()
+        return outcome
+
+    @property
+    def record(self) -> dict[str, t.Any]:
+        """What the journal has of it; empty before it has begun."""
+        found: dict[str, t.Any] = self.shop.journal()["rollout"]
+        return found if found["id"] != self._last else {}
+
+    def events(self, kind: str) -> list[dict[str, t.Any]]:
+        return [event for event in self.shop.timeline(self.record["id"]) if event["kind"] == kind] if self.record else []
+
+    def waits_at(self, gate: str) -> None:
+        until(lambda: any(event["what"].startswith(f"waits at {gate}") for event in self.events("wait")), f"it waits at {gate}")
+
+    def measured(self, gate: str, metric: str) -> int:
+        """How many measurements the journal has."""
+        kept = {**self.record.get("gates", {}), **self.record.get("background", {})}.get(gate, {})
+        return int(kept.get("memory", {}).get(metric, {}).get("tally", {}).get("count", 0))
+
+    @property
+    def verdict(self) -> dict[str, t.Any]:
+        (found,) = self.events("verdict")
+        return found
+
+    @property
+    def failed(self) -> int:
+        """Requests of users, that got an answer that they should not; and no other way to fail."""
+        reasons = {reason for report in self.reports for reason in report["failures"]}
+        assert reasons <= {"status 500"}, reasons
+        return sum(report["failed"] for report in self.reports)
+
+    def went_back(self, outcome: Outcome, *said: str) -> None:
+        """Within an interval and a second of the measurement that showed it; it says why, and all is as it was."""
+        assert outcome.rc != 0, outcome.output
+        assert all(word in outcome.failed.msg for word in said), outcome.failed.msg
+        assert self.verdict["verdict"] == "fail" and said[0] in self.verdict["message"]
+        shown = max(one["at"] for listed in self.verdict["samples"].values() for one in listed if one["phase"] == "failed")
+        (back,) = [event["at"] for event in self.events("phase") if event["phase"] == "rolling_back"]
+        assert 0 <= back - shown <= INTERVAL + 1
+        assert self.record["outcome"] == "rolled_back"
+        self.shop.settled(self.old)
+
+    def promoted(self, outcome: Outcome) -> None:
+        assert outcome.rc == 0, outcome.output
+        self.shop.settled(self.new)
+
+
+# Canaries -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) -> None:
-    told = Told(shop, "2", {"FAIL_EVERY": "20"})
-    assert told.outcome.rc != 0 and "e-value" in told.outcome.failed.msg, told.outcome.output
-    assert 0 < told.failed < 50
-    print(told.failed, told.outcome.failed.msg, told.verdicts)
-    shop.settled("1")
+    with Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary:
+        canary.turns_bad()
+        canary.went_back(canary.run(), "errors ", "against 0 of ", "e-value ")
+        assert 0 < canary.failed < 50
 
 
 def test_one_that_is_three_times_as_slow_is_taken_back(shop: Shop) -> None:
-    told = Told(shop, "3", {"LATENCY": "0.03"})
-    assert told.outcome.rc != 0 and "median" in told.outcome.failed.msg, told.outcome.output
-    print(told.outcome.failed.msg, told.verdicts)
-    assert failures(told.reports) == []
-    shop.settled("1")
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 60}}, env={"LATENCY": "0.03"}) as canary:
+        canary.went_back(canary.run(), "latency median ", "more than 1.2 times")
+        assert failures(canary.reports) == []
 
 
 def test_a_good_one_is_promoted(shop: Shop) -> None:
-    told = Told(shop, "4")
-    assert told.outcome.rc == 0, told.outcome.output
-    print(told.outcome.output)
-    assert failures(told.reports) == []
-    shop.settled("4")
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 14}}) as canary:
+        outcome = canary.run()
+        canary.promoted(outcome)
+        assert failures(canary.reports) == []
+        assert canary.verdict["verdict"] == "pass" and canary.verdict["message"] in outcome.output
+        assert "errors 0 of " in outcome.output and "latency median " in outcome.output
 
 
-def beside(condition: str) -> list[dict[str, t.Any]]:
-    """Steps that compare with a baseline, until this is so."""
-    metric = {"name": "alike", "judge": "threshold", "failure_condition": condition, "success_condition": "true"}
-    return [{"set_weight": 10}, {"analysis": {"interval": "1s", "count": 2, "metrics": [metric], "baseline": True}}]
+def test_one_bad_instance_among_several_is_named(shop: Shop) -> None:
+    analysis = {**OFTEN, "count": 60, "metrics": [ERRORS]}
+    with Canary(shop, {"set_weight": 50}, {"analysis": analysis}) as canary:
+        canary.turns_bad("web2")
+        outcome = canary.run()
+        (name,) = {
+            event["instance"]
+            for event in canary.events("state")
+            if event.get("host") == "web2" and event["generation"] == canary.record["generation"]
+        }
+        canary.went_back(outcome, f"{name}: errors ", "on all others")
+        assert 0 < canary.failed < 50
 
 
-def test_a_baseline_is_of_the_stable_revision_and_what_is_compared_with(shop: Shop) -> None:
-    stable = shop.journal()["stable"]["revision"]
-    # An old one has about as many requests as a new one: all of them together have many times as many.
-    told = Told(shop, "5", rollout_steps=beside("not 0.3 < result.stable.requests / result.new.requests < 3"))
-    assert told.outcome.rc == 0, told.outcome.output
-    assert failures(told.reports) == []
-    assert [event["stage"] for event in told.timeline if event["kind"] == "stage"] == ["prepare", "baseline", "step 1", "promote"]
-    rollout = shop.journal()["rollout"]
-    fresh = {event["revision"] for event in told.timeline if event.get("generation") == rollout["baseline"]}
-    assert fresh == {stable} and "1/1 baseline ready" in told.outcome.output
-    shop.settled("5")
+def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
+    """It says how many requests it is short of, and goes on when somebody says so."""
+    analysis = {**OFTEN, "count": 4, "metrics": [ERRORS]}
+    with Canary(shop, TENTH, {"analysis": analysis}, rate=20, rollout_wait=0) as canary:
+        outcome = canary.run()
+        assert outcome.rc == 0 and outcome.one("replace").result["parked"], outcome.output
+        (waits,) = canary.record["gates"].values()
+        assert waits["person"] and canary.verdict["verdict"] == "person"
+        (said,) = outcome.rollout["waiting"]
+        assert said.startswith("step 2 analysis: inconclusive: errors 0 of ") and said.endswith(" more requests")
+        assert f"for a person: {said.partition(': ')[2]}; parked: promote.yml lets it pass" in outcome.one("replace").msg
+        canary.promoted(shop.run("progressive.rollout.promote", canary.variables))
+        assert failures(canary.reports) == []
 
 
-def test_a_baseline_goes_with_the_canary(shop: Shop) -> None:
-    stable = shop.journal()["stable"]["revision"]
-    told = Told(shop, "6", rollout_steps=beside("result.new.requests > 0"))
-    assert told.outcome.rc != 0 and "alike" in told.outcome.failed.msg, told.outcome.output
-    assert failures(told.reports) == []
-    shop.settled(stable)
+def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 10, "metrics": [ERRORS]}}) as canary:
+        run = canary.start()
+        until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
+        kill_all(run, shop)
+        before = canary.record["gates"]["step 2 analysis"]["memory"]["errors"]
+        canary.promoted(canary.run())
+        samples = canary.verdict["samples"]["errors"]
+        counted = before["tally"]["count"]
+        assert 3 <= counted < 10 == len(samples)
+        assert samples[:counted] == before["recent"]
+        requests = [one["value"]["new"]["requests"] for one in samples]
+        assert requests == sorted(requests) and requests[counted - 1] > 0
+        assert failures(canary.reports) == []
+
+
+def test_a_load_balancer_that_begins_anew_misleads_nobody(shop: Shop) -> None:
+    """Its counters do, too. For a moment there is nobody to send requests to, and no user is told so by the new revision."""
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 14, "metrics": [ERRORS]}}) as canary:
+        run = canary.start()
+        until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
+        t.cast(BehindHAProxy, shop.fronts[0]).stop()
+        t.cast(BehindHAProxy, shop.fronts[0]).start()
+        canary.promoted(canary.over(run))
+        assert canary.verdict["verdict"] == "pass"
+        requests = [one["value"]["new"]["requests"] for one in canary.verdict["samples"]["errors"]]
+        assert requests == sorted(requests) and requests[-1] > requests[0]
+
+
+# In the background, and at the end ------------------------------------------------------------------------------------
+
+
+def test_one_that_turns_bad_in_the_middle_is_taken_back(shop: Shop) -> None:
+    analysis = {**OFTEN, "metrics": [ERRORS], "starting_step": 2}
+    steps = ({"set_weight": 5}, TENTH, {"pause": "5m"}, {"set_weight": 50})
+    with Canary(shop, *steps, rollout_analysis=analysis) as canary:
+        run = canary.start()
+        canary.waits_at("step 3 pause")
+        until(lambda: canary.measured("analysis", "errors") >= 2, "it is measured")
+        canary.turns_bad()
+        canary.went_back(canary.over(run), "errors ", "against 0 of ", "e-value ")
+        assert 0 < canary.failed < 50
+        assert [event["stage"] for event in canary.events("stage")] == ["step 1", "step 2"]
+
+
+def test_one_that_turns_bad_while_it_bakes_is_taken_back(shop: Shop) -> None:
+    """When all are new; there was never anything wrong before."""
+    analysis = {**OFTEN, "metrics": [ERRORS, RATE_OF_ERRORS], "bake": "5m"}
+    with Canary(shop, rollout_analysis=analysis) as canary:
+        run = canary.start()
+        canary.waits_at("bake")
+        assert shop.revisions() == [canary.new] * 6
+        canary.turns_bad()
+        canary.went_back(canary.over(run), "error-rate ", "2 failed > failure_limit 1")
+        assert canary.failed > 0
+
+
+def test_blue_green_goes_back_in_one_switch(shop: Shop) -> None:
+    gates = {"post_rollout": [{"driver": "analysis", **OFTEN, "count": 60, "metrics": [RATE_OF_ERRORS]}]}
+    with Canary(shop, rollout_strategy="blue_green", rollout_gates=gates) as canary:
+        canary.turns_bad()
+        canary.went_back(canary.run(), "error-rate ", "2 failed > failure_limit 1")
+        assert canary.failed > 0
+        assert len(canary.events("switch")) == 2
+
+
+# Another load balancer ------------------------------------------------------------------------------------------------
+
+
+def test_by_the_counters_of_envoy() -> None:
+    front = FRONTS["envoy"]()
+    try:
+        with opened(front) as shop, Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary:
+            canary.turns_bad()
+            canary.went_back(canary.run(), "errors ", "against 0 of ", "e-value ")
+            assert 0 < canary.failed < 50
+    finally:
+        front.close()
