@@ -219,7 +219,7 @@ def test_one_that_turns_bad_in_the_middle_is_taken_back(shop: Shop) -> None:
         canary.turns_bad()
         canary.went_back(canary.over(run), "errors ", "against 0 of ", "e-value ")
         assert 0 < canary.failed < 50
-        assert [event["stage"] for event in canary.events("stage")] == ["step 1", "step 2"]
+        assert canary.events("stage")[-1]["stage"] == "step 2"
 
 
 def test_one_that_turns_bad_while_it_bakes_is_taken_back(shop: Shop) -> None:
