@@ -64,6 +64,6 @@ def _seconds(before: Server, now: Server) -> float:
     and many of them to the right one, since what is rounded away in one look comes in with the next.
     """
     old, new, answered = before.mean or 0.0, now.mean or 0.0, now.answered - before.answered
-    if now.answered <= WINDOW:
+    if now.answered <= WINDOW or not before.answered:
         return new * now.answered - old * before.answered
     return answered * (old + (new - old) / (1 - _LOST**answered))

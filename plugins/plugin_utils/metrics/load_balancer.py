@@ -87,8 +87,8 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
 
 
 def _since(now: Served, before: Served | None) -> Served:
-    """What came in between."""
-    if before is None:
+    """What came in between. In place an instance becomes a new one, which is counted from 0."""
+    if before is None or before.generation != now.generation:
         return now
     keys = ("requests", "errors", "answered", "seconds")
     return replace(now, **{key: getattr(now, key) - getattr(before, key) for key in keys})

@@ -1,0 +1,248 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what was measured to what a judge makes of it. The judges themselves are in test_verdict_*.py."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Mapping
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, judges
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import Analysis, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.judges import Taken
+
+NAN, INFINITE = float("nan"), float("inf")
+GOOD, BAD, NEITHER = Phase.SUCCESSFUL, Phase.FAILED, Phase.INCONCLUSIVE
+
+
+def metric(**given: t.Any) -> Metric:
+    (found,) = analysis.parse({"metrics": [{"name": "m", **given}]}, "gate", True).metrics
+    return found
+
+
+def take(given: Metric, result: t.Any, state: judges.State | None = None, stratum: str = "1") -> Taken:
+    return judges.take(given, {} if state is None else state, result, stratum)
+
+
+# By thresholds
+
+
+@pytest.mark.parametrize(
+    ("conditions", "result", "phase"),
+    [
+        (("result > 1", None), 2, GOOD),
+        (("result > 1", None), 1, BAD),
+        ((None, "result > 1"), 2, BAD),
+        ((None, "result > 1"), 1, GOOD),
+        (("result < 1", "result > 2"), 0, GOOD),
+        (("result < 1", "result > 2"), 1.5, NEITHER),
+        (("result < 9", "result > 2"), 3, BAD),
+        ((None, None), 1, NEITHER),
+        # NaN is nothing that says anything, in any place, unless it is asked about.
+        (("result > 1", None), NAN, NEITHER),
+        ((None, "result[0] > 1"), [2.0, NAN], NEITHER),
+        (("result.a > 1", None), {"a": 2, "b": {"c": NAN}}, NEITHER),
+        (("is_nan(result) or result > 1", None), NAN, GOOD),
+        ((None, "isNaN(result)"), NAN, BAD),
+        (("result > 1", None), INFINITE, GOOD),
+        # What is 0 or false is something.
+        (("result == 0", None), 0, GOOD),
+        (("not result", None), False, GOOD),
+    ],
+)
+def test_conditions(conditions: tuple[str | None, str | None], result: t.Any, phase: Phase) -> None:
+    given = metric(judge="threshold", success_condition=conditions[0], failure_condition=conditions[1])
+    assert take(given, result).phase is phase
+
+
+@pytest.mark.parametrize("nothing", [None, [], {}, ""])
+def test_nothing_is_an_error(nothing: t.Any) -> None:
+    with pytest.raises(MetricError, match="nothing was found"):
+        take(metric(success_condition="true"), nothing)
+
+
+def test_a_condition_that_fails_is_an_error() -> None:
+    with pytest.raises(MetricError, match=r"gate\.metrics\[0\]\.success_condition: .*fails on a list of 1"):
+        take(metric(success_condition="result[1] > 1"), [1.0])
+    with pytest.raises(MetricError, match="neither true nor false"):
+        take(metric(success_condition="result"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (0.987654, "0.9877"),
+        (12345678, "1.235e+07"),
+        (INFINITE, "inf"),
+        ([1, 2.5], "[1, 2.5]"),
+        (list(range(9)), "[0, 1, 2, 3, 4, ...]"),
+        ({"new": {"errors": 1}}, "{new: {errors: 1}}"),
+        ("a\nb" * 40, f"{'a ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba b'[:57]}..."),
+    ],
+)
+def test_a_result_is_shown_in_few_words(result: t.Any, shown: str) -> None:
+    taken = take(metric(success_condition="true"), result)
+    assert (taken.value, taken.sentence) == (shown, f"{shown}: ok")
+
+
+# One after the other
+
+
+def of(requests: float, errors: float) -> dict[str, float]:
+    return {"requests": requests, "errors": errors}
+
+
+def test_errors_are_compared_and_remembered() -> None:
+    state: judges.State = {}
+    taken = take(metric(), {"new": of(10, 0), "stable": of(90, 0)}, state)
+    assert taken.phase is GOOD and taken.short and "needs 96 more requests" in taken.sentence
+    state = json.loads(json.dumps(state))  # as a run that goes on finds it
+    taken = take(metric(), {"new": of(110, 0), "stable": of(900, 0)}, state)
+    assert taken.phase is GOOD and not taken.short
+    taken = take(metric(), {"new": of(200, 10), "stable": of(1800, 3)}, state)
+    assert taken.phase is BAD and taken.sentence.startswith("errors 10 of 200 against 3 of 1,800 on stable; e-value ")
+    assert taken.value == {"new": of(200, 10), "stable": of(1800, 3)}
+
+
+def test_a_share_that_changes_begins_a_stratum() -> None:
+    """At 10 % there were 9 errors of stable, and at 50 % as many on each side: nobody is worse, though new has more of all than its share."""
+    state: judges.State = {}
+    take(metric(tolerance=1), {"new": of(10, 0), "stable": of(90, 0)}, state, "step 1 10")
+    taken = take(metric(tolerance=1), {"new": of(1010, 100), "stable": of(1090, 100)}, state, "step 2 50")
+    assert taken.phase is GOOD
+    assert [(one["name"], one["new"]["requests"]) for one in state["strata"]] == [("step 1 10", 10), ("step 2 50", 1000)]
+
+
+def test_counts_that_fall_are_not_believed() -> None:
+    state: judges.State = {}
+    take(metric(), {"new": of(100, 9), "stable": of(900, 1)}, state)
+    taken = take(metric(), {"new": of(3, 0), "stable": of(20, 0)}, state)
+    assert taken.phase is BAD and "errors 9 of 100 against 1 of 900" in taken.sentence
+
+
+def test_a_nan_is_nothing_counted() -> None:
+    taken = take(metric(), {"new": of(NAN, 1), "stable": of(900, 1)})
+    assert taken.phase is GOOD and taken.short and "no requests to the new revision" in taken.sentence
+
+
+def test_no_request_to_stable_is_nothing_to_compare() -> None:
+    taken = take(metric(), {"new": of(900, 900), "stable": of(0, 0)})
+    assert taken.phase is GOOD and taken.short and "no requests to stable, nothing to compare" in taken.sentence
+
+
+def test_one_bad_instance_is_named() -> None:
+    instances = {f"a-{number}": {**of(300, 9 if number == 7 else 0), "host": "web1"} for number in range(5, 9)}
+    taken = take(metric(), {"new": of(1200, 9), "stable": of(2400, 12), "instances": instances})
+    assert taken.phase is BAD and taken.sentence.startswith("a-7: errors 9 of 300 against 12 of 3,300 on all others; e-value ")
+    # One alone is all of the new revision.
+    taken = take(metric(), {"new": of(300, 9), "stable": of(2400, 12), "instances": {"a-7": instances["a-7"]}})
+    assert taken.sentence.startswith("errors 9 of 300 against 12 of 2,400 on stable")
+
+
+def test_times_are_compared_and_remembered() -> None:
+    state: judges.State = {}
+    given = metric(of="latency")
+    for _look in range(12):
+        taken = take(given, {"new": [0.03], "stable": [0.01, 0.01]}, state)
+        state = json.loads(json.dumps(state))
+        if taken.phase is BAD:
+            break
+    assert taken.phase is BAD and "more than 1.2 times" in taken.sentence
+    assert taken.value == {"new": [0.03], "stable": [0.01, 0.01]}
+
+
+def test_a_number_is_a_sample_and_a_nan_is_none() -> None:
+    state: judges.State = {}
+    taken = take(metric(of="latency"), {"new": 3, "stable": NAN}, state)
+    assert taken.phase is GOOD and taken.short and "(1 samples)" in taken.sentence and "on stable (0 samples)" in taken.sentence
+
+
+WRONG: list[tuple[t.Any, str]] = [
+    (7, "7 has no new and stable"),
+    ({"new": 1}, "{new: 1} has no new and stable"),
+    ({"new": "many", "stable": 1}, "many is neither a number nor a list"),
+    ({"new": [1, None], "stable": 1}, "neither a number nor a list"),
+    ({"new": True, "stable": 1}, "True is neither"),
+    ({"new": None, "stable": None}, "None is neither"),
+    ({"new": {"requests": 1}, "stable": {"requests": 1}}, "{requests: 1} has no requests and errors"),
+    ({"new": {"requests": "1", "errors": 0}, "stable": of(1, 0)}, "has no requests and errors"),
+    ({"new": of(1, 0), "stable": 7}, "neither a number nor a list"),
+    ({"new": of(1, 0), "stable": of(1, 0), "instances": {"a": 1}}, "1 has no requests and errors"),
+]
+
+
+@pytest.mark.parametrize(("result", "message"), WRONG)
+def test_what_cannot_be_compared_is_an_error(result: t.Any, message: str) -> None:
+    with pytest.raises(MetricError) as error:
+        take(metric(), result)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("result", "message"), WRONG[:6])
+def test_what_kayenta_cannot_compare_is_an_error(result: t.Any, message: str) -> None:
+    state: judges.State = {}
+    with pytest.raises(MetricError) as error:
+        take(metric(judge="kayenta"), result, state)
+    assert message in str(error.value) and state == {}
+
+
+# All together
+
+OK, HIGH = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2, [20, 22, 19, 23, 21, 20, 24, 22, 21, 20] * 2
+
+
+def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[Phase, str]:
+    """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are `OK`."""
+    metrics = [{"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})} for name in samples]
+    parsed: Analysis = analysis.parse({"metrics": metrics} | options.get("all", {}), "gate", True)
+    asked = {}
+    for one in parsed.metrics:
+        state: judges.State = {}
+        for new, stable in zip(samples[one.name], OK, strict=True):
+            assert take(one, {"new": new, "stable": stable}, state).phase is GOOD
+        asked[one.name] = (one, json.loads(json.dumps(state)))
+    return judges.together(asked, parsed)
+
+
+def test_kayenta_passes_what_is_alike_and_fails_what_is_not() -> None:
+    assert judged({}, a=OK)[0] is GOOD
+    assert judged({}, a=HIGH)[0] is BAD
+    assert judged({"a": {"allowed_increase": 3}}, a=HIGH)[0] is GOOD
+    assert judged({"a": {"direction": "decrease"}}, a=HIGH)[0] is GOOD
+
+
+def test_what_is_between_pass_and_marginal_is_left_to_a_person() -> None:
+    options = {"all": {"pass": 90, "marginal": 40}}
+    assert judged(options, a=OK, b=HIGH)[0] is NEITHER
+    assert judged(options | {"b": {"critical": True}}, a=OK, b=HIGH)[0] is BAD
+    assert judged(options | {"b": {"muted": True}}, a=OK, b=HIGH)[0] is GOOD
+
+
+def test_groups_count_for_their_weights() -> None:
+    options = {"b": {"group": "system"}, "all": {"pass": 90, "marginal": 40, "weights": {"metrics": 91, "system": 9}}}
+    phase, sentence = judged(options, a=OK, b=HIGH)
+    assert phase is GOOD and "91" in sentence
+    options["all"]["weights"] = {"metrics": 30, "system": 70}
+    assert judged(options, a=OK, b=HIGH)[0] is BAD
+
+
+def test_what_kayenta_cannot_judge_is_an_error() -> None:
+    assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, Phase.ERROR)
+    (one,) = analysis.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
+    parsed = analysis.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
+    assert judges.together({"a": (one, {})}, parsed)[0] is not GOOD
+
+
+def test_kayenta_keeps_the_last_thousand_samples() -> None:
+    state: judges.State = {}
+    given = metric(judge="kayenta")
+    for number in range(3):
+        taken = take(given, {"new": [float(number)] * 600, "stable": 1}, state)
+    assert (len(state["new"]), state["new"][0], len(state["stable"])) == (judges.MOST, 1.0, 3)
+    assert taken.sentence == "1000 samples against 3 on stable"
+    assert len(taken.value["new"]) == 10
