@@ -69,7 +69,7 @@ class Guide:
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
         watching = settings.plan.background if stage.watched and not back else ()
         self._background = Gatekeeper(watching, context, rollout.background, wake=wake)
-        self._watched = float("-inf")
+        self._watched = float("-inf" if watching else "inf")  # when they were last looked at
         self._doubt = ""  # why the background gates want a person
         self._listened = float("-inf")
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
