@@ -341,6 +341,7 @@ options:
       - Takes what C(driver=analysis) of O(gates) takes, but for C(count) and C(baseline), and these two.
       - C(starting_step) is the number of the step in O(steps) from which on it is measured. The first if not given.
       - C(bake) is how long it goes on when the new instances have all requests, before the new revision is the stable one. A duration, V(0) if not given.
+        Nothing is left to compare with by then, so one of C(metrics) needs a condition.
         There is no stable revision to compare with by then, so it takes a metric with a condition.
       - C(metrics) is a list of mappings. If not given, errors and, where the load balancers measure it, latency, as the load balancers count them.
       - C(name) (required) is what a metric is called.
@@ -365,7 +366,7 @@ options:
       - C(effect_size) is V(mean_ratio), as if not given, or V(cles). By it C(allowed_increase), C(allowed_decrease), C(critical_increase) and
         C(critical_decrease) are measured.
       - C(critical) is whether its failure alone fails all, C(must_have_data) whether no data is a failure, C(muted) whether it counts at all.
-      - C(group) is the group it belongs to, for C(weights).
+      - C(group) is the group it belongs to, for C(weights). V(metrics) if not given.
       - C(driver) names where a metric is measured, V(load_balancer) if not given. The other keys are its options.
       - C(driver=load_balancer) is what the load balancers count of each instance. Conditions have V(result.new) and V(result.stable), each with
         V(requests), V(errors), V(error_rate) (0 to 1) and V(latency) in seconds, since the measurement before.

@@ -94,6 +94,20 @@ EXAMPLES = r"""
       {{ plan.peak_extra }} more at most, never less than {{ plan.minimum_available }}, about {{ plan.seconds }} s;
       unknown: {{ plan.unknown | join('; ') | default('nothing', true) }}
 
+- name: Say what a canary would do that measurements decide on
+  progressive.rollout.plan:
+    service: shop
+    revision: "2.4.1"
+    replicas: 4
+    strategy: canary
+    steps:
+      - {set_weight: 25}
+      - analysis: {interval: 10s, count: 30}
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+
 - name: Ask what would be done now with a fleet that is only thought of
   progressive.rollout.plan:
     service: shop

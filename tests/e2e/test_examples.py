@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, ROOT
 
 # In an order in which each finds what it is about; and whether each task changes something when run for the first time.
 ORDER = {
-    "plan": [False, False, False, False],
+    "plan": [False, False, False, False, False],
     "begin": [True, True, True, True, True],
     "control": [True, True],
     "gate": [False],
