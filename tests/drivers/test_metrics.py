@@ -17,6 +17,7 @@ import time
 import typing as t
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from email.utils import formatdate
@@ -24,8 +25,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, Context, Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Context, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
@@ -495,6 +496,23 @@ def test_the_judge_is_told_by_prometheus(world: World) -> None:
     )
     assert answer.verdict == FAIL and f"{EACH} of {EACH}" in answer.message, answer
     assert PASSWORD not in repr(answer)
+
+
+def test_twenty_metrics_cost_one_request_each_an_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.replies = [(200, "1")]
+    judged = {"driver": "web", "success_condition": "result == 1"}
+    metrics = [{**judged, "name": f"m{number}", "url": f"{server.url}/{number}"} for number in range(20)]
+    gate = values.options(analysis.OPTIONS, {"metrics": metrics, "interval": "10s", "count": 3}, "gate")
+    driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
+    seconds = 0.0
+    monkeypatch.setattr(clock, "now", lambda: 1_700_000_000.0 + seconds)
+    asked = []
+    while (answer := driver.ask(ROLLOUT, seconds)).verdict == WAIT:
+        asked.append(Counter(request.path for request in server.requests))
+        seconds += answer.again or 0.0
+    assert answer.verdict == PASS and seconds >= 20
+    assert Counter(request.path for request in server.requests) == {f"/{number}": 3 for number in range(20)}
+    assert all(max(seen.values()) - min(seen.values()) <= 1 for seen in asked)
 
 
 def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.prometheus import Prometheus
 from ansible_collections.progressive.rollout.tests.shop import FRONTS, BehindHAProxy, Load, Shop, failures, kill_all
 
 KINDS = (("GET", True), ("POST", False))
@@ -241,6 +242,29 @@ def test_blue_green_goes_back_in_one_switch(shop: Shop) -> None:
         canary.went_back(canary.run(), "error-rate ", "2 failed > failure_limit 1")
         assert canary.failed > 0
         assert len(canary.events("switch")) == 2
+
+
+# By a Prometheus that looks at the load balancer ----------------------------------------------------------------------
+
+
+def test_by_prometheus(shop: Shop) -> None:
+    """Both a limit, which decides, and the comparison, which is only told."""
+    front = t.cast(BehindHAProxy, shop.fronts[0])
+    serial = shop.journal()["serial"]
+    new = "|".join(f"shop-{number}" for number in range(serial + 1, serial + 9))  # as users' own labels say it
+    counted = 'haproxy_server_http_responses_total{proxy="shop",code=~"%s"}'
+    labelled = f'label_replace(label_replace({counted}, "revision", "{{stable}}", "", ""), "revision", "{{revision}}", "server", "{new}")'
+    since = f"sum by (revision) (increase(({labelled})[{{elapsed}}:500ms]))"
+    with Prometheus({"balancer": front.metrics}) as prometheus, Canary(shop, env={"FAIL_EVERY": "4"}) as canary:
+        known = {"driver": "prometheus", "address": prometheus.url, "initial_delay": "4s"}
+        limit = {**known, "name": "limit", "query": since % "5xx", "failure_condition": "max(result) > 2", "failure_limit": 3}
+        compared = {"name": "compared", "requests": since % "[1-5]xx", "errors": since % "5xx", "dry_run": True}
+        prometheus.scraped("balancer")
+        analysis = {**OFTEN, "count": 60, "metrics": [limit, {**known, **compared}]}
+        canary.variables |= {"rollout_strategy": "canary", "rollout_steps": [TENTH, {"analysis": analysis}]}
+        canary.turns_bad()
+        canary.went_back(canary.run(), "limit ", "4 failed > failure_limit 3")
+        assert canary.verdict["samples"]["compared"][-1]["phase"] == "failed", canary.verdict
 
 
 # Another load balancer ------------------------------------------------------------------------------------------------
