@@ -61,7 +61,7 @@ def snippets(page: str) -> list[tuple[str, str]]:
 SNIPPETS = {page: dict(snippets(page)) for page in PAGES}
 USED = {
     **dict.fromkeys(EXAMPLES, {"setup", "rollout"}),
-    "docs/analysis.md": {"start.yml", "verdicts", "places.yml", "metrics.yml", "kayenta.yml", "doubt", "probe.yml"},
+    "docs/analysis.md": {"start.yml", "verdicts", "places.yml", "metrics.yml", "kayenta.yml", "doubt", "little.yml", "probe.yml"},
     "README.md": {
         *("make", "picture", "install", "requirements.yml"),
         *("inventory.yml", "haproxy.cfg", "shop.yml", "rollout.yml", "run", "operate"),

@@ -282,10 +282,10 @@ def test_a_critical_metric_alone_fails_it(now: SimpleNamespace) -> None:
 
 
 def test_judges_of_all_kinds_in_one_analysis(now: SimpleNamespace) -> None:
-    def judged(kayenta: t.Any = SAME, threshold: float = 0.01, errors: float = 0) -> Answer:
+    def judged(kayenta: t.Any = None, threshold: float = 0.01, errors: float = 0) -> Answer:
         asked.clear()
         metrics = [
-            metric("k", kayenta, judge="kayenta", count=2),
+            metric("k", kayenta or SAME, judge="kayenta", count=2),
             metric("t", threshold, count=4, failure_limit=2, **GOOD),
             metric("s", counts((errors, 400), (0, 3600)), count=3),
         ]

@@ -192,8 +192,6 @@ def test_a_balancer_that_was_restarted_has_a_mean_of_its_own() -> None:
 
 # The metric `load_balancer`
 
-ROLLOUT = {"id": "r", "generation": 2, "baseline": 0, "revision": "2", "stable": "1"}
-
 
 class Measured:
     """A metric, and what the balancers count meanwhile."""
@@ -213,8 +211,8 @@ class Measured:
             seconds=one.seconds + seconds,
         )
 
-    def ask(self, rollout: Mapping[str, t.Any] = ROLLOUT, **question: t.Any) -> t.Any:
-        return self.driver.measure(Question(rollout, 0.0, 0.0, **question))
+    def ask(self, baseline: int = 0, **question: t.Any) -> t.Any:
+        return self.driver.measure(Question({"generation": 2, "baseline": baseline}, 0.0, 0.0, **question))
 
 
 def instance(generation: int, requests: int = 0, errors: int = 0) -> Served:
@@ -259,10 +257,10 @@ def test_new_ones_are_compared_with_the_baseline_where_there_is_one() -> None:
     metric.more("old", 100, 7)
     metric.more("fresh", 10)
     metric.more("new", 10)
-    found = metric.ask(ROLLOUT | {"baseline": 3}, paired=True, counts=True)
+    found = metric.ask(baseline=3, paired=True, counts=True)
     assert found["stable"] == {"requests": 10, "errors": 0}
     metric.more("old", 100, 7)
-    assert metric.ask(ROLLOUT | {"baseline": 9}, paired=True, counts=True)["stable"] == {
+    assert metric.ask(baseline=9, paired=True, counts=True)["stable"] == {
         "requests": 100,
         "errors": 7,
     }  # not there (yet)

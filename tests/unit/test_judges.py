@@ -156,6 +156,13 @@ def test_times_are_compared_and_remembered() -> None:
     assert taken.value == {"new": [0.03], "stable": [0.01, 0.01]}
 
 
+def test_no_times_of_stable_are_nothing_to_compare() -> None:
+    taken = take(metric(of="latency"), {"new": [0.01] * 20, "stable": []})
+    assert taken.phase is GOOD and taken.short and taken.sentence.endswith("(0 samples); needs 11 more samples of stable")
+    taken = take(metric(of="latency", quantile=0.9), {"new": [0.01] * 20, "stable": [0.01] * 20})
+    assert taken.phase is GOOD and taken.short and "needs " in taken.sentence and taken.sentence.endswith("of stable")
+
+
 def test_a_number_is_a_sample_and_a_nan_is_none() -> None:
     state: judges.State = {}
     taken = take(metric(of="latency"), {"new": 3, "stable": NAN}, state)

@@ -309,8 +309,8 @@ def _last(true: Callable[[int], bool], low: int, high: int) -> int:
 def slower(new: Samples, stable: Samples, quantile: float = 0.5, alpha: float = ALPHA, tolerance: float = 1.1) -> Finding:
     """Whether the quantile (the median, unless told otherwise) of the new side is more than `tolerance` times that of stable.
 
-    Samples are independent of each other: single requests, or one figure an interval. `needs` is how many more samples of the new side it
-    takes to say anything at all.
+    Samples are independent of each other: single requests, or one figure an interval. `needs` is how many more samples, of the side that
+    lacks more of them, it takes to say anything at all.
     """
     (low, high), (least, most) = new.band(quantile, alpha / 2), stable.band(quantile, alpha / 2)
     worse = low > tolerance * most
@@ -320,10 +320,11 @@ def slower(new: Samples, stable: Samples, quantile: float = 0.5, alpha: float = 
     )
     if worse:
         said += f"; more than {tolerance:g} times"
-    needs = max(0, (needed(1 - quantile, alpha / 2) or 0) - new.number)
-    if needs:
-        said += f"; needs {needs:,} more samples"
-    return Finding(worse, said, needs=needs)
+    # As many as it takes for a bound below the new quantile, and one above the stable one.
+    lacking = max(0, (needed(1 - quantile, alpha / 2) or 0) - new.number)
+    missing = max(0, (needed(quantile, alpha / 2) or 0) - stable.number)
+    said += f"; needs {lacking:,} more samples" * bool(lacking) + f"; needs {missing:,} more samples of stable" * bool(missing)
+    return Finding(worse, said, needs=max(lacking, missing))
 
 
 def _range(low: float, high: float) -> str:
