@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import kayenta, sequential
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import (
+    Apart,
+    Chapter,
     Counts,
     Finding,
     Ledger,
@@ -78,11 +80,23 @@ def _errors(metric: Metric, state: State, result: Mapping[str, t.Any], stratum: 
     rules = metric.rules
     finding = sequential.errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"])
     instances = {name: _count(one) for name, one in (result.get("instances") or {}).items()}
-    if not finding.worse and len(instances) > 1:
-        apart = sequential.apart(instances, stable, rules["alpha"], rules["tolerance"])
-        if apart.names:
+    if instances:
+        apart = _apart(metric, state, instances, stable, stratum)
+        if apart.names and not finding.worse:
             finding = Finding(True, apart.sentence)
     return _found(finding, {"new": _both(new), "stable": _both(stable)})
+
+
+def _apart(metric: Metric, state: State, instances: Mapping[str, Counts], stable: Counts, stratum: str) -> Apart:
+    """Which of the new instances are worse than all others."""
+    rules, known = metric.rules, state.get("chapter")
+    chapter = Chapter.load(known) if known else Chapter(stratum, dict.fromkeys(instances, Counts()), Counts(), {})
+    chapter = chapter.after(stratum, instances, stable, rules["tolerance"])
+    state["chapter"] = chapter.dump()
+    if len(instances) < 2:
+        return Apart((), "")  # it is the whole new side
+    counted = chapter.of(instances), stable.since(chapter.stable, Counts())
+    return sequential.apart(*counted, rules["alpha"], rules["tolerance"], chapter.evidence)
 
 
 def _found(finding: Finding, value: t.Any) -> Taken:

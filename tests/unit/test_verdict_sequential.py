@@ -11,6 +11,7 @@ import math
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import (
     STRATA,
+    Chapter,
     Counts,
     Ledger,
     Samples,
@@ -253,6 +254,40 @@ def test_many_instances_take_more_evidence() -> None:
     assert apart(one, stable).names == ("web0",)
     silent = {f"idle{number}": Counts() for number in range(200)}
     assert apart(one | silent, stable).names == ()
+
+
+def chapters(*looks: tuple[str, dict[str, Counts], Counts]) -> tuple[Chapter, tuple[str, ...]]:
+    """The chapter after these looks, each with counts from the beginning; and who is named by then."""
+    name, new, stable = looks[0]
+    chapter = Chapter(name, dict.fromkeys(new, Counts()), Counts(), {})
+    for name, new, stable in looks:
+        chapter = chapter.after(name, new, stable, 1.0)
+        chapter = Chapter.load(json.loads(json.dumps(chapter.dump())))
+    return chapter, apart(chapter.of(new), stable.since(chapter.stable, Counts()), before=chapter.evidence).names
+
+
+def test_one_that_came_when_all_began_to_fail_is_not_named() -> None:
+    """The others have served in better times."""
+    quiet = ("10 %", {"web1": Counts(1000, 0)}, Counts(9000, 0))
+    came = ("20 %", {"web1": Counts(1010, 0), "web2": Counts(10, 0)}, Counts(9080, 0))
+    storm = ("20 %", {"web1": Counts(1110, 20), "web2": Counts(110, 20)}, Counts(9880, 160))
+    assert apart(storm[1], storm[2]).names == ("web2",)  # as if all had served all the time
+    assert chapters(quiet, came, storm)[1] == ()
+
+
+def test_evidence_lasts_when_the_share_changes_or_another_one_comes() -> None:
+    both = {"web1": Counts(100, 0), "web2": Counts(100, 2)}
+    more = {"web1": Counts(200, 0), "web2": Counts(200, 4)}
+    first, second = ("10 %", both, Counts(800, 0)), (more, Counts(1600, 0))
+    chapter, names = chapters(first)
+    assert (names, chapter.evidence) == ((), {})
+    assert chapters(first, ("10 %", *second))[1] == ("web2",)
+    assert chapters(first, ("20 %", both, Counts(800, 0)))[1] == ()
+    chapter, names = chapters(first, ("20 %", both, Counts(800, 0)), ("20 %", *second))
+    assert names == ("web2",) and chapter.of(more) == {"web1": Counts(100, 0), "web2": Counts(100, 2)}
+    third = {"web3": Counts(50, 2)}
+    chapter, names = chapters(first, ("10 %", both | third, Counts(800, 0)), ("10 %", more | third, Counts(1600, 0)))
+    assert names == ("web2",) and chapter.evidence["web3"] == 0.0  # what it was sent before it was first seen is left out
 
 
 # Latency --------------------------------------------------------------------------------------------------------------

@@ -216,23 +216,71 @@ class Apart:
     sentence: str
 
 
-def apart(new: Mapping[str, Counts], stable: Counts, alpha: float = ALPHA, tolerance: float = 1.0) -> Apart:
+@dataclass(frozen=True)
+class Chapter:
+    """A time in which requests were divided in one way, among the same instances: only over such a time are they compared."""
+
+    name: str  # of what divided them so
+    began: Mapping[str, Counts]  # of each new instance, when this began
+    stable: Counts  # likewise
+    evidence: Mapping[str, float]  # against each, of the chapters before
+
+    def after(self, name: str, new: Mapping[str, Counts], stable: Counts, tolerance: float) -> Chapter:
+        """The chapter that these counts, all from the beginning, are in: this one, or one that begins now."""
+        if name == self.name and new.keys() == self.began.keys():
+            return self
+        there = {one: counts for one, counts in new.items() if one in self.began}
+        found = _evidence(self.of(there), stable.since(self.stable, Counts()), tolerance)
+        return Chapter(name, dict(new), stable, {one: self.evidence.get(one, 0.0) + found.get(one, 0.0) for one in new})
+
+    def of(self, new: Mapping[str, Counts]) -> dict[str, Counts]:
+        """What was counted in it."""
+        return {name: counts.since(self.began[name], Counts()) for name, counts in new.items()}
+
+    def dump(self) -> dict[str, t.Any]:
+        """As plain data, for the journal."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Chapter:
+        """What `dump` made."""
+        began = {name: Counts(**counts) for name, counts in data["began"].items()}
+        return cls(data["name"], began, Counts(**data["stable"]), data["evidence"])
+
+
+def apart(
+    new: Mapping[str, Counts],
+    stable: Counts,
+    alpha: float = ALPHA,
+    tolerance: float = 1.0,
+    before: Mapping[str, float] | None = None,
+) -> Apart:
     """Which of the new instances fail more than `tolerance` times as often as all other instances, the stable ones among them.
 
-    All are counted over the same time. `alpha` is for all of them together.
+    All are counted over the same time. `alpha` is for all of them together. `before` is the evidence against them of other times.
     """
     everything = sum(new.values(), stable)
     threshold = math.log(len(new) / alpha) if new else math.inf
     names, said = [], []
-    for name, counts in sorted(new.items()):
-        others = Counts.of(everything.requests - counts.requests, everything.errors - counts.errors)
-        evidence = Stratum(name, counts, others).log_e(tolerance)
+    for name, found in sorted(_evidence(new, stable, tolerance).items()):
+        evidence = found + (before or {}).get(name, 0.0)
         if evidence >= threshold:
+            counts = new[name]
+            others = Counts.of(everything.requests - counts.requests, everything.errors - counts.errors)
             names.append(name)
             said.append(
                 f"{name}: errors {counts} against {others} on all others; e-value {_number(evidence)} >= {_exp(threshold):g}"
             )
     return Apart(tuple(names), "; ".join(said) or "no instance is worse than the others")
+
+
+def _evidence(new: Mapping[str, Counts], stable: Counts, tolerance: float) -> dict[str, float]:
+    """Against each of the new instances, compared with all others."""
+    everything = sum(new.values(), stable)
+    others = {
+        name: Counts.of(everything.requests - counts.requests, everything.errors - counts.errors) for name, counts in new.items()
+    }
+    return {name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()}
 
 
 # -- latency ----------------------------------------------------------------------------------------------------------
