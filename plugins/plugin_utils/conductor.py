@@ -238,7 +238,8 @@ class Conductor:
                     rollout.tally = replace(rollout.tally, since=clock.now())
                     self._commit_due()
                     guide.park()
-                rollout.replaced += len(decision.drain)
+                if not waypoint.fresh:  # what makes room for a baseline is not replaced: the baseline is, later
+                    rollout.replaced += len(decision.drain)
                 self._act(
                     decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK
                 )

@@ -349,7 +349,9 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     walk.conductor.walk(fresh, rollouts.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
     assert world.wrong == [] and "preview apply" not in world.calls
     assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
+    assert walk.rollout.replaced == 0
     walk.run()
+    assert walk.rollout.replaced == 3
     assert world.wrong == [] and [r.labels.revision for r in world.alive()] == ["2"] * 3 and world.preview == world.servers
 
 
