@@ -423,6 +423,7 @@ class Simulator:
             self._commit()
         for number, balancer in enumerate(self.balancers):
             self._step()
+            self._allow(waypoint)
             balancer.order(wanted[f"lb{number}"])
         for number in numbers:
             self._start(number, revision, waypoint, surge)
@@ -659,12 +660,15 @@ class Simulator:
 
     # -- what the balancers show ------------------------------------------------------------------------------------
 
-    def _check_traffic(self, waypoint: Waypoint) -> None:
-        """After every turn: nobody has a request who is not to have one, and the new ones no more than was asked for."""
+    def _allow(self, waypoint: Waypoint) -> None:
+        """Note whether the new ones may have requests, as soon as one balancer is told: the run may die before the next is."""
         standing = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i))
         need = waypoint.new if waypoint.need is None else waypoint.need
         if not waypoint.dark and (not waypoint.switches or standing >= max(1, need) or not need):
             self.shown.add(waypoint.generation)
+
+    def _check_traffic(self, waypoint: Waypoint) -> None:
+        """After every turn: nobody has a request who is not to have one, and the new ones no more than was asked for."""
         for balancer in self.balancers:
             ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
             for entry in ins:

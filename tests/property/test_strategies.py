@@ -246,6 +246,31 @@ def test_any_fault_and_any_word(
     assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
 
 
+class Watched(Simulator):
+    """Keeps what the balancers showed whenever a run died."""
+
+    def __init__(self, world: World, rules: Rules) -> None:
+        super().__init__(world, Budget(1, 0), rules)
+        self.left: list[list[set[int]]] = []
+
+    def _die(self) -> None:
+        self.left.append(served(self))
+        super()._die()
+
+
+def test_a_run_that_dies_between_the_balancers_of_a_switch() -> None:
+    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is done then.
+    path, left = stages(Plan("blue_green"), Goal(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
+    for kill in range(1, 40):
+        world = World(balancers=2, kills=frozenset([kill]))
+        simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
+        simulator.populate([Life()] * 2)
+        end = simulator.roll(path)
+        assert end.outcome == "promoted" and generations(simulator) == [2, 2] and served(simulator) == [{2}, {2}]
+        left += simulator.left
+    assert [{2}, {1}] in left
+
+
 @given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
 @examples(60)
 def test_a_set_that_is_not_ready_never_has_a_request(
