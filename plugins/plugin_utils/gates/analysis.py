@@ -231,8 +231,8 @@ class _Measured:
             taken = judges.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
             self._result = result.found if hasattr(self._driver, "begin") and result.question.counts else None
-        except MetricError as exc:
-            phase, value = Phase.ERROR, str(exc)
+        except MetricError as exc:  # beside the metric's name its place is of no use
+            phase, value = Phase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # what it found is not what anybody expects
             phase, value = Phase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
         self._asked, self._finished, self._last = False, result.at, phase
@@ -249,7 +249,7 @@ class _Measured:
         """How it stands, in a sentence."""
         of_limits = self.metric.judge == THRESHOLD or self._last is Phase.ERROR
         text = "; ".join(part for part in (self._sentence, self._reason if of_limits or not self.phase.over else "") if part)
-        name = "" if self._sentence.startswith(self.name) else f"{self.name} "
+        name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
         doubt = "inconclusive: " if self.phase is Phase.INCONCLUSIVE else ""
         return f"{doubt}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
 
