@@ -85,6 +85,12 @@ class Analysis:
     marginal: float
     weights: Mapping[str, float]  # of their groups
 
+    @property
+    def lasts(self) -> float:
+        """Seconds that it takes where nothing goes wrong."""
+        limits = [metric.limits for metric in self.metrics]
+        return max(one.initial_delay + (one.measurements or 0) * (one.interval or 0.0) for one in limits)
+
 
 def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     """The analysis of a gate's options. `times`: whether the load balancers measure how long answers take."""

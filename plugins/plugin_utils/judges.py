@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
@@ -69,7 +69,7 @@ def _sequential(metric: Metric, state: State, result: t.Any, stratum: str) -> Ta
     state.update({side: of.dump() for side, of in samples.items()})
     rules = metric.rules
     finding = sequential.slower(samples["new"], samples["stable"], rules["quantile"], rules["alpha"], rules["tolerance"])
-    return _found(finding, {side: [round(one, 6) for one in _numbers(found)] for side, found in sides.items()})
+    return _found(finding, {side: _plain(round(one, 6) for one in _numbers(found)) for side, found in sides.items()})
 
 
 def _errors(metric: Metric, state: State, result: Mapping[str, t.Any], stratum: str) -> Taken:
@@ -107,15 +107,18 @@ def _kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Taken
     """Only kept: Kayenta's judge is asked once, at the end."""
     sides = {side: _numbers(found) for side, found in _pair(result).items()}
     for side, found in sides.items():
-        state[side] = [*state.get(side, ()), *found][-MOST:]
+        state[side] = [*state.get(side, ()), *_plain(found)][-MOST:]
     said = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
-    return Taken(Phase.SUCCESSFUL, said, {side: found[-10:] for side, found in sides.items()})
+    return Taken(Phase.SUCCESSFUL, said, {side: _plain(found[-10:]) for side, found in sides.items()})
 
 
 def together(metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis) -> tuple[Phase, str]:
     """What Kayenta's judge makes of all its metrics, by the samples they kept."""
     listed = [_of_kayenta(metric) for metric, _state in metrics.values()]
-    samples = {name: (state.get("new", ()), state.get("stable", ())) for name, (_metric, state) in metrics.items()}
+    samples = {
+        name: ([float(one) for one in state.get("new", ())], [float(one) for one in state.get("stable", ())])
+        for name, (_metric, state) in metrics.items()
+    }
     found = kayenta.judge(listed, samples, analysis.weights, analysis.passing, analysis.marginal)
     return _LABELS[found.label], found.sentence
 
@@ -156,6 +159,11 @@ def _numbers(found: t.Any) -> list[float]:
     if not all(_number(one) for one in listed):
         raise MetricError(f"{_shown(found)} is neither a number nor a list of them")
     return [float(one) for one in listed]
+
+
+def _plain(found: Iterable[float]) -> list[t.Any]:
+    """As JSON has numbers: NaN and infinity are none there."""
+    return [one if math.isfinite(one) else str(one) for one in found]
 
 
 def _number(value: t.Any) -> bool:

@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import analysi
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import THRESHOLD
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
 
 VARIABLES = ("steps", "gates", "approval", "analysis", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
 ON_FAILURE = ("rollback", "hold", "continue")
@@ -261,7 +262,14 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
         gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
     if given.get("on_error") is not None:
         gate = replace(gate, on_error=_choice(given["on_error"], ON_ERROR, variable + ".on_error"))
-    return _bounded(gate, given, variable)
+    gate = _bounded(gate, given, variable)
+    if driver == "analysis" and gate.timeout is not None:
+        lasts = analysis.parse(options, variable, True).lasts
+        if lasts >= gate.timeout:
+            raise InputError(
+                f"{variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count"
+            )
+    return gate
 
 
 def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
@@ -285,8 +293,8 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
             raise InputError(
                 f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
             )
-    gate = _without_baseline(_analysis(given, "analysis", _ANALYSIS, Person()))
-    gate = replace(gate, options={**gate.options, "count": 0}, timeout=None)
+    gate = _without_baseline(_analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person()))
+    gate = replace(gate, options={**gate.options, "count": 0})
     if not bake:
         return (gate,), (), first
     if not any(metric.judge == THRESHOLD for metric in analysis.parse(gate.options, _ANALYSIS, False).metrics):

@@ -252,6 +252,14 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             {"gates": {"rollback": [{"driver": "analysis"}]}},
             ("rollout_gates.rollback[0].driver: 'analysis'", "no reason to go back", "rollout_analysis"),
         ),
+        (
+            {"strategy": "canary", "steps": [{"set_weight": 9}, {"analysis": {"interval": "1h", "count": 48}}]},
+            ("rollout_steps[1].analysis.timeout", "24 h 00 min are over before", "takes 2 d 0 h", "raise it"),
+        ),
+        (
+            {"gates": {"post_rollout": [{"driver": "analysis", "timeout": "2m"}]}},
+            ("rollout_gates.post_rollout[0].timeout", "takes 2 min 00 s", "lower count"),
+        ),
         ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "no stable one to compare with", "success_condition")),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
