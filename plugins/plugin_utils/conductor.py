@@ -571,7 +571,7 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint) -> Waypoint:
     there = [i for i in fleet if i.state.counted and i.draining_since is None]
     new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
-    # A switch that is not done is not done now.
+    # A switch that is not done is not done now; one that a run died in stays half done.
     done = not any(i.in_rotation for i in old) and (waypoint.need == 0 or any(i.in_rotation for i in new))
     before = waypoint.switches and not done
     return replace(waypoint, new=len(new), old=len(old), share=0 if before else waypoint.share)

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
@@ -258,14 +259,15 @@ class Watched(Simulator):
         super()._die()
 
 
-def test_a_run_that_dies_between_the_balancers_of_a_switch() -> None:
-    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is done then.
+@pytest.mark.parametrize("words", [{}, {10: "pause"}])
+def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]) -> None:
+    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is done when it may go on.
     path, left = stages(Plan("blue_green"), Goal(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
     for kill in range(1, 40):
         world = World(balancers=2, kills=frozenset([kill]))
         simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
         simulator.populate([Life()] * 2)
-        end = simulator.roll(path)
+        end = simulator.roll(path, Script(words))
         assert end.outcome == "promoted" and generations(simulator) == [2, 2] and served(simulator) == [{2}, {2}]
         left += simulator.left
     assert [{2}, {1}] in left
