@@ -75,7 +75,7 @@ def _sequential(metric: Metric, state: State, result: t.Any, stratum: str) -> Ta
 def _errors(metric: Metric, state: State, result: Mapping[str, t.Any], stratum: str) -> Taken:
     """By counts, of both sides and of each new instance."""
     new, stable = _count(result["new"]), _count(result["stable"])
-    ledger = Ledger.load(state.get("strata", ())).counted(stratum, new, stable)
+    ledger = Ledger.load(state.get("strata", ())).counted(stratum, new, stable, metric.rules["tolerance"])
     state["strata"] = ledger.dump()
     rules = metric.rules
     finding = sequential.errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"])

@@ -9,10 +9,12 @@ import json
 import math
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import sequential
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import (
     STRATA,
     Chapter,
     Counts,
+    Finding,
     Ledger,
     Samples,
     allowing,
@@ -188,6 +190,25 @@ def test_the_ledger_is_bounded() -> None:
         counted = counted.counted(f"step {number}", Counts(number, 0), Counts(number, 0))
     assert len(counted.strata) == STRATA
     assert counted.total.new.requests == 2 * STRATA - 1
+
+
+@pytest.mark.parametrize("worse", [1.0, 2.0, 5.0])
+def test_what_a_bounded_ledger_comes_to_is_the_same(monkeypatch: pytest.MonkeyPatch, worse: float) -> None:
+    """In a hundred steps from one instance to all of them. At the end everybody fails more often: that is nobody's fault."""
+
+    def judged(most: int) -> Finding:
+        monkeypatch.setattr(sequential, "STRATA", most)
+        counted, new, stable = Ledger(), Counts(), Counts()
+        for step in range(1, 100):
+            rate = 0.1 if step > 85 else 0.005
+            new += Counts(10 * step, 10 * step * rate * worse)
+            stable += Counts(1000 - 10 * step, (1000 - 10 * step) * rate)
+            counted = Ledger.load(json.loads(json.dumps(counted.counted(f"{step} %", new, stable, 1.2).dump())))
+        return errors(counted, tolerance=1.2)
+
+    bounded, unbounded = judged(STRATA), judged(1000)
+    assert bounded.worse is unbounded.worse is (worse == 5.0)
+    assert bounded.e_value == pytest.approx(unbounded.e_value)
 
 
 # Odd numbers ----------------------------------------------------------------------------------------------------------

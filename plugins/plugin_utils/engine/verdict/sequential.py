@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
 DETECT = 0.05  # the failure rate that should be seen
 SPREAD = 1.28  # nine times in ten there are no fewer errors than the expected number minus so many deviations
-STRATA = 50  # more are not told apart
+STRATA = 50  # of more only the sums are kept, and the evidence
 FAR = 2.0**50  # so many requests or errors: never
 
 
@@ -103,6 +103,7 @@ class Stratum:
     name: str  # of what divided them so: a stage
     new: Counts
     stable: Counts
+    evidence: float | None = None  # of one that stands for several: what they came to
 
     @property
     def share(self) -> float:
@@ -112,9 +113,16 @@ class Stratum:
 
     def log_e(self, tolerance: float) -> float:
         """The evidence that the new side is worse. Where it is better that is no evidence to the contrary, but as if both were alike."""
+        if self.evidence is not None:
+            return self.evidence
         share, errors = allowing(self.share, tolerance), self.new.errors + self.stable.errors
         alike = share * (errors + 1) - 0.5  # where the e-value is lowest
         return log_e(min(max(self.new.errors, alike), errors), errors, share)
+
+    def and_(self, other: Stratum, tolerance: float) -> Stratum:
+        """One that stands for both. Counts of different shares cannot be judged together, so evidence is added to evidence."""
+        evidence = self.log_e(tolerance) + other.log_e(tolerance)
+        return Stratum(self.name, self.new + other.new, self.stable + other.stable, evidence)
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,14 @@ class Ledger:
 
     strata: tuple[Stratum, ...] = ()
 
-    def counted(self, name: str, new: Counts, stable: Counts) -> Ledger:
+    def counted(self, name: str, new: Counts, stable: Counts, tolerance: float = 1.0) -> Ledger:
         """The ledger after counts, both from the beginning of the analysis, in the stratum of this name."""
         closed, last = self.strata, Stratum(name, Counts(), Counts())
-        if closed and (closed[-1].name == name or len(closed) >= STRATA):
+        if closed and closed[-1].name == name:
             *most, last = closed
             closed = tuple(most)
+        elif len(closed) >= STRATA:
+            closed = (closed[0].and_(closed[1], tolerance), *closed[2:])
         new = new.since(sum((stratum.new for stratum in closed), Counts()), last.new)
         stable = stable.since(sum((stratum.stable for stratum in closed), Counts()), last.stable)
         return Ledger((*closed, Stratum(last.name, new, stable)))
@@ -146,7 +156,9 @@ class Ledger:
     @classmethod
     def load(cls, data: Iterable[Mapping[str, t.Any]]) -> Ledger:
         """What `dump` made."""
-        return cls(tuple(Stratum(item["name"], Counts(**item["new"]), Counts(**item["stable"])) for item in data))
+        return cls(
+            tuple(Stratum(item["name"], Counts(**item["new"]), Counts(**item["stable"]), item.get("evidence")) for item in data)
+        )
 
 
 @dataclass(frozen=True)
