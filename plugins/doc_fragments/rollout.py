@@ -299,7 +299,7 @@ options:
         waits for a person.
       - C(metrics) are what is measured. See O(analysis).
       - C(interval) is how often, V(10s) if not given.
-      - C(count) is how many measurements there are of each, 12 if not given.
+      - C(count) is how many measurements there are of each, 30 if not given.
       - C(pass) and C(marginal) are scores of Kayenta's judge, 95 and 75 if not given. What is less than C(pass) waits for a person,
         and less than C(marginal) fails.
       - C(weights) are what its groups of metrics count for, in percent. All alike if not given.

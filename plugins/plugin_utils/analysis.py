@@ -95,7 +95,7 @@ class Analysis:
 def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     """The analysis of a gate's options. `times`: whether the load balancers measure how long answers take."""
     interval = values.duration(options.get("interval") or "10s", variable + ".interval", 0.1)
-    count = values.whole(options.get("count", 12), variable + ".count", 0)
+    count = values.whole(options.get("count", 30), variable + ".count", 0)
     given = options.get("metrics")
     if given is None:
         given = STANDARD if times else STANDARD[:1]

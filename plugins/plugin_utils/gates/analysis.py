@@ -36,7 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.prober import 
 OPTIONS: dict[str, t.Any] = {
     "metrics": {"type": "raw"},
     "interval": {"type": "str", "default": "10s"},
-    "count": {"type": "int", "default": 12},
+    "count": {"type": "int", "default": 30},
     "pass": {"type": "raw", "default": 95.0},
     "marginal": {"type": "raw", "default": 75.0},
     "weights": {"type": "dict", "default": {}},
