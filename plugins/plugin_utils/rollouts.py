@@ -254,8 +254,11 @@ def prepare(run: Run, rollout: Rollout) -> None:
 def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
     found = stages_of(run, rollout)
-    waypoint = as_it_is(run.conductor.look(), found[min(rollout.stage, len(found) - 1)].waypoint)
-    walk_to(run, Stage(gate.key, waypoint, (gate,), waiting=phase), rollout, revision_of(rollout, waypoint))
+    here = found[min(rollout.stage, len(found) - 1)]
+    waypoint = as_it_is(run.conductor.look(), here.waypoint)
+    watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
+    stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
+    walk_to(run, stage, rollout, revision_of(rollout, waypoint))
     rollout.gates.pop(gate.key, None)
     run.conductor.commit()
 
