@@ -404,7 +404,7 @@ class Traffic:
         self.fails = {"shop-10": fails, **dict.fromkeys((f"shop-{number}" for number in range(1, 10)), stable_fails)}
         self.failed = 0  # requests to the new one
 
-    def flow(self, requests: int = 30) -> None:
+    def flow(self, requests: int = 50) -> None:
         """So many requests to each of ten instances."""
         found = {}
         for number, (name, fails) in enumerate(self.fails.items(), 1):
@@ -432,7 +432,7 @@ def analysed(now: SimpleNamespace, seed: str, fails: float, stable_fails: float)
     traffic = Traffic(seed, fails, stable_fails)
     traffic.flow()
     context = Context("shop", t.cast(t.Any, None), counted=("errors", "latency"), served=lambda: traffic.served)
-    judged = Judged(now, context=context, count=20)
+    judged = Judged(now, context=context, count=12)
     while (answer := judged.ask()).verdict == WAIT:
         now.seconds += 10.0
         traffic.flow()
