@@ -536,6 +536,8 @@ class Simulator:
         for labels in running:
             if labels.generation == target.generation:
                 self.marks.pop(labels.id, None)
+        if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
+            self.shown.add(rollout.generation)  # nobody serves: one that was to have requests is better than none
         for name in rollouts.unserved(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
         try:

@@ -273,6 +273,16 @@ def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]
     assert [{2}, {1}] in left
 
 
+@pytest.mark.parametrize(("words", "shown"), [({0: "promote --force", 1: "abort"}, {1, 2}), ({1: "abort"}, {1})])
+def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -> None:
+    # 7: until the old ones are back a new one serves that was to have requests anyway, and none that stands in the dark.
+    simulator = Simulator(World([Life(start=0)], balancers=2), Budget(1, 0), Rules(min_ready=0.0, progress_deadline=60.0))
+    simulator.populate([Life(vanish=1)])
+    gates = {} if 0 in words else {"prepare": 40}
+    end = simulator.roll(stages(Plan("blue_green"), Goal(2, 1, Budget(1, 0).resolve(1), 1, 1)), Script(words, gates))
+    assert end.outcome == "aborted" and simulator.shown == shown and generations(simulator) == [1]
+
+
 @given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
 @examples(60)
 def test_a_set_that_is_not_ready_never_has_a_request(
