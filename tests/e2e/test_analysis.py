@@ -25,7 +25,7 @@ EVERYWHERE = ("web1", "web2", "web3")
 
 def opened(front: t.Any) -> Shop:
     """With revision 1; others fail every twentieth request where there is a file that says so."""
-    shop = Shop(front, env={"START_DELAY": "0.2", "FAIL_EVERY": "20"})
+    shop = Shop(front, env={"START_DELAY": "0.2", "FAIL_EVERY": "20"}, rollout_budget={"max_surge": 6, "max_unavailable": 0})
     shop.set_env(FAIL_FILE=f"{shop.home}/bad-{{revision}}-{{host}}")
     shop.to("1")
     return shop
@@ -179,7 +179,7 @@ def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
 
 
 def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 10, "metrics": [ERRORS]}}) as canary:
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
         run = canary.start()
         until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
         kill_all(run, shop)
@@ -187,7 +187,7 @@ def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
         canary.promoted(canary.run())
         samples = canary.verdict["samples"]["errors"]
         counted = before["tally"]["count"]
-        assert 3 <= counted < 10 == len(samples)
+        assert 3 <= counted < 8 == len(samples)
         assert samples[:counted] == before["recent"]
         requests = [one["value"]["new"]["requests"] for one in samples]
         assert requests == sorted(requests) and requests[counted - 1] > 0
@@ -196,7 +196,7 @@ def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
 
 def test_a_load_balancer_that_begins_anew_misleads_nobody(shop: Shop) -> None:
     """Its counters do, too. For a moment there is nobody to send requests to, and no user is told so by the new revision."""
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 14, "metrics": [ERRORS]}}) as canary:
+    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
         run = canary.start()
         until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
         t.cast(BehindHAProxy, shop.fronts[0]).stop()
