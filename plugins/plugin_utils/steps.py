@@ -297,13 +297,15 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     gate = replace(gate, options={**gate.options, "count": 0})
     if not bake:
         return (gate,), (), first
-    if not any(metric.judge == THRESHOLD for metric in analysis.parse(gate.options, _ANALYSIS, False).metrics):
+    metrics = analysis.parse(gate.options, _ANALYSIS, False).metrics
+    limits = [metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run]
+    if not limits:
         raise InputError(
             f"{_ANALYSIS}.bake: when all instances are new there is no stable one to compare with; give metrics one with success_condition or "
             "failure_condition, or leave bake out"
         )
     # One that is not measured once more is of no use.
-    once = values.duration(gate.options["interval"], _ANALYSIS + ".interval")
+    once = min(one.interval or 0.0 for one in limits)
     return (gate,), (_timer("bake", max(bake, once), _ANALYSIS + ".bake"),), first
 
 

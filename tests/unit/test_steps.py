@@ -257,8 +257,12 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             ("rollout_steps[1].analysis.timeout", "24 h 00 min are over before", "takes 2 d 0 h", "raise it"),
         ),
         (
-            {"gates": {"post_rollout": [{"driver": "analysis", "timeout": "2m"}]}},
+            {"gates": {"post_rollout": [{"driver": "analysis", "count": 12, "timeout": "2m"}]}},
             ("rollout_gates.post_rollout[0].timeout", "takes 2 min 00 s", "lower count"),
+        ),
+        (
+            {"analysis": {"bake": "5m", "metrics": [{"name": "rate", "success_condition": "result < 1", "dry_run": True}]}},
+            ("rollout_analysis.bake", "success_condition"),
         ),
         ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "no stable one to compare with", "success_condition")),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
@@ -297,6 +301,8 @@ def test_a_bake_is_a_wait_at_the_end_in_which_the_analysis_goes_on() -> None:
     assert plan.post_rollout[0].options == {"duration": 300.0}
     assert [(gate.key, gate.driver, gate.options["count"]) for gate in plan.background] == [("analysis", "analysis", 0)]
     assert baked(bake="3s").post_rollout[0].options == {"duration": 10.0}  # it is measured at least once
+    seldom = {**rate, "interval": "10m"}
+    assert baked(bake="5m", metrics=[seldom]).post_rollout[0].options == {"duration": 600.0}
     assert len(baked().post_rollout) == 1
 
 
