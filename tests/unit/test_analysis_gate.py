@@ -439,6 +439,29 @@ def analysed(now: SimpleNamespace, seed: str, fails: float, stable_fails: float)
     return answer, traffic.failed
 
 
+def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(now: SimpleNamespace) -> None:
+    """After the initial delay, and again where a run goes on: it has seen nothing yet, and nobody knows what came in between."""
+    traffic = Traffic("counted", 1.0, 1.0)
+    context = Context("shop", t.cast(t.Any, None), counted=("errors",), served=lambda: traffic.served)
+    found = {"name": "rate", "success_condition": "result.new.requests == 50"}
+    judged = Judged(now, {**found, "initial_delay": "15s"}, context=context)
+    traffic.flow(70)  # while it is cold
+    assert judged.ask().again == 15.0
+    now.seconds += 15
+    assert judged.ask().again == 10.0
+    now.seconds += 10
+    traffic.flow()
+    assert judged.ask().memory
+    judged.again()
+    now.seconds += 60
+    traffic.flow(70)  # while nobody looked
+    assert judged.ask().again == 10.0
+    now.seconds += 10
+    traffic.flow()
+    answer = judged.ask()
+    assert [one["phase"] for one in t.cast("dict[str, t.Any]", answer.memory)["rate"]["recent"]] == ["successful"] * 2
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.002])
 def test_a_good_one_is_failed_in_none_of_fifty_analyses(now: SimpleNamespace, rate: float) -> None:
     """Hardly ever; alpha is the bound, and `make bench` looks at more."""

@@ -59,7 +59,6 @@ class Driver:
         if self._prober:
             context = replace(context, served=self._prober.served)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
-        self._began = False
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
         self._asked = 0  # measurements under way
 
@@ -84,11 +83,8 @@ class Driver:
         start = now - waited
         if self._prober:
             self._prober.look(rollout["generation"])
-        if not self._began:
-            for metric in self._metrics:
-                metric.begin()
-            self._began = True
         for metric in self._metrics:
+            metric.begin(start, now)
             if metric.due(start) <= now:
                 metric.ask(rollout, start, now, self._results)
                 self._asked += 1
@@ -154,6 +150,8 @@ class _Measured:
             self._driver: MetricDriver = metric.module.Driver(metric.options, context)
         except InputError as exc:  # drivers do not know where they were written
             raise InputError(metric.variable + str(exc).removeprefix("metric")) from None
+        self._counts = hasattr(self._driver, "begin")
+        self._counting: float | None = None  # since when this run does
         self._tally = Tally()
         self._finished: float | None = None
         self._last: Phase | None = None
@@ -189,9 +187,11 @@ class _Measured:
         self.phase, self.state, self.recent = Phase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
         self._sentence, self._reason = memory["sentence"], memory["reason"]
 
-    def begin(self) -> None:
-        """From here on a driver that counts by itself does so."""
-        getattr(self._driver, "begin", _nothing)()
+    def begin(self, start: float, now: float) -> None:
+        """A driver that counts by itself does so from here on, if the initial delay is over."""
+        if self._counts and self._counting is None and now >= start + self.metric.limits.initial_delay:
+            self._driver.begin()  # type: ignore[attr-defined]
+            self._counting = now
 
     def end(self) -> None:
         """Nobody waits for a measurement any more."""
@@ -203,8 +203,8 @@ class _Measured:
         if self._asked or self.phase.over:
             return math.inf
         limits = self.metric.limits
-        counts = hasattr(self._driver, "begin") and self._finished is None
-        return due(limits, start, self._finished, self._last) + (limits.interval or 0.0 if counts else 0.0)
+        soonest = due(limits, start, self._finished, self._last)
+        return soonest if self._counting is None else max(soonest, self._counting + (limits.interval or 0.0))
 
     def ask(self, rollout: Mapping[str, t.Any], start: float, now: float, results: queue.SimpleQueue[_Result]) -> None:
         """Begin one measurement, in a thread of its own: a daemon, since one that hangs must not keep this process from ending."""
@@ -230,7 +230,7 @@ class _Measured:
                 raise MetricError(result.error)
             taken = judges.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
-            self._result = result.found if hasattr(self._driver, "begin") and result.question.counts else None
+            self._result = result.found if self._counts and result.question.counts else None
         except MetricError as exc:  # beside the metric's name its place is of no use
             phase, value = Phase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # what it found is not what anybody expects
