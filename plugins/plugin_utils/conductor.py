@@ -30,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
     TrafficError,
     TransportError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Rollout
@@ -92,6 +93,7 @@ class Conductor:
         self.counters = Counters()
         context.served = lambda: self.counters.served
         self._next_count = 0.0
+        self._background: Gatekeeper | None = None  # of the rollout that is walked: what it measures goes on from stage to stage
         self._counted: tuple[int, int] | None = None  # requests to new and to all instances, when they were last added up
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
@@ -165,6 +167,11 @@ class Conductor:
         if first:
             self.checker.settle(SETTLE)
 
+    def close(self) -> None:
+        """Ask nobody any more."""
+        if self._background:
+            self._background.close()
+
     # -- the walk -----------------------------------------------------------------------------------------------
 
     def walk(
@@ -181,7 +188,8 @@ class Conductor:
         """
         title = f"{self.settings.service} {rollout.revision if stage.waypoint.fresh else revision}"
         lines = Lines(self.say, title, clock.now() - rollout.elapsed)
-        guide = Guide(stage, rollout, self.settings, self.session, self.context, self.event, lines.tell, self.checker.wake)
+        asks = (self.event, lines.tell, self.checker.wake, self._asked_along(stage, rollout))
+        guide = Guide(stage, rollout, self.settings, self.session, self.context, *asks)
         self._target, self._counted = stage.waypoint.generation, None
         forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
         for window in self.windows:
@@ -191,6 +199,14 @@ class Conductor:
             return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
         finally:
             guide.close()
+
+    def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
+        """The keeper of what is asked from stage to stage, where it is."""
+        if not stage.watched or rollout.phase == ROLLING_BACK:
+            return Gatekeeper((), self.context, {})
+        if self._background is None:
+            self._background = Gatekeeper(self.settings.plan.background, self.context, rollout.background, wake=self.checker.wake)
+        return self._background
 
     def _walk(
         self,

@@ -45,7 +45,8 @@ class Motion(Enum):
 
 
 class Guide:
-    """Asked in every turn of the walk to `stage`. What it finds goes into `rollout`; `note` writes an event, `tell` a line."""
+    """Asked in every turn of the walk to `stage`. What it finds goes into `rollout`; `note` writes an event, `tell` a line.
+    `background` is the keeper of the gates that are asked all along, from stage to stage: who made it closes it."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Guide:
         note: Callable[..., None],
         tell: Callable[[str], None],
         wake: Callable[[], None],
+        background: Gatekeeper,
     ) -> None:
         self.stage = stage
         self.rollout = rollout
@@ -67,9 +69,9 @@ class Guide:
         self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
         back = self._back or rollout.kind == "rollback"  # there is never a rollback of a rollback
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
-        watching = settings.plan.background if stage.watched and not back else ()
-        self._background = Gatekeeper(watching, context, rollout.background, wake=wake)
-        self._watched = float("-inf" if watching else "inf")  # when they were last looked at
+        self._background = background
+        watching = bool(settings.plan.background) and stage.watched and not back
+        self._watched = float("-inf" if watching else "inf")  # when it was last looked at
         self._doubt = ""  # why the background gates want a person
         self._listened = float("-inf")
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
@@ -83,8 +85,8 @@ class Guide:
         return self.rollout.phase == ROLLING_BACK
 
     def close(self) -> None:
-        """Ask nobody any more."""
-        for keeper in (self._gates, self._background, *(hook.keeper for hook in self._hooks)):
+        """Ask nobody any more, but for the background."""
+        for keeper in (self._gates, *(hook.keeper for hook in self._hooks)):
             keeper.close()
 
     def motion(self, described: Callable[[], Mapping[str, t.Any]]) -> Motion:

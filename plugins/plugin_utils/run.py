@@ -90,6 +90,8 @@ class Run:
         except RolloutError:
             pass  # the first error is the one to tell
         finally:
+            if "conductor" in self.__dict__:
+                self.conductor.close()
             self.checker.close()
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)

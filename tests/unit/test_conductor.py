@@ -22,13 +22,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
     LeaseLost,
     PlatformError,
     StoreError,
     TrafficError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
@@ -353,6 +354,27 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     walk.run()
     assert walk.rollout.replaced == 3
     assert world.wrong == [] and [r.labels.revision for r in world.alive()] == ["2"] * 3 and world.preview == world.servers
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage with one of its own would measure nothing in a stage that is shorter than the interval."""
+    made: list[Gatekeeper] = []
+
+    class Noted(Gatekeeper):
+        def __init__(self, gates: t.Any, *args: t.Any, **kwargs: t.Any) -> None:
+            super().__init__(gates, *args, **kwargs)
+            made.extend([self] if gates else [])
+
+    monkeypatch.setattr(conductors, "Gatekeeper", Noted)
+    walk = walking(World())
+    hour = Gate("analysis", "pause", {"duration": 3600})
+    walk.conductor.settings = replace(walk.conductor.settings, plan=Plan(background=(hour,)))
+    walk.conductor.walk(Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
+    assert made == [] and walk.rollout.background == {}
+    for new in (1, 2, 3):
+        walk.conductor.walk(Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True), "2", walk.rollout, dict)
+    assert len(made) == 1 and list(walk.rollout.background) == ["analysis"]
 
 
 @pytest.mark.usefixtures("quick")

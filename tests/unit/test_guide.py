@@ -34,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import Range
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import parse
@@ -122,7 +123,8 @@ class Walk:
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             made = (self.stage, self.rollout, settings, t.cast(t.Any, session), context)
-            self._guide = Guide(*made, self._note, self.lines.append, lambda: None)
+            background = Gatekeeper(plan.background, context, self.rollout.background)
+            self._guide = Guide(*made, self._note, self.lines.append, lambda: None, background)
         return self._guide
 
     def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
