@@ -324,12 +324,26 @@ def judges() -> list[tuple[str, str, str]]:
     good = [verdict.canary(f"good {run}", 0.01, 0.01, (10, 25, 50), looks=20) for run in range(CANARIES)]
     bad = [verdict.canary(f"bad {run}", 0.05, 0.001) for run in range(CANARIES)]
     cost = [failed for failed in bad if failed is not None]
+    twice = {
+        number: [
+            verdict.canary(f"twice {run}", 0.01, 0.005, verdict.steps(number), 1000, looks=99 // number) for run in range(50)
+        ]
+        for number in (3, 10, 30, 99)
+    }
     failed = sum(end is not None for end in good)
     return [
         *rows,
         (f"canaries of 10, 25 and 50 % as good as stable: failed of {CANARIES}", f"{failed}", f"at most {CANARIES * ALPHA:.0f}"),
         (f"canaries of 10 % that fail 5 % of requests: found of {CANARIES}", f"{len(cost)}", f"{CANARIES}"),
         ("requests failed until then, mean / most", f"{statistics.mean(cost):.1f} / {max(cost)}", "under 50"),
+        *(
+            (
+                f"1 % of requests failed instead of 0.5 %, over {number} shares: found of 50",
+                f"{50 - ends.count(None)}",
+                "at least 45",
+            )
+            for number, ends in twice.items()
+        ),
     ]
 
 

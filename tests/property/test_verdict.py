@@ -14,6 +14,7 @@ from ansible_collections.progressive.rollout.tests.simulations.verdict import (
     canary,
     found,
     slow,
+    steps,
 )
 
 
@@ -43,6 +44,18 @@ def test_a_bad_canary_is_found_before_many_requests_failed(before: float) -> Non
     """It has 10 % of the requests and fails 5 % of them."""
     failed = [canary(f"bad {run}", 0.05, before) for run in range(50)]
     assert all(requests is not None and requests < 50 for requests in failed)
+
+
+@pytest.mark.parametrize("number", [3, 10, 30, 99])
+def test_twice_the_errors_are_found_however_often_the_share_changes(number: int) -> None:
+    """In 99 looks of 1,000 requests."""
+    ends = [canary(f"twice {run}", 0.01, 0.005, steps(number), 1000, looks=99 // number) for run in range(6)]
+    assert None not in ends
+
+
+def test_alike_is_hardly_ever_failed_however_often_the_share_changes() -> None:
+    ends = [canary(f"alike {run}", 0.01, 0.01, steps(20), 100, looks=3) for run in range(100)]
+    assert sum(end is not None for end in ends) <= 100 * ALPHA
 
 
 def test_a_slow_canary_is_found() -> None:

@@ -148,6 +148,11 @@ def canary(
     return None
 
 
+def steps(number: int) -> list[int]:
+    """So many steps to all requests, in percent: even ones."""
+    return [round(100 * step / (number + 1)) for step in range(1, number + 1)]
+
+
 def slow(
     seed: str, times: float, looks: int = INTERVALS, new_each: int = 2, stable_each: int = 18, **options: t.Any
 ) -> int | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -17,6 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict
     Finding,
     Ledger,
     Samples,
+    Stratum,
     allowing,
     apart,
     errors,
@@ -208,8 +210,45 @@ def test_what_a_bounded_ledger_comes_to_is_the_same(monkeypatch: pytest.MonkeyPa
         return errors(counted, tolerance=1.2)
 
     bounded, unbounded = judged(STRATA), judged(1000)
-    assert bounded.worse is unbounded.worse is (worse == 5.0)
-    assert bounded.e_value == pytest.approx(unbounded.e_value)
+    assert bounded.worse is unbounded.worse is (worse > 1)
+    assert bounded.e_value and unbounded.e_value
+    assert 0.9 * unbounded.e_value < bounded.e_value <= unbounded.e_value * (1 + 1e-9)
+
+
+def test_where_both_are_alike_strata_are_no_evidence_on_average() -> None:
+    """The mean of the e-value over all that may happen in two strata, and in one that stands for two."""
+    sizes = ((6, 0.3), (4, 0.5), (5, 0.6))
+    mean = folded = 0.0
+    for counted in itertools.product(*(range(n + 1) for n, _share in sizes)):
+        chance = math.prod(
+            math.comb(n, k) * share**k * (1 - share) ** (n - k) for k, (n, share) in zip(counted, sizes, strict=True)
+        )
+        first, *rest = (
+            Stratum("", Counts(100 * share, k), Counts(100 - 100 * share, n - k))
+            for k, (n, share) in zip(counted, sizes, strict=True)
+        )
+        mean += chance * errors(Ledger((first, *rest))).e_value
+        folded += chance * errors(Ledger((first, rest[0].and_(rest[1], 1.0)))).e_value
+    assert 0 < folded <= mean <= 1
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8))
+def test_one_that_is_better_in_each_stratum_is_never_worse(strata: list[tuple[float, float, float, float]]) -> None:
+    made = tuple(Stratum("", Counts(new, new * rate * part), Counts(stable, stable * rate)) for new, stable, rate, part in strata)
+    assert not errors(Ledger(made)).worse
+
+
+def test_one_that_was_better_and_gets_worse_is_found() -> None:
+    """Stable had an outage: that the new side had none is no credit for what comes."""
+    counted = Ledger().counted("10 %", Counts(1000, 0), Counts(9000, 400))
+    assert errors(counted.counted("50 %", Counts(3000, 40), Counts(11000, 404))).worse
+
+
+def test_evidence_does_not_fade_with_the_number_of_strata() -> None:
+    """Three errors to two in each of forty: none of them tells anything alone."""
+    strata = (Stratum("", Counts(100, 6), Counts(100, 4)),) * 40
+    assert not any(errors(Ledger((one,))).worse for one in strata)
+    assert errors(Ledger(strata)).worse
 
 
 # Odd numbers ----------------------------------------------------------------------------------------------------------

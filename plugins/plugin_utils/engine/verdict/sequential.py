@@ -6,22 +6,26 @@
 Of all errors the new revision should have its share of the requests, and a Beta-binomial mixture tells when it has more
 than that: its e-value comes to 1/alpha with a probability of at most alpha where both are alike, however often one looks
 (Lindon & Malek, arXiv 2011.03567; for quantiles 2205.14762). Error rates may change with time, since both revisions
-share them. What is assumed: errors independent of each other, the same mix of requests for both, and the share steady within
-a stratum. Errors that come in bursts (one cause, many failed requests) count as more evidence than they are.
+share them. Where the share of the requests changes, a stratum begins, and all of them tell of one odds ratio (`_together`).
+What is assumed: errors independent of each other, the same mix of requests for both, and the share steady within a stratum.
+Errors that come in bursts (one cause, many failed requests) count as more evidence than they are.
 """
 
 from __future__ import annotations
 
 import math
 import typing as t
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
 DETECT = 0.05  # the failure rate that should be seen
 SPREAD = 1.28  # nine times in ten there are no fewer errors than the expected number minus so many deviations
-STRATA = 50  # of more only the sums are kept, and the evidence
+STRATA = 50  # of more only the sums are kept, and what they come to
 FAR = 2.0**50  # so many requests or errors: never
+POINTS = 64  # of the mixture over odds ratios, from 1.02 to 255
+MORE = [2 * (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]  # odds ratios over 1: by how much
+LOGARITHMS = [math.log1p(more) for more in MORE]  # of these ratios
 
 
 def log_e(k: float, n: float, share: float, a: float = 1.0, b: float = 1.0) -> float:
@@ -104,6 +108,7 @@ class Stratum:
     new: Counts
     stable: Counts
     evidence: float | None = None  # of one that stands for several: what they came to
+    mean: float | None = None  # likewise: the share of errors that was expected
 
     @property
     def share(self) -> float:
@@ -111,18 +116,66 @@ class Stratum:
         requests = self.new.requests + self.stable.requests
         return self.new.requests / requests if requests else 0.0
 
+    @property
+    def errors(self) -> float:
+        """Those of both sides."""
+        return self.new.errors + self.stable.errors
+
+    def expected(self, tolerance: float) -> float:
+        """The share of the errors that the new side may have."""
+        return allowing(self.share, tolerance) if self.mean is None else self.mean
+
     def log_e(self, tolerance: float) -> float:
         """The evidence that the new side is worse. Where it is better that is no evidence to the contrary, but as if both were alike."""
         if self.evidence is not None:
             return self.evidence
-        share, errors = allowing(self.share, tolerance), self.new.errors + self.stable.errors
+        share, errors = self.expected(tolerance), self.errors
         alike = share * (errors + 1) - 0.5  # where the e-value is lowest
         return log_e(min(max(self.new.errors, alike), errors), errors, share)
 
     def and_(self, other: Stratum, tolerance: float) -> Stratum:
-        """One that stands for both. Counts of different shares cannot be judged together, so evidence is added to evidence."""
-        evidence = self.log_e(tolerance) + other.log_e(tolerance)
-        return Stratum(self.name, self.new + other.new, self.stable + other.stable, evidence)
+        """One that stands for both. Evidence is added to evidence; the mean of what was expected, by errors, makes less of them, never more."""
+        evidence, errors = self.log_e(tolerance) + other.log_e(tolerance), self.errors + other.errors
+        part = other.errors / errors if 0 < errors < math.inf else 0.0
+        mean = (1 - part) * self.expected(tolerance) + part * other.expected(tolerance)
+        return Stratum(self.name, self.new + other.new, self.stable + other.stable, evidence, mean)
+
+
+def _together(strata: Sequence[Stratum], tolerance: float) -> float:
+    """The evidence that the new side is worse, of all strata, as a logarithm; of a single one, its own.
+
+    After the first it is the mean of two bets: that the new side fails the same number of times as often in all of them, with weights
+    as the first leaves them, and that each is for itself, so that one that was better and gets worse is found. What is bet on a
+    stratum is settled before it, so that alpha holds for all of them.
+    """
+    if not strata:
+        return 0.0
+    first, *rest = strata
+    alike = _common(strata, tolerance) - _common([first], tolerance) if rest else 0.0
+    apart = sum(stratum.log_e(tolerance) for stratum in rest)
+    return first.log_e(tolerance) + _log_mean((alike, apart))
+
+
+def _common(strata: Iterable[Stratum], tolerance: float) -> float:
+    """The logarithm of the e-value over all strata, where the odds ratio is the same in all: the mean over many that are above 1.
+
+    No more than 0 where the new side has no more than its share of all errors.
+    """
+    found = [0.0] * POINTS
+    for stratum in strata:
+        new, errors, share = stratum.new.errors, stratum.errors, stratum.expected(tolerance)
+        if 0 < share < 1 and 0 < errors < FAR:
+            found = [
+                one + new * logarithm - errors * math.log1p(share * more)
+                for one, logarithm, more in zip(found, LOGARITHMS, MORE, strict=True)
+            ]
+    return _log_mean(found)
+
+
+def _log_mean(logarithms: Sequence[float]) -> float:
+    """The logarithm of the mean of numbers, by their logarithms."""
+    most = max(logarithms)
+    return most + math.log(sum(math.exp(one - most) for one in logarithms) / len(logarithms))
 
 
 @dataclass(frozen=True)
@@ -138,7 +191,7 @@ class Ledger:
             *most, last = closed
             closed = tuple(most)
         elif len(closed) >= STRATA:
-            closed = (closed[0].and_(closed[1], tolerance), *closed[2:])
+            closed = _folded(closed, tolerance)
         new = new.since(sum((stratum.new for stratum in closed), Counts()), last.new)
         stable = stable.since(sum((stratum.stable for stratum in closed), Counts()), last.stable)
         return Ledger((*closed, Stratum(last.name, new, stable)))
@@ -156,9 +209,14 @@ class Ledger:
     @classmethod
     def load(cls, data: Iterable[Mapping[str, t.Any]]) -> Ledger:
         """What `dump` made."""
-        return cls(
-            tuple(Stratum(item["name"], Counts(**item["new"]), Counts(**item["stable"]), item.get("evidence")) for item in data)
-        )
+        return cls(tuple(Stratum(**{**item, "new": Counts(**item["new"]), "stable": Counts(**item["stable"])}) for item in data))
+
+
+def _folded(strata: tuple[Stratum, ...], tolerance: float) -> tuple[Stratum, ...]:
+    """With one less: of all but the first, the two neighbours that are most alike are one."""
+    shares = [stratum.expected(tolerance) for stratum in strata]
+    at = min(range(1, len(strata) - 1), key=lambda place: abs(shares[place] - shares[place + 1]))
+    return (*strata[:at], strata[at].and_(strata[at + 1], tolerance), *strata[at + 2 :])
 
 
 @dataclass(frozen=True)
@@ -183,7 +241,7 @@ def errors(ledger: Ledger, alpha: float = ALPHA, tolerance: float = 1.0, detect:
     if not 0 < total.share < 1:
         side = "stable" if total.new.requests else "the new revision"
         return Finding(False, f"{said}; no requests to {side}, nothing to compare", threshold=1 / alpha, needs=None)
-    evidence = sum(stratum.log_e(tolerance) for stratum in ledger.strata)
+    evidence = _together(ledger.strata, tolerance)
     worse = evidence >= math.log(1 / alpha)
     needs = 0 if worse else _needs(total, alpha, tolerance, detect)
     said += f"; e-value {_number(evidence)} {'>=' if worse else '<'} {1 / alpha:g}"
