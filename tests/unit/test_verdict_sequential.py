@@ -227,8 +227,8 @@ def test_where_both_are_alike_strata_are_no_evidence_on_average() -> None:
             Stratum("", Counts(100 * share, k), Counts(100 - 100 * share, n - k))
             for k, (n, share) in zip(counted, sizes, strict=True)
         )
-        mean += chance * errors(Ledger((first, *rest))).e_value
-        folded += chance * errors(Ledger((first, rest[0].and_(rest[1], 1.0)))).e_value
+        mean += chance * (errors(Ledger((first, *rest))).e_value or 0.0)
+        folded += chance * (errors(Ledger((first, rest[0].and_(rest[1], 1.0)))).e_value or 0.0)
     assert 0 < folded <= mean <= 1
 
 
