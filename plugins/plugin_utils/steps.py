@@ -77,13 +77,14 @@ def fingerprint(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check_gate(driver: t.Any, options: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
-    """The options of a gate's driver, checked, with the defaults filled in."""
+def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """The options of a gate's driver among what is given, checked, with the defaults filled in. What it has itself is the driver's,
+    though every gate takes it."""
     if not isinstance(driver, str) or not driver:
         raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; give one, as in {{driver: web}}")
     module = drivers.load("gates", driver, variable)
-    values.refuse_unknown(options, {*module.OPTIONS, *OF_GATES}, variable + ".")
-    return values.options(module.OPTIONS, options, variable)
+    values.refuse_unknown(given, {*module.OPTIONS, *OF_GATES}, variable + ".")
+    return values.options(module.OPTIONS, {name: value for name, value in given.items() if name in module.OPTIONS}, variable)
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -251,25 +252,30 @@ def _without_baseline(gate: Gate) -> Gate:
 def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = _mapping(given, variable)
     driver = given.get("driver")
-    own = {name: value for name, value in given.items() if name not in OF_GATES or (driver == "analysis" and name == "interval")}
-    options = check_gate(driver, own, variable)
-    if driver == "analysis":
-        values.whole(options["count"], variable + ".count", 1)
+    options = check_gate(driver, given, variable)
     gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
         gate = replace(person.gate(key), options={**person.options, **options}, variable=variable)
-    if given.get("interval") is not None and driver != "analysis":
+    if given.get("interval") is not None and "interval" not in options:
         gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
     if given.get("on_error") is not None:
         gate = replace(gate, on_error=_choice(given["on_error"], ON_ERROR, variable + ".on_error"))
     gate = _bounded(gate, given, variable)
-    if driver == "analysis" and gate.timeout is not None:
-        lasts = analysis.parse(options, variable, True).lasts
-        if lasts >= gate.timeout:
-            raise InputError(
-                f"{variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count"
-            )
+    if driver == "analysis":
+        _check_end(gate)
     return gate
+
+
+def _check_end(gate: Gate) -> None:
+    """Refuse an analysis that has no end, or is not waited for to its end."""
+    values.whole(gate.options["count"], gate.variable + ".count", 1)
+    if gate.timeout is None:
+        return
+    lasts = analysis.parse(gate.options, gate.variable, True).lasts
+    if lasts >= gate.timeout:
+        raise InputError(
+            f"{gate.variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count"
+        )
 
 
 def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:

@@ -21,10 +21,8 @@ OPTIONS: dict[str, t.Any] = {
     "of": {"type": "str", "default": "errors", "choices": ["errors", "latency"]},
 }
 
-ENOUGH = (
-    30  # answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow answer is no slow instance
-)
-
+# Answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow answer is no slow instance.
+ENOUGH = 30
 FASTEST = 0.005  # seconds; what is faster is taken for this, since balancers measure whole milliseconds
 
 Snapshot = Mapping[str, Served]
