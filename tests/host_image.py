@@ -87,7 +87,6 @@ REVISIONS: dict[str, list[str]] = {"1": [], "2": [], "3": [], "bad": ["HEALTH=fa
 def make() -> str:
     """The directories that make the image, as an overlay is told of its lower ones; what is missing of them is built."""
     assert os.geteuid() == 0, "hosts are containers with networks and disks of their own: only root can start them"
-    CACHE.mkdir(parents=True, exist_ok=True)
     with locked(CACHE / "image"):
         for key in (KEY, HOST_KEY):
             if not key.exists():
@@ -223,6 +222,7 @@ def overlay(root: Path, lower: str, upper: Path, work: Path) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Alone among all processes."""
+    path.parent.mkdir(parents=True, exist_ok=True)  # whoever comes first
     with open(f"{path}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

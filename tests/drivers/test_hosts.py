@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.tests import hosts as hosts_module
 from ansible_collections.progressive.rollout.tests.hosts import PODMAN, Hosts
 from ansible_collections.progressive.rollout.tests.playbook import until
 
@@ -104,3 +105,8 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_one() -> None:
     before = containers()
     with Hosts("next"):
         assert containers() == before  # with `next`, and without `lost`
+
+
+def test_where_hosts_never_were_there_are_none_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_module, "CACHE", tmp_path / "new checkout/hosts")
+    hosts_module.main("down")
