@@ -16,7 +16,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict
     Metric,
     classify,
     cles,
-    goes_on,
     inside,
     judge,
     mean_ratio,
@@ -281,18 +280,3 @@ def test_the_sentence_says_what_is_bad() -> None:
         "score 0, fail (critical: latency); "
         "latency high: mean 21.2 against 11.5 on stable, shift 8 to 11, mean_ratio 1.84 (10 and 10 samples)"
     )
-
-
-@pytest.mark.parametrize(
-    ("score", "last", "expected"),
-    [
-        (75.0, False, False),
-        (75.1, False, None),
-        (100.0, False, None),
-        (94.9, True, False),
-        (95.0, True, True),
-        (75.0, True, False),
-    ],
-)
-def test_several_judgements(score: float, last: bool, expected: bool | None) -> None:
-    assert goes_on(score, last) is expected

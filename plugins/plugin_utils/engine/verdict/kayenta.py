@@ -130,13 +130,6 @@ def judge(
     return Judgement(label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{said}", *bad]))
 
 
-def goes_on(score: float, last: bool, passing: float = 95.0, marginal: float = 75.0) -> bool | None:
-    """Whether the rollout passes by this score of several judgements; None: it has to wait for the next one."""
-    if score <= marginal:
-        return False
-    return score >= passing if last else None
-
-
 # -- one metric -------------------------------------------------------------------------------------------------------
 
 
