@@ -123,9 +123,7 @@ class Conductor:
     def _take(self) -> None:
         """What the load balancers have counted."""
         self._next_count = time.monotonic() + COUNT
-        self.counters.take(
-            self.table or {}, (r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED))
-        )
+        self.counters.take(self.table or {}, self._living())
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
         record = self.session.record
@@ -134,6 +132,9 @@ class Conductor:
         self.reports = self.platform.sync(start, stop, forget)
         if not (start or stop or forget):
             self._next_look = time.monotonic() + pause_after(time.monotonic() - began)
+
+    def _living(self) -> list[Labels]:
+        return [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
 
     def refresh(self) -> None:
         """Look at the platform anew at the next look, whenever the last one was: the journal says something else now."""
@@ -355,7 +356,10 @@ class Conductor:
         if decision.drain or decision.retire:
             self._present()
         if starts or decision.retire or forget:
+            before = self._living()
             self._sync(starts, decision.retire, forget)
+            if not set(before) <= set(self._living()):
+                self.checker.wake()  # there is room for others now
             for name in forget:
                 record.draining.pop(name, None)
 
@@ -417,7 +421,7 @@ class Conductor:
         record = self.session.record
         if not count:
             return []
-        living = [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]
+        living = self._living()
         failed = [r.labels for r in self.reports if r.process is Process.FAILED and r.labels.generation == generation]
         try:
             places = self.platform.place(count, [*living, *failed], generation)  # where one has failed, the next may, too

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import time
 import typing as t
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,6 +51,8 @@ class World:
     calls: list[str] = field(default_factory=list)
     fails: Callable[[str], Exception | None] = lambda call: None
     wrong: list[str] = field(default_factory=list)
+    asks: int = 1  # how often one is told to stop until it has
+    told: Counter[str] = field(default_factory=Counter)
     preview: dict[Endpoint, Server] = field(default_factory=dict)
     mirror: dict[Endpoint, Server] = field(default_factory=dict)
 
@@ -96,7 +100,9 @@ class _Platform:
                 world.wrong.append(f"{name} was stopped in rotation")
             if report.labels.endpoint in world.preview | world.mirror:
                 world.wrong.append(f"{name} was stopped at the preview")
-            world.instances[name] = replace(report, process=Process.STOPPED)
+            world.told[name] += 1
+            if world.told[name] >= world.asks:
+                world.instances[name] = replace(report, process=Process.STOPPED)
         for name in forget:
             del world.instances[name]
         world.check()
@@ -392,6 +398,23 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
 
 
 @pytest.mark.usefixtures("quick")
+def test_room_that_is_left_is_used_without_a_rest(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(asks=3)
+    walk = walking(world)
+    wait = walk.conductor.checker.wait
+    rests = [(3, False)]  # how many were alive at each, and whether it was cut short
+
+    def rest(timeout: float) -> bool:
+        rests.append((len(world.alive()), wait(timeout)))
+        return rests[-1][1]
+
+    monkeypatch.setattr(walk.conductor.checker, "wait", rest)
+    walk.run()
+    done(world)
+    fewer = [short for (before, _short), (alive, short) in pairwise(rests) if alive < before]
+    assert fewer == [True] * 3
+
+
 def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(walking: Callable[..., Walk]) -> None:
     world = World()
     walk = walking(world, preview=True)
