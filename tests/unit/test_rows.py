@@ -217,8 +217,8 @@ def test_e_18_the_new_side_grows_first_and_the_old_shrinks_first() -> None:
     assert less.drain == ("2-not_ready-9-000", "2-not_ready-9-001", "2-ready-0-000")
 
 
-# Blue-green and gates (5.1). E-11, E-13, E-14: test_gatekeeper and test_guide. E-19: every test in e2e. E-20: a run has one
-# service. E-21: test_invariants, every instance is in one class. E-22: test_specs. --------------------------------------
+# Blue-green and gates (5.1). E-11, E-13, E-14: test_gatekeeper and test_guide. E-19: every test in e2e. E-20: test_neighbours.
+# E-21: test_invariants, every instance is in one class. E-22: test_specs. --------------------------------------------------
 
 SWITCH = Waypoint(2, 3, 3, 3, 100)
 DARK = Waypoint(2, 3, 3, 3, 0)

@@ -1,0 +1,82 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two services whose names begin alike, on the same hosts, in the same journal, behind the same load balancer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run
+
+PORTS = {"shop": "8100-8149", "shop-api": "8150-8199"}
+
+
+@pytest.fixture
+def balancer() -> Iterator[HAProxy]:
+    made = HAProxy("backend shop-api\n    balance roundrobin\n    option httpchk GET /healthz")
+    yield made
+    made.close()
+
+
+class Street:
+    """The hosts, and what each of the services would write."""
+
+    def __init__(self, playground: Playground, balancer: HAProxy) -> None:
+        self.playground, self.balancer = playground, balancer
+
+    def start(self, service: str, revision: str, **env: str) -> Run:
+        variables = {
+            "rollout_service": service,
+            "rollout_revision": revision,
+            "rollout_platform": {**self.playground.variables["rollout_platform"], "ports": PORTS[service], "env": env},
+            "rollout_traffic": {"driver": "haproxy", "socket": self.balancer.api, "backend": service},
+            "rollout_failure_limit": 2,
+        }
+        return self.playground.start(variables=variables)
+
+    def living(self, service: str) -> dict[str, str]:
+        """The revision of each instance."""
+        return {record["id"]: record["revision"] for record in self.playground.living() if record["service"] == service}
+
+    def states(self, service: str) -> set[str]:
+        """In which its instances were, in its last rollout."""
+        timeline = max((self.playground.store / "journal" / service).glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+        events = [json.loads(line) for line in timeline.read_text().splitlines()]
+        assert {event["instance"].rpartition("-")[0] for event in events if event["kind"] == "state"} == {service}
+        return {event["state"] for event in events if event["kind"] == "state"}
+
+    def served(self, service: str) -> set[str]:
+        """The servers of its backend."""
+        answer = self.balancer.ask(f"show servers state {service}").splitlines()[2:]
+        return {line.split()[3] for line in answer if line.strip()}
+
+
+@pytest.fixture
+def street(playground: Playground, balancer: HAProxy) -> Street:
+    return Street(playground, balancer)
+
+
+def both(*runs: Run) -> list[Outcome]:
+    return [run.wait() for run in runs]
+
+
+def test_one_that_fails_is_nothing_to_its_neighbour(street: Street) -> None:
+    """E-20: a failure belongs to its own rollout, although both are under way at once."""
+    first = both(street.start("shop", "1"), street.start("shop-api", "1"))
+    assert [outcome.rc for outcome in first] == [0, 0], [outcome.output for outcome in first]
+    before = street.living("shop")
+    assert sorted(before.values()) == sorted(street.living("shop-api").values()) == ["1"] * 3
+
+    bad, good = both(street.start("shop", "2", HEALTH="fail", CRASH_AFTER="0.3"), street.start("shop-api", "2", START_DELAY="1"))
+    assert bad.rc != 0 and bad.rollout["outcome"] == "rolled_back", bad.output
+    assert good.rc == 0 and good.rollout["outcome"] == "promoted", good.output
+    assert "failed" in street.states("shop") and "failed" not in street.states("shop-api")
+
+    assert street.living("shop") == before
+    assert sorted(street.living("shop-api").values()) == ["2"] * 3
+    for service in PORTS:
+        assert street.served(service) == set(street.living(service))
