@@ -12,8 +12,10 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Plan, Step, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
 from ansible_collections.progressive.rollout.tests.simulator import some
@@ -50,6 +52,13 @@ def test_where_there_is_nothing_to_compare_there_is_none(kind: str, plan: Plan, 
     run = running(plan, stable)
     rollout = rollouts.open_(run, kind, "2", 5, 10)
     assert (rollout.baseline, run.record.generation) == (0, 5)
+
+
+def test_it_is_replaced_and_what_made_room_for_it_is_not() -> None:
+    budget = Budget(1, 0)
+    path = [stage.waypoint for stage in stages(PLAN, Goal(5, 10, budget.resolve(10), 10, 4, 6))]
+    assert path[0].fresh
+    assert forecast(some(10, 4, ready_since=-99.0), path, budget, Rules(), 2.0, 1.0).replaced == 10
 
 
 def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:

@@ -59,7 +59,7 @@ def forecast(
         for name in decision.shelve:
             there[name] = replace(there[name], rotation=Rotation.OUT)
         for name in decision.drain:
-            replaced += 1
+            replaced += not left[0].fresh  # what makes room for a baseline: the baseline is, later
             there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
             heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
         for number in range(decision.create):
