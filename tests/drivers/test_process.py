@@ -557,6 +557,18 @@ def test_an_agent_that_dies_before_the_record_is_written_leaves_no_process(bench
     assert bench.records() == []
 
 
+@pytest.mark.parametrize("at", [".json", "epoch"])
+def test_what_a_killed_agent_was_writing_is_removed_by_the_next_lease_holder(bench: Bench, at: str) -> None:
+    driver = bench.driver(SLEEP)
+    asked = request(bench, driver, "web1", *labels(driver, "a"))
+    kills = f"lambda draft, path: os.kill(os.getpid(), 9) if path.endswith('{at}') else os.rename(draft, path)"
+    dying = begin(asked, f"agents._home.os.replace = {kills}")
+    assert dying.wait(timeout=60) == -signal.SIGKILL
+    assert len(list(bench.path.glob("**/*.tmp"))) == 1
+    assert bench.driver(SLEEP, epoch=2).sync() == []
+    assert list(bench.path.glob("**/*.tmp")) == []
+
+
 def holders(path: Path) -> list[str]:
     """The processes that have the file as their standard output."""
     found = []

@@ -33,6 +33,7 @@ LABELS = ("id", "service", "revision", "generation", "host", "address", "port", 
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
 KEEP_LOGS = 20
+DRAFT = ".tmp"  # ends the name of a file that is being written
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
 
 
@@ -64,7 +65,7 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
     home = os.path.join(request["path"], request["host"], request["service"])
     if request["epoch"] <= 0 and not os.path.isdir(home):
         return {"instances": _work(kind(home, request), request)}  # what runs may be found without records
-    for folder in (home, os.path.join(home, "instances"), os.path.join(home, "logs")):
+    for folder in _folders(home):
         os.makedirs(folder, 0o750, exist_ok=True)
     lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
@@ -75,8 +76,12 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         os.close(lock)
 
 
+def _folders(home: str) -> tuple[str, ...]:
+    return home, os.path.join(home, "instances"), os.path.join(home, "logs")
+
+
 def _fence(home: str, epoch: int) -> None:
-    """Refuse an epoch older than the newest that acted here; remember a newer one."""
+    """Refuse an epoch older than the newest that acted here; remember a newer one, and remove what a killed one was writing."""
     path = os.path.join(home, "epoch")
     try:
         with open(path) as file:
@@ -91,6 +96,10 @@ def _fence(home: str, epoch: int) -> None:
             f"if nobody has and the store was made anew, remove {path}"
         )
     if epoch > stored:
+        for folder in _folders(home):
+            for name in os.listdir(folder):
+                if name.startswith(".") and name.endswith(DRAFT):
+                    os.unlink(os.path.join(folder, name))
         write(path, str(epoch))
 
 
@@ -361,7 +370,7 @@ def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:
 def write(path: str, text: str, mode: int = 0o640) -> None:
     """Replace a file in one step."""
     folder, name = os.path.split(path)
-    draft = os.path.join(folder, f".{name}.tmp")  # one writer at a time: the lock is held
+    draft = os.path.join(folder, f".{name}{DRAFT}")  # one writer at a time: the lock is held
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w", encoding="utf-8") as file:
             file.write(text)
