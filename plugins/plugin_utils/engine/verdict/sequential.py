@@ -300,7 +300,8 @@ class Chapter:
         if name == self.name and new.keys() == self.began.keys():
             return self
         there = {one: counts for one, counts in new.items() if one in self.began}
-        found = _evidence(self.of(there), stable.since(self.stable, Counts()), tolerance)
+        mine = self.of(there)
+        found = _evidence(mine, _others(mine, stable.since(self.stable, Counts())), tolerance)
         return Chapter(name, dict(new), stable, {one: self.evidence.get(one, 0.0) + found.get(one, 0.0) for one in new})
 
     def of(self, new: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -329,27 +330,29 @@ def apart(
 
     All are counted over the same time. `alpha` is for all of them together. `before` is the evidence against them of other times.
     """
-    everything = sum(new.values(), stable)
+    others = _others(new, stable)
     threshold = math.log(len(new) / alpha) if new else math.inf
     names, said = [], []
-    for name, found in sorted(_evidence(new, stable, tolerance).items()):
+    for name, found in sorted(_evidence(new, others, tolerance).items()):
         evidence = found + (before or {}).get(name, 0.0)
         if evidence >= threshold:
-            counts = new[name]
-            others = Counts.of(everything.requests - counts.requests, everything.errors - counts.errors)
             names.append(name)
             said.append(
-                f"{name}: errors {counts} against {others} on all others; e-value {_number(evidence)} >= {_exp(threshold):g}"
+                f"{name}: errors {new[name]} against {others[name]} on all others; e-value {_number(evidence)} >= {_exp(threshold):g}"
             )
     return Apart(tuple(names), "; ".join(said) or "no instance is worse than the others")
 
 
-def _evidence(new: Mapping[str, Counts], stable: Counts, tolerance: float) -> dict[str, float]:
-    """Against each of the new instances, compared with all others."""
+def _others(new: Mapping[str, Counts], stable: Counts) -> dict[str, Counts]:
+    """What was counted on all instances but this one, for each of the new."""
     everything = sum(new.values(), stable)
-    others = {
+    return {
         name: Counts.of(everything.requests - counts.requests, everything.errors - counts.errors) for name, counts in new.items()
     }
+
+
+def _evidence(new: Mapping[str, Counts], others: Mapping[str, Counts], tolerance: float) -> dict[str, float]:
+    """Against each of the new instances, compared with all others."""
     return {name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()}
 
 
