@@ -93,10 +93,10 @@ class HAProxy:
             connection.sendall(line.encode() + b"\n")
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
-    def servers(self) -> dict[str, str]:
-        """The status of every server of the backend `shop`, by name."""
-        lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]
-        return {line[1]: line[17] for line in lines if line[0] == "shop"}
+    def servers(self, backend: str = "shop") -> dict[str, str]:
+        """The status of every server of a backend, by name."""
+        lines = [line.split(",") for line in self.ask(f"show stat {backend} 4 -1").splitlines()]
+        return {line[1]: line[17] for line in lines if line[0] == backend}
 
 
 def _free_port() -> int:

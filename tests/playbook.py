@@ -236,6 +236,11 @@ class Playground:
         """The service's record in the journal."""
         return t.cast("dict[str, t.Any]", json.loads((self.store / "journal" / f"{service}.json").read_text()))
 
+    def timeline(self, rollout: str, service: str = "shop") -> list[dict[str, t.Any]]:
+        """The events of a rollout, oldest first; one that is being written is not there yet."""
+        text = (self.store / "journal" / service / f"{rollout}.jsonl").read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
     def files(self) -> set[str]:
         """What there is below the store and the platform's directory."""
         return {str(path) for folder in (self.store, self.platform) for path in folder.glob("**/*")}

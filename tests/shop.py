@@ -331,10 +331,6 @@ class Shop(Playground):
         assert outcome.rc == 0, outcome.output
         return outcome
 
-    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
-        """The events of a rollout, oldest first."""
-        return [json.loads(line) for line in (self.store / "journal" / "shop" / f"{rollout}.jsonl").read_text().splitlines()]
-
     def words(self) -> list[dict[str, t.Any]]:
         """What operators have said, oldest first."""
         return [json.loads(line) for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()]

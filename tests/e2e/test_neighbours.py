@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -44,15 +43,9 @@ class Street:
 
     def states(self, service: str) -> set[str]:
         """In which its instances were, in its last rollout."""
-        timeline = max((self.playground.store / "journal" / service).glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-        events = [json.loads(line) for line in timeline.read_text().splitlines()]
+        events = self.playground.timeline(self.playground.journal(service)["rollout"]["id"], service)
         assert {event["instance"].rpartition("-")[0] for event in events if event["kind"] == "state"} == {service}
         return {event["state"] for event in events if event["kind"] == "state"}
-
-    def served(self, service: str) -> set[str]:
-        """The servers of its backend."""
-        answer = self.balancer.ask(f"show servers state {service}").splitlines()[2:]
-        return {line.split()[3] for line in answer if line.strip()}
 
 
 @pytest.fixture
@@ -79,4 +72,4 @@ def test_one_that_fails_is_nothing_to_its_neighbour(street: Street) -> None:
     assert street.living("shop") == before
     assert sorted(street.living("shop-api").values()) == ["2"] * 3
     for service in PORTS:
-        assert street.served(service) == set(street.living(service))
+        assert set(street.balancer.servers(service)) == set(street.living(service))
