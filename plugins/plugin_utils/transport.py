@@ -422,10 +422,18 @@ def _program(module: ModuleType, request: t.Any, timeout: float, mark: str) -> b
     ASCII, whatever the agent is written in.
     """
     folder, _dot, name = module.__name__.rpartition(".")
-    shared = [item for item in vars(module).values() if isinstance(item, ModuleType) and item.__name__.startswith(f"{folder}.")]
-    libraries = [(item.__name__.rpartition(".")[2], _source(item)) for item in shared]
+    libraries = [(item.__name__.rpartition(".")[2], _source(item)) for item in _libraries(module, f"{folder}.")]
     arguments = (_source(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
     return f"{_source(_serve)}\nserve(*{arguments!a})\n".encode("ascii")
+
+
+def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
+    """What a module imports from a folder, and what that imports there, which comes first."""
+    found: list[ModuleType] = []
+    for item in vars(module).values():
+        if isinstance(item, ModuleType) and item.__name__.startswith(folder):
+            found += [one for one in [*_libraries(item, folder), item] if one not in found]
+    return found
 
 
 def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> Answer:

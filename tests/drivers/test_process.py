@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _home
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
@@ -31,7 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
-SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_home, agent)}
+SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_files, _home, agent)}
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]

@@ -26,7 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result, _program
 
 fork = multiprocessing.get_context("fork")
 
@@ -54,11 +54,10 @@ class Here:
 
     @staticmethod
     def _ship(request: Mapping[str, t.Any]) -> dict[str, t.Any]:
-        script = Path(agent.__file__).read_text() + f"\nprint(json.dumps(main(json.loads({json.dumps(request)!r}))))\n"
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-"], input=script, capture_output=True, text=True, timeout=30, check=True
-        )
-        answer: dict[str, t.Any] = json.loads(done.stdout)
+        script, mark = _program(agent, dict(request), 30.0, "ANSWER:"), b"ANSWER:"
+        done = subprocess.run([sys.executable, "-I", "-S", "-"], input=script, capture_output=True, timeout=30, check=True)
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(mark)]
+        answer: dict[str, t.Any] = json.loads(line.removeprefix(mark))["value"]
         return answer
 
 
@@ -179,7 +178,7 @@ def test_a_torn_last_line_is_no_event_and_is_mended(store: Driver, tmp_path: Pat
 def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
-    for name in ("shop.json.tmp", "shop.lease.json.tmp", "shop.words.jsonl.tmp"):
+    for name in (".shop.json.tmp", ".shop.lease.json.tmp", ".shop.words.jsonl.tmp"):
         (tmp_path / "journal" / name).write_text('{"ha')
     store.acquire("a", "ann", 60, {})
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]

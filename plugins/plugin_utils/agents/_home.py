@@ -18,10 +18,11 @@ Needs Python 3.8. Modules only some calls need are imported there: most calls on
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -29,20 +30,13 @@ if TYPE_CHECKING:
 
     Record = t.Dict[str, t.Any]
 
+Stale, Refused, unusable, write = _files.Stale, _files.Refused, _files.unusable, _files.write
+
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
 KEEP_LOGS = 20
-DRAFT = ".tmp"  # ends the name of a file that is being written
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
-
-
-class Stale(Exception):
-    """A newer lease holder has acted here."""
-
-
-class Refused(Exception):
-    """The request cannot be done as it stands."""
 
 
 def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -67,13 +61,9 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         return {"instances": _work(kind(home, request), request)}  # what runs may be found without records
     for folder in _folders(home):
         os.makedirs(folder, 0o750, exist_ok=True)
-    lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _files.Locked(os.path.join(home, "lock")):
         _fence(home, request["epoch"])
         return {"instances": _work(kind(home, request), request)}
-    finally:
-        os.close(lock)
 
 
 def _folders(home: str) -> tuple[str, ...]:
@@ -83,22 +73,10 @@ def _folders(home: str) -> tuple[str, ...]:
 def _fence(home: str, epoch: int) -> None:
     """Refuse an epoch older than the newest that acted here; remember a newer one, and remove what a killed one was writing."""
     path = os.path.join(home, "epoch")
-    try:
-        with open(path) as file:
-            stored = int(file.read())
-    except FileNotFoundError:
-        stored = 0
-    except ValueError:
-        raise Refused(f"{path} does not hold a number; remove it") from None
-    if 0 < epoch < stored:
-        raise Stale(
-            f"a newer lease holder has acted here (epoch {stored}, ours is {epoch}); "
-            f"if nobody has and the store was made anew, remove {path}"
-        )
-    if epoch > stored:
+    if _files.newer(path, epoch):
         for folder in _folders(home):
             for name in os.listdir(folder):
-                if name.startswith(".") and name.endswith(DRAFT):
+                if name.startswith(".") and name.endswith(_files.DRAFT):
                     os.unlink(os.path.join(folder, name))
         write(path, str(epoch))
 
@@ -294,20 +272,6 @@ def last_lines(text: str) -> str:
     return " | ".join([line for line in lines if line][-5:])[-500:]
 
 
-def unusable(folder: str) -> str:
-    """Why records cannot be kept in a directory, which may have to be made; empty when they can."""
-    while not os.path.lexists(folder) and folder != "/":
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        return f"{folder} is not a directory"
-    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
-        return f"{folder} cannot be written by the user with the id {os.geteuid()}"
-    space = os.statvfs(folder)
-    if not (space.f_bavail if os.geteuid() else space.f_bfree) or (space.f_files and not space.f_ffree):
-        return f"the file system of {folder} is full; make room"
-    return ""
-
-
 def missing(wanted: dict[str, t.Any]) -> dict[str, str]:
     """What of {program, search, cwd} is not there, by setting; empty ones are not looked for."""
     problems = {}
@@ -365,22 +329,6 @@ def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:
     os.killpg(pid, 9)
     os.waitpid(pid, 0)
     raise Refused(f"{' '.join(argv[:2])} took longer than {timeout:g} s")
-
-
-def write(path: str, text: str, mode: int = 0o640) -> None:
-    """Replace a file in one step."""
-    folder, name = os.path.split(path)
-    draft = os.path.join(folder, f".{name}{DRAFT}")  # one writer at a time: the lock is held
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as exc:  # as a full disk is told of, without a name
-        if os.path.exists(draft):
-            os.unlink(draft)
-        raise OSError(exc.errno, exc.strerror, path) from None
-    os.replace(draft, path)
 
 
 def uptime() -> float:

@@ -15,6 +15,8 @@ import json
 import os
 import time
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files
+
 TYPE_CHECKING = False  # importing typing costs more than an operation
 if TYPE_CHECKING:
     from typing import Any
@@ -98,7 +100,7 @@ def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease, previous (whose it was)."""
     for path in (files.record, files.lease, files.words):
-        _remove(path + ".tmp")  # left by a killed operation
+        _files.discard(_files.draft(path))  # left by a killed operation
     held, epoch = _held(files)
     ours = held is not None and held["token"] == request["token"]
     if held and not ours and held["until"] > now and not _same(held, request.get("instead")):
@@ -134,15 +136,15 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
         size = _append(files, path, events)
     try:
         if record is not None:
-            _stage(files.record, json.dumps(dict(record, schema=SCHEMA)))
-        _stage(files.lease, json.dumps(held))
+            _files.stage(files.record, json.dumps(dict(record, schema=SCHEMA)), 0o600)
+        _files.stage(files.lease, json.dumps(held), 0o600)
     except OSError:
         if events:
             os.truncate(path, size)
         raise
     if record is not None:
-        os.replace(files.record + ".tmp", files.record)
-    os.replace(files.lease + ".tmp", files.lease)
+        os.replace(_files.draft(files.record), files.record)
+    os.replace(_files.draft(files.lease), files.lease)
     _sync(files.journal)
     return {"lease": held}
 
@@ -166,8 +168,7 @@ def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     # A file that was lost does not begin with numbers that were obeyed already.
     last = max(kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0))
     kept.append(dict(request["word"], number=last + 1))
-    _stage(files.words, "".join(json.dumps(word) + "\n" for word in kept[-KEEP:]))
-    os.replace(files.words + ".tmp", files.words)
+    _files.write(files.words, "".join(json.dumps(word) + "\n" for word in kept[-KEEP:]), 0o600)
     _sync(files.journal)
     return {"number": last + 1}
 
@@ -196,7 +197,7 @@ def _lock(files: Files, op: str) -> int | None:
         _sync(files.path)
     writes = op in _WRITES
     try:
-        lock = os.open(files.lock, os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY, 0o600)
+        lock = os.open(files.lock, os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY), 0o600)
     except FileNotFoundError:
         return None
     deadline = time.monotonic() + LOCK_WAIT
@@ -294,18 +295,8 @@ def _words(files: Files) -> list[dict[str, Any]]:
 
 def _write(files: Files, lease: dict[str, Any]) -> None:
     """Replace the lease."""
-    _stage(files.lease, json.dumps(lease))
-    os.replace(files.lease + ".tmp", files.lease)
+    _files.write(files.lease, json.dumps(lease), 0o600)
     _sync(files.journal)
-
-
-def _stage(path: str, text: str) -> None:
-    """Write the file that is then renamed to `path`: what needs room on the disk comes before what changes anything."""
-    target = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        _put(target, text.encode())
-    finally:
-        os.close(target)
 
 
 def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
@@ -313,7 +304,7 @@ def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
     lines = "".join(json.dumps(event) + "\n" for event in events).encode()
     os.makedirs(files.timelines, 0o700, exist_ok=True)
     new = not os.path.exists(path)
-    target = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         size = os.lseek(target, 0, os.SEEK_END)
         if size and os.pread(target, 1, size - 1) != b"\n":
@@ -339,7 +330,7 @@ def _prune(files: Files, newest: str) -> None:
     if len(paths) >= KEEP:
         paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path))
         for path in paths[: len(paths) - KEEP + 1]:
-            _remove(path)
+            _files.discard(path)
 
 
 def _put(target: int, data: bytes) -> None:
@@ -354,10 +345,3 @@ def _sync(directory: str) -> None:
         os.fsync(target)
     finally:
         os.close(target)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass

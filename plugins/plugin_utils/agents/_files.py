@@ -1,0 +1,158 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files that agents keep on a host: replaced in one step, locked, and fenced by the epoch of the lease.
+
+Needs Python 3.8. What most calls do not need is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+LOCK_WAIT = 10.0  # seconds; who holds a lock for longer is stuck
+LOCK_POLL = 0.002
+DRAFT = ".tmp"  # ends the name of a file that is being written
+
+
+class Stale(Exception):
+    """A newer lease holder has acted here."""
+
+
+class Refused(Exception):
+    """The request cannot be done as it stands."""
+
+
+class Locked:
+    """A context in which nobody else holds the lock of this file; raises Refused when that takes too long."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        if os.path.isdir(self.path):
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self.file = os.open(self.path, flags, 0o640)
+        deadline = time.monotonic() + LOCK_WAIT
+        while True:
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(self.file)
+                    raise Refused(
+                        f"{self.path} has been locked for {LOCK_WAIT:g} s; `fuser -v {self.path}` shows by which process"
+                    ) from None
+            except OSError:
+                os.close(self.file)
+                raise
+            time.sleep(LOCK_POLL)
+
+    def __exit__(self, *_exc: object) -> None:
+        fcntl.flock(self.file, fcntl.LOCK_UN)  # explicitly: a child forked meanwhile shares the open file
+        os.close(self.file)
+
+
+class Fenced(Locked):
+    """A context in which only the newest lease holder is: `STEM.lock` is held, and `STEM.epoch` is ours.
+
+    Epoch 0, of who holds no lease and only looks, neither waits nor leaves anything behind.
+    """
+
+    def __init__(self, stem: str, epoch: int) -> None:
+        super().__init__(stem + ".lock")
+        self.record, self.epoch = stem + ".epoch", epoch
+
+    def __enter__(self) -> None:
+        if self.epoch > 0:
+            os.makedirs(os.path.dirname(self.path), 0o750, exist_ok=True)
+            super().__enter__()
+            try:
+                if newer(self.record, self.epoch):
+                    write(self.record, str(self.epoch))
+            except BaseException:
+                super().__exit__()
+                raise
+
+    def __exit__(self, *exc: object) -> None:
+        if self.epoch > 0:
+            super().__exit__(*exc)
+
+
+def newer(path: str, epoch: int) -> bool:
+    """Whether an epoch is higher than the one recorded in a file; raises Stale when it is lower. Call it with the lock held."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+            stored = int(file.read(64))
+    except FileNotFoundError:
+        stored = 0
+    except ValueError:
+        raise Refused(f"{path} does not hold a number; remove it") from None
+    if 0 < epoch < stored:
+        raise Stale(
+            f"a newer lease holder has acted here (epoch {stored}, ours is {epoch}); "
+            f"if nobody has and the store was made anew, remove {path}"
+        )
+    return epoch > stored
+
+
+def draft(path: str) -> str:
+    """Where a file is written before it takes its place: a name of its own, so that what a killed writer left is found."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, "." + name + DRAFT)
+
+
+def stage(path: str, text: str, mode: int = 0o640, group: int = -1) -> str:
+    """Write the draft of a file, made anew: no link of that name is followed. Returns its path.
+
+    One writer at a time: the caller holds a lock. `mode` whatever the umask is; `group`: its id, -1 for the writer's own,
+    which it also gets where the writer is not a member.
+    """
+    name = draft(path)
+    discard(name)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, flags, 0o600), "w", encoding="utf-8") as file:
+            try:
+                os.fchown(file.fileno(), -1, group)
+            except PermissionError:
+                pass
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:  # as a full disk is told of, without a name
+        discard(name)
+        raise OSError(exc.errno, exc.strerror, path) from None
+    return name
+
+
+def write(path: str, text: str, mode: int = 0o640, group: int = -1) -> None:
+    """Replace a file in one step; see `stage`."""
+    os.replace(stage(path, text, mode, group), path)
+
+
+def discard(path: str) -> None:
+    """Remove a file, or a link, if there is one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def unusable(folder: str) -> str:
+    """Why files cannot be kept in a directory, which may have to be made; empty when they can."""
+    while not os.path.lexists(folder) and folder != "/":
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        return f"{folder} is not a directory"
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return f"{folder} cannot be written by the user with the id {os.geteuid()}"
+    space = os.statvfs(folder)
+    if not (space.f_bavail if os.geteuid() else space.f_bfree) or (space.f_files and not space.f_ffree):
+        return f"the file system of {folder} is full; make room"
+    return ""
