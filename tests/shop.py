@@ -79,15 +79,16 @@ class BehindHAProxy(HAProxy):
 SLOTS = "".join(
     f"    server slot{n} localhost:1 check inter 200ms fall 2 rise 1 disabled init-addr last,127.0.0.1\n" for n in range(8)
 )
+RESTORE = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
 
 
 class Reloadable(BehindHAProxy):
-    """A master and its worker, as systemd runs them; with `prepared` servers, and a file that keeps their state."""
+    """A master and its worker, as systemd runs them; with `prepared` servers, and a file that keeps their state; or with
+    `servers` of the configuration."""
 
-    def __init__(self, prepared: bool = False) -> None:
+    def __init__(self, prepared: bool = False, servers: str = "") -> None:
         self.prepared = prepared
-        restore = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
-        super().__init__(SLOTS + restore if prepared else "")
+        super().__init__(SLOTS + RESTORE if prepared else servers)
 
     @property
     def traffic(self) -> dict[str, t.Any]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
-    own = ("hosts", "results")
+    own = ("hosts", "results", "watch")
 
     def step(self, run: Run) -> Result:
         in_place.check(run)
@@ -23,6 +23,7 @@ class ActionModule(StepAction):
             raise InputError(
                 f"rollout_results: {results!r} is not a mapping of hosts; give each with why its tasks failed, or with an empty text"
             )
+        watch.end(run.own.get("watch"), run.guard.check)
         run.begin()
         rollout = run.record.open
         if rollout is None or run.check_mode:

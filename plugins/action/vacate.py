@@ -5,15 +5,39 @@
 
 from __future__ import annotations
 
+import typing as t
+from functools import partial
+
 from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import GONE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.watch import Watch
 
 
 class ActionModule(StepAction):
     own = ("hosts",)
+
+    def _run(self, task_vars: dict[str, t.Any]) -> Result:
+        """The step; where it has taken hosts out, a watch is left behind that keeps them so."""
+        if self._task.check_mode:
+            return super()._run(task_vars)
+        watch = Watch(partial(self._watch, task_vars))
+        try:
+            result = super()._run(task_vars)
+            return {**result, "watch": watch.begin()} if result.get("hosts") else result
+        finally:
+            watch.close()
+
+    def _watch(self, task_vars: dict[str, t.Any]) -> None:
+        """What the watch does, in a process of its own."""
+        with self._open(task_vars, outlives=True) as run:
+            run.session.join()
+            run.conductor.attend()
+            if run.guard.stopped == GONE:
+                run.session.release()
 
     def step(self, run: Run) -> Result:
         in_place.check(run)

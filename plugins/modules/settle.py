@@ -27,6 +27,10 @@ options:
       - Each host that was taken out, with why its tasks failed. An empty text says that they did not.
     type: dict
     required: true
+  watch:
+    description:
+      - What M(progressive.rollout.vacate) returned as RV(progressive.rollout.vacate#module:watch).
+    type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -49,6 +53,7 @@ EXAMPLES = r"""
     store: "{{ shop_store }}"
     hosts: "{{ ansible_play_hosts_all }}"
     results: "{{ dict(wave.hosts | product([''])) }}"
+    watch: "{{ wave.watch }}"
   run_once: true
 """
 

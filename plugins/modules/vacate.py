@@ -15,6 +15,7 @@ description:
   - Takes as many of O(hosts) out of rotation, at every load balancer, as the budget lets be missing now, and waits for their requests.
     Those that are of no use come first, then those of which nobody knows what they run, then the old ones.
   - Waits where too few others are available, at most as long as O(progress_deadline) says. Asks the gates of the stage before it begins the next one.
+  - While your tasks run, a process that it leaves behind takes them out again where a load balancer was reloaded, and renews the lease.
   - Stops nothing. What comes then is yours, and M(progressive.rollout.settle) after it. The role P(progressive.rollout.in_place#role) does it all.
   - A rollout that has failed is held or taken back, as O(on_failure) says. The hosts are then those that are taken back, see RV(back).
 options:
@@ -110,6 +111,10 @@ revision:
   description: What to deploy on them.
   returned: when a rollout is under way
   type: str
+watch:
+  description: The process that watches the load balancers meanwhile, for M(progressive.rollout.settle), which ends it. It ends with the run, too.
+  returned: when hosts are out
+  type: dict
 back:
   description: Whether that is the revision before.
   returned: success

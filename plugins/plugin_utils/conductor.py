@@ -46,6 +46,7 @@ POLL = (0.015, 0.5)  # seconds between two looks at what is pending at the load 
 COUNT = 0.5  # seconds between two looks at what balancers have counted, at least
 WAITING = 0.5  # seconds between two looks where only gates are waited for
 PAUSE = 0.5  # seconds before something that failed is tried again
+ATTEND = 0.3  # seconds between two looks at the load balancers while others work on hosts that were taken out
 GONE = "gone"  # in the timeline, of an instance nothing is left of
 Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, Tally, float], Decision]  # as `evaluate`
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
@@ -270,6 +271,37 @@ class Conductor:
             rollout.elapsed, began = rollout.elapsed + (0.0 if arrived else time.monotonic() - began), time.monotonic()
             self._rest(decision, last, arrived)
             last = decision
+
+    def attend(self) -> None:
+        """Until the guard stops it: keep what was taken out of rotation there, also where a load balancer was reloaded and
+        has forgotten it, and keep the lease. Decide nothing: the user's own tasks are at work."""
+        while not self.guard.stopped:
+            try:
+                self._sync()
+                if self.balanced:
+                    self.table = self.traffic.observe()
+                self._tell_forgotten()
+                self._act(Decision())
+                self._troubled = False
+            except TROUBLE as exc:
+                if not self._troubled:
+                    self.event("trouble", message=str(exc))
+                self._troubled = True
+            self.checker.wait(ATTEND)
+
+    def _tell_forgotten(self) -> None:
+        """Say which load balancers send requests to what was taken out."""
+        out = {
+            report.labels.endpoint: report.labels.host
+            for report in self.reports
+            if report.labels.id in self.session.record.draining
+        }
+        for balancer, servers in (self.table or {}).items():
+            back = {host: None for at, host in out.items() if at in servers and servers[at].rotation is Rotation.IN}
+            if back:
+                told = f"load balancer {balancer} has forgotten what it was told: {', '.join(back)} taken out of rotation again"
+                self.event("trouble", message=told)
+                self.say(f"{self.settings.service}: {told}")
 
     def await_look(self) -> None:
         """The first look of a step that has to be done: who does not answer is waited for, up to the progress deadline."""

@@ -30,9 +30,9 @@ def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None) -> Ide
     """Of the run whose main process is `main_pid` (ansible-playbook), asked in one of its workers."""
     details = _machine() | {
         "pid": main_pid,
-        "ticks": _ticks(main_pid),
+        "ticks": began(main_pid),
         "worker_pid": os.getpid(),
-        "worker_ticks": _ticks(os.getpid()),
+        "worker_ticks": began(os.getpid()),
     }
     run = "|".join(str(details[key]) for key in ("hostname", "boot_id", "pid_namespace", "pid", "ticks"))
     token = hashlib.sha256(run.encode()).hexdigest()[:32]
@@ -59,7 +59,7 @@ def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
         main, worker = ((int(details[f"{who}pid"]), int(details[f"{who}ticks"])) for who in ("", "worker_"))
     except (KeyError, TypeError, ValueError):
         return None
-    return _alive(*main), _alive(*worker)
+    return lives(*main), lives(*worker)
 
 
 def _machine() -> dict[str, t.Any]:
@@ -80,13 +80,14 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def _ticks(pid: int) -> int:
+def began(pid: int) -> int:
     """When a process started, in clock ticks since boot; 0 if unknown."""
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
 
 
-def _alive(pid: int, ticks: int) -> bool:
+def lives(pid: int, ticks: int) -> bool:
+    """Whether a process of this machine lives that began then (see `began`)."""
     try:
         os.kill(pid, 0)  # sees processes that a /proc mounted with hidepid does not show
     except ProcessLookupError:

@@ -14,6 +14,7 @@ import threading
 import typing as t
 from collections.abc import Callable
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted
 
 GONE = "ansible-playbook is gone"
@@ -25,13 +26,16 @@ class Guard:
     """While inside, signals and the parent's death only raise a flag: the step ends after the action in hand.
 
     Used inside the worker process that runs one step. `wake` is called from the signal handler, so it may only do
-    what is safe there (write to a pipe). Outside the main thread only the parent's pid is watched.
+    what is safe there (write to a pipe). Outside the main thread only the parent's pid is watched. `outlives`: this process
+    is no child of ansible-playbook, but one that a worker has left behind.
     """
 
-    def __init__(self, wake: Callable[[], object] | None = None) -> None:
+    def __init__(self, wake: Callable[[], object] | None = None, outlives: bool = False) -> None:
         # A worker knows who forked it; its getppid() would not, had the parent died before we came here.
         forked_by = multiprocessing.parent_process()
         self.parent: int = forked_by.pid if forked_by and forked_by.pid else os.getppid()
+        self._outlives = outlives
+        self._began = holder.began(self.parent)
         self._wake = wake
         self._reason = ""
         self._previous: dict[signal.Signals, t.Any] = {}
@@ -40,7 +44,8 @@ class Guard:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._previous[number] = signal.signal(number, self._handle)
-            _die_with_parent(signal.SIGTERM)
+            if not self._outlives:
+                _die_with_parent(signal.SIGTERM)
         self._look()  # it may have died before the kernel was asked
         return self
 
@@ -64,7 +69,8 @@ class Guard:
             raise Interrupted(f"{reason}: the action in hand was finished and no other begun; run the playbook again to go on")
 
     def _look(self) -> None:
-        if os.getppid() != self.parent:
+        there = holder.lives(self.parent, self._began) if self._outlives else os.getppid() == self.parent
+        if not there:
             self._reason = GONE
 
     def _handle(self, number: int, _frame: object) -> None:

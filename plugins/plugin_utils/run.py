@@ -39,7 +39,9 @@ class Run:
         own: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
+        outlives: bool = False,
     ) -> None:
+        """`outlives`: see `interrupt.Guard`."""
         self.settings = settings
         self.own = own  # the step's own options
         self.check_mode = bool(action._task.check_mode)
@@ -49,7 +51,7 @@ class Run:
         self.context = Context(settings.service, self.transport, settings.health, self._platform)
         self.context.counted = getattr(settings.traffic.module, "COUNTED", ())
         self.checker = Checker(settings.checks, self.transport)
-        self.guard = Guard(self.checker.wake)
+        self.guard = Guard(self.checker.wake, outlives)
         store = settings.store.module.Driver(settings.store.options, self.context)
         self.session = Session(store, settings.service, holder.identity(self.guard.parent, task_vars), settings.lease)
 

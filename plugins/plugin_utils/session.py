@@ -61,6 +61,15 @@ class Session:
         self._renewed = time.monotonic()
         self.read()
 
+    def join(self) -> None:
+        """Act under the lease that a step of this run holds already; raises LeaseLost if it does not. Then read the record."""
+        lease = self.store.lease()
+        if lease is None or lease.token != self.identity.token:
+            raise LeaseLost(f"this run no longer holds the lease of {self.service}")
+        self.epoch = lease.epoch
+        self._renewed = time.monotonic()
+        self.read()
+
     def _take_over(self, held: Lease) -> Lease | None:
         try:
             taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)

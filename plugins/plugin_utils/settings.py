@@ -54,6 +54,7 @@ OF_STEPS = (
     "prepare_tasks",
     "hosts",
     "results",
+    "watch",
     "deploy_tasks",
     "rollback_tasks",
 )  # variables that one step or playbook takes

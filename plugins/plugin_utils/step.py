@@ -49,17 +49,21 @@ class StepAction(ActionBase):
         return result
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
+        with self._open(task_vars) as run:
+            try:
+                return self.step(run)
+            except Parked as exc:
+                return run.parked(str(exc))
+
+    def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> Run:
+        """What the step works with, of its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
         args = plain(self._task.args)
         values.refuse_unknown(args, (*settings.COMMON, *self.own), settings.PREFIX)
         own = {name: args.pop(name) for name in self.own if name in args}
         self._spelling(own.pop("variables", None))
         own = {name: value for name, value in own.items() if value is not None}
         parsed = settings.parse(args, drivers=self.drives(own))
-        with Run(self, parsed, own, task_vars, display.display) as run:
-            try:
-                return self.step(run)
-            except Parked as exc:
-                return run.parked(str(exc))
+        return Run(self, parsed, own, task_vars, display.display, outlives)
 
     def _spelling(self, variables: t.Any) -> None:
         """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""

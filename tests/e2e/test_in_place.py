@@ -20,7 +20,7 @@ from itertools import islice
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
 from ansible_collections.progressive.rollout.tests.playbook import APP, Outcome, Playground, until
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, Watch, failures
+from ansible_collections.progressive.rollout.tests.shop import Load, Reloadable, Watch, failures
 
 HOSTS, PORT = 4, 8100
 RATE = 60  # requests a second, of each kind of client
@@ -70,7 +70,7 @@ class Fleet(Playground):
             for host, address in self.addresses.items()
         }
         lines = [SERVER.format(host=host, address=address, port=PORT) for host, address in self.addresses.items()]
-        self.front = BehindHAProxy("".join(lines))
+        self.front = Reloadable(servers="".join(lines))
         (self.home / "restart.py").write_text(RESTART)
         (self.home / "deploy.yml").write_text(TASKS.format(python=sys.executable, home=self.home))
         self.variables = {
@@ -129,7 +129,14 @@ class Fleet(Playground):
         assert self.revisions() == [revision] * HOSTS and self.serving() == set(self.hosts)
         journal = self.journal()
         assert journal["rollout"]["phase"] == "finished" and not journal["draining"]
-        assert "token" not in json.loads((self.store / "journal" / "shop.lease.json").read_text())
+        assert not self.held()
+
+    def lease(self) -> dict[str, t.Any]:
+        return t.cast("dict[str, t.Any]", json.loads((self.store / "journal" / "shop.lease.json").read_text()))
+
+    def held(self) -> bool:
+        """Whether somebody holds the lease."""
+        return "token" in self.lease()
 
     @property
     def record(self) -> dict[str, t.Any]:
@@ -241,6 +248,37 @@ def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> Non
     waves = [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
     assert in_waves(fleet.since(before), 2, 2, 2) == [waves[0], *waves]
     assert "nothing to do" in again.one("begin").msg and "changed=0" in again.output
+
+
+def test_a_balancer_that_is_reloaded_during_the_tasks_sends_nothing_there(fleet: Fleet) -> None:
+    """A reloaded HAProxy has read its configuration, in which all hosts are in rotation. The lease is kept as well."""
+    _old, new, _before = next_of(fleet)
+    with loaded(fleet), fleet.flag("wait"):
+        run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True, "rollout_lease": "5s"})
+        until(lambda: ("web2", new) in fleet.deployed() and ("web1", new) in fleet.deployed(), "two hosts run the new one")
+        expires = fleet.lease()["until"]
+        fleet.front.reload()
+        until(lambda: fleet.serving() == {"web3", "web4"}, "what was taken out is out again", 3)
+        until(lambda: fleet.lease()["until"] > expires + 1, "the lease is renewed while the tasks run", 10)
+        (fleet.home / "wait").unlink()
+        outcome = run.wait()
+    assert outcome.rc == 0, outcome.output
+    assert "has forgotten what it was told: web1, web2 taken out of rotation again" in outcome.output
+    assert any("taken out of rotation again" in event.get("message", "") for event in fleet.timeline(fleet.record["id"]))
+    fleet.settled(new)
+
+
+def test_nothing_goes_on_at_the_balancers_once_the_run_is_gone(fleet: Fleet) -> None:
+    _old, new, _before = next_of(fleet)
+    with fleet.flag("wait"):
+        run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True})
+        until(lambda: fleet.serving() == {"web3", "web4"} and ("web2", new) in fleet.deployed(), "two hosts are out")
+        run.kill()
+        until(lambda: not fleet.held(), "the lease was given back", 5)
+        fleet.front.reload()
+        until(lambda: fleet.serving() == set(fleet.hosts), "nobody takes them out again", 5)
+    fleet.to(new)
+    fleet.settled(new)
 
 
 def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> None:
