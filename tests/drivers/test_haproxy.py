@@ -310,6 +310,27 @@ class TestOnlyHAProxy:
         finally:
             balancer.close()
 
+    def test_the_state_file_keeps_servers_with_addresses_out_at_a_restart(self, backends: Backends) -> None:
+        """As services have them that are deployed in place: by its configuration all would be in rotation."""
+        a, b = backends.start("a"), backends.start("b")
+        servers = "".join(
+            f"    server {name} {endpoint} check inter 100ms fall 2 rise 1\n" for name, endpoint in (("a", a), ("b", b))
+        )
+        restore = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
+        balancer = HAProxy(restore + servers)
+        try:
+            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "state_file": f"{balancer.directory}/state"}
+            driver = Driver(options, context(Here()))
+            driver.check()
+            apply(driver, {a: Target(IN, 1), b: Target(OUT, 1)})
+            balancer.stop()
+            balancer.start()
+            assert {e: (s.rotation, s.weight) for e, s in driver.observe()["lb1"].items()} == {a: (IN, 1), b: (OUT, 1)}
+            assert {get(balancer.front) for _n in range(4)} == {(200, "a")}
+            bring_in(driver, {a: Target(IN, 1), b: Target(IN, 1)})
+        finally:
+            balancer.close()
+
     def test_a_slot_whose_address_the_state_file_would_not_restore_is_refused(self) -> None:
         balancer = HAProxy("    server slot1 127.0.0.1:1 check fall 2 disabled\n")
         try:

@@ -89,12 +89,12 @@ def test_every_entry_point_of_the_role_has_the_same_defaults(entry: str) -> None
 
 
 def test_the_role_in_place_takes_what_the_others_take() -> None:
-    """But for what makes no sense there, and three defaults of its own."""
+    """But for what does not exist there, and two defaults of its own."""
     options = yaml.safe_load((ROOT / "roles/in_place/meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     theirs = SPECS["main"]["options"]
     elsewhere = {f"rollout_{name}" for name in ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold")}
     assert options.keys() == theirs.keys() - elsewhere | {"rollout_deploy_tasks", "rollout_rollback_tasks"}
-    own = {"rollout_budget": {"max_unavailable": 1}, "rollout_lease": "15m", "rollout_rollback_tasks": ""}
+    own = {"rollout_budget": {"max_unavailable": 1}, "rollout_rollback_tasks": ""}
     defaults = yaml.safe_load((ROOT / "roles/in_place/defaults/main.yml").read_text())
     assert given_defaults(options) == defaults
     assert defaults == {name: value for name, value in DEFAULTS.items() if name in options} | own
