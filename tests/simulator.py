@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -32,7 +32,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     PROMOTE,
     REPLACE,
     Stage,
+    Unfit,
     Waypoint,
+    peak,
     rolling,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
@@ -54,6 +56,10 @@ BOUND = 5000  # ticks no walk may take: one that does has no end
 
 class Killed(Exception):
     """The run died between two actions."""
+
+
+class Renumbered(Exception):
+    """Another number of replicas is asked for."""
 
 
 class Ended(Exception):
@@ -85,7 +91,7 @@ class World:
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
     restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
-    resize: Mapping[int, int] = field(default_factory=dict)  # when: how many instances there shall be
+    resize: Mapping[int, int] = field(default_factory=dict)  # when: how many instances there shall be, once the walk is so far
     kills: frozenset[int] = frozenset()  # before which of all actions the run dies
     balancers: int = 1  # 0: there is none
     latency: int = 0  # until a balancer has done what it was told
@@ -195,6 +201,7 @@ class Simulator:
         self.rollout: Rollout | None = None
         self.stable = 0  # the generation of the stable revision
         self.obeyed = -1  # when the last word was said that was taken in
+        self.renumbered = -1  # when the last number was asked for that was taken in
         self.committed: tuple[t.Any, ...] = ()
         self._commit()
         # What a run has in memory only.
@@ -214,6 +221,8 @@ class Simulator:
             -100
         )  # by how much the bad ones' share of a way back was over what they had been given, in percent
         self.log: list[tuple[int, Decision]] = []
+        self.peaks: list[int] = []  # the most that may be there at once, for each number of replicas that was asked for
+        self.passed: list[Stage] = []  # whose gates let the rollout pass
         self.stood: dict[str, Counter[tuple[int, str]]] = {}  # generations and revisions, where a stage was reached
 
     def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
@@ -231,7 +240,8 @@ class Simulator:
         self._commit()
 
     def _commit(self) -> None:
-        self.committed = self._journal(self.marks, self.tally, self.serial, self.rollout, self.stable, self.obeyed)
+        rest = (self.stable, self.obeyed, self.renumbered)
+        self.committed = self._journal(self.marks, self.tally, self.serial, self.rollout, *rest)
 
     def _journal(self, marks: dict[str, float], tally: Tally | None, serial: int, rollout: Rollout | None, *rest: int) -> t.Any:
         """A copy of what is not frozen of it."""
@@ -240,7 +250,8 @@ class Simulator:
 
     def _die(self) -> None:
         """The next run knows what was committed, and what it sees."""
-        self.marks, self.tally, self.serial, self.rollout, self.stable, self.obeyed = self._journal(*self.committed)
+        (self.marks, self.tally, self.serial, self.rollout, *rest) = self._journal(*self.committed)
+        self.stable, self.obeyed, self.renumbered = rest
         self.vitals, self.out, self.known = {}, {}, set(self.nodes)
         self.deaths += 1
 
@@ -478,9 +489,17 @@ class Simulator:
 
     # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
 
-    def roll(self, listed: Sequence[Stage], script: Script | None = None, revision: str = "new") -> Rollout:
-        """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one."""
+    def roll(
+        self,
+        listed: Sequence[Stage],
+        script: Script | None = None,
+        revision: str = "new",
+        relist: Callable[[int], Sequence[Stage]] | None = None,
+    ) -> Rollout:
+        """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one.
+        `relist` makes the stages for another number of replicas, or raises Unfit: then it stays as it is."""
         script, begun = script or Script(), self.clock
+        self.relist = relist or (lambda _number: listed)
         goal_ = listed[-1].waypoint
         back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
         previous = rollouts.Composition("old", self.stable, back) if self.stable else None
@@ -492,7 +511,7 @@ class Simulator:
         while True:
             assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
             try:
-                self._steps(listed, script)
+                self._steps(script)
                 if self.rollout.over or not any(when >= self.clock for when in script.words):
                     return self.rollout
                 self._said_while_held(script)
@@ -500,18 +519,42 @@ class Simulator:
                 self._die()
             self._live()
 
-    def _steps(self, listed: Sequence[Stage], script: Script) -> None:
+    def _list(self, rollout: Rollout) -> Sequence[Stage]:
+        return self.relist(rollout.replicas)
+
+    def _renumber(self, rollout: Rollout) -> bool:
+        """Whether another number was asked for since the last one that was obeyed, and can be walked to."""
+        asked = [when for when in sorted(self.world.resize) if self.renumbered < when <= self.clock]
+        self.renumbered = max([self.renumbered, *asked])
+        if not asked or rollout.phase in (ROLLING_BACK, HELD) or self.world.resize[asked[-1]] == rollout.replicas:
+            return False
+        try:
+            rollouts.renumber(rollout, self.world.resize[asked[-1]], self._list)
+        except Unfit:
+            return False
+        self.peaks.append(peak(self._list(rollout), self.budget.resolve(rollout.replicas)))
+        self._commit()
+        return True
+
+    def _steps(self, script: Script) -> None:
         """What a run does, from where the one before it has left off."""
         rollout = self.rollout
         assert rollout
         try:
-            while rollout.phase not in (ROLLING_BACK, HELD, FINISHED) and rollout.stage < len(listed):
-                stage = listed[rollout.stage]
-                self._stage(stage, rollouts.revision_of(rollout, stage.waypoint), script)
-                following = rollout.stage + 1
-                while rollout.full and following < len(listed) and listed[following].part == REPLACE:
-                    following += 1
-                rollout.advance(following, "")
+            while rollout.phase not in (ROLLING_BACK, HELD, FINISHED):
+                ahead = rollouts.onward(self._list(rollout), rollout)
+                if not ahead:
+                    break
+                stage = ahead[0]
+                try:
+                    self._stage(stage, rollouts.revision_of(rollout, stage.waypoint), script)
+                except Renumbered:
+                    self.tally = None
+                    continue
+                count = 1
+                while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+                    count += 1
+                rollout.advance([stage.name for stage in ahead[:count]], "")
                 self.tally = None
                 if stage.part == PROMOTE:
                     self.stable, rollout.phase = rollout.generation, PROMOTING
@@ -563,6 +606,8 @@ class Simulator:
         self.split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
         while True:
             assert self.clock - begun < BOUND, "4, 5: a walk without an end"
+            if self._renumber(rollout):
+                raise Renumbered
             motion = self._motion(stage, rollout, script)
             if motion is Motion.SKIP:
                 return
@@ -578,6 +623,7 @@ class Simulator:
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
                 if motion is Motion.GO and self._passed(stage, rollout, script):
+                    self.passed.append(stage)
                     self._commit()
                     return
                 self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -33,7 +35,8 @@ class ActionModule(StepAction):
         if run.check_mode and run.in_place:
             return in_place.plan(run, would=True)
         if record.open is not None and not rollouts.superseded(run, record.open, revision):
-            return rollouts.resume(run, record.open, revision, replicas)
+            stages_of = in_place.stages_of if run.in_place else rollouts.stages_of
+            return rollouts.resume(run, record.open, revision, replicas, partial(stages_of, run))
         kind, generation = "restart" if restart else "rollout", record.generation + 1
         if record.stable and record.stable.revision == revision and not restart:
             kind, generation = "scale", record.stable.generation

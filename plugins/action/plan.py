@@ -51,7 +51,8 @@ class ActionModule(StepAction):
         rollouts.adopt(run)
         found = rollouts.listed(run, record.generation + 1, replicas, record.stable, run.settings.plan)
         if record.open and record.open.revision == revision:
-            found = rollouts.stages_of(run, record.open)[record.open.stage :] or found[-1:]
+            listed = rollouts.stages_of(run, record.open)
+            found = tuple(rollouts.onward(listed, record.open) or listed[-1:])
         elif record.stable and record.stable.revision == revision:
             found = rollouts.listed(run, record.stable.generation, replicas, record.stable, Plan())
         times = rollouts.measured(run)

@@ -51,7 +51,8 @@ def divide(run: Run, share: int) -> Result:
     rollouts.refuse_way_back(rollout, run.settings.service)
     fleet, before = run.conductor.look(), rollout.asked
     found = rollouts.stages_of(run, rollout)
-    waypoint = replace(as_it_is(fleet, found[min(rollout.stage, len(found) - 1)].waypoint), share=share)
+    here = (rollouts.onward(found, rollout) or found[-1:])[0]
+    waypoint = replace(as_it_is(fleet, here.waypoint), share=share)
     room = run.settings.budget.resolve(rollout.replicas)
     ready, needed = (
         sum(i.generation == rollout.generation and i.state is State.READY for i in fleet),

@@ -153,10 +153,10 @@ def vacate(run: Run, rollout: Rollout) -> list[str]:
     """Take the next hosts out and let them be deployed; none where there is nothing to do now, or the rollout has failed."""
     while rollout.phase != HELD:
         back, found = rollout.phase == ROLLING_BACK, stages_of(run, rollout)
-        number = 0 if back else rollout.stage
-        if number >= len(found):
+        ahead = found if back else rollouts.onward(found, rollout)
+        if not ahead:
             return []
-        stage, scope = found[number], scope_of(run, rollout)
+        stage, scope = ahead[0], scope_of(run, rollout)
         fleet = run.conductor.look()
         if engine.done(fleet, stage.waypoint) < stage.waypoint.new or engine.going(fleet, scope):
             take = partial(engine.vacate, room=room_for(run, rollout.replicas), scope=scope)
@@ -165,7 +165,7 @@ def vacate(run: Run, rollout: Rollout) -> list[str]:
         elif back:
             return []
         elif _walk(run, rollout, stage, engine.keep):
-            rollout.advance(number + 1, found[number + 1].name if number + 1 < len(found) else "")
+            rollout.advance((stage.name,), ahead[1].name if len(ahead) > 1 else "")
             run.conductor.commit()
     return []
 
@@ -269,7 +269,7 @@ def end(run: Run, rollout: Rollout) -> Result:
         raise RolloutFailed(
             f"{name}: {rollout.replicas - len(left)} of {rollout.replicas} instance(s) have it; run it again for the others. {out}"
         )
-    if rollout.stage < len(stages_of(run, rollout)):
+    if rollouts.onward(stages_of(run, rollout), rollout):
         raise RolloutFailed(f"{name} still waits at {rollout.name}; run it again to go on")
     run.record.stable = target
     rollouts.turn(run, rollout, PROMOTING)

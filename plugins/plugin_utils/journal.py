@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
@@ -68,8 +68,9 @@ class Rollout:
     replaced: int = 0  # instances stopped in favour of new ones
     tally: Tally | None = None  # of the walk under way
     plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
-    stage: int = 0  # of the strategy's list, the one that is walked to or waited at
-    name: str = ""  # of that stage
+    passed: list[str] = field(default_factory=list)  # the strategy's stages that it has left behind, by name
+    stage: int = 0  # how many those are, in a journal that has no names of them yet
+    name: str = ""  # of the stage that is walked to or waited at
     entered: float = 0.0  # since when it is in its phase
     gates: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those of the stage have come to
     background: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those that are asked all along have come to
@@ -110,9 +111,9 @@ class Rollout:
         self.phase, self.reason = phase, reason
         return True
 
-    def advance(self, stage: int, name: str) -> None:
-        """Go to a stage: what gates and failures have come to was of the one before (E-39, E-3a)."""
-        self.stage, self.name = stage, name
+    def advance(self, passed: Iterable[str], name: str) -> None:
+        """Leave stages behind for the one of this name: what gates and failures have come to was of those (E-39, E-3a)."""
+        self.passed, self.name = [*self.passed, *passed], name
         self.gates, self.sent, self.tally = {}, {}, None
 
     def end(self, outcome: str, reason: str, now: float) -> None:

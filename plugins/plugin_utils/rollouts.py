@@ -10,8 +10,9 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, steps
@@ -29,8 +30,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Unfit,
     Waypoint,
     peak,
+    remaining,
     rolling,
     stages,
+    still_passed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
@@ -104,6 +107,24 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     refuse_in_place(run)
     plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
     return listed(run, rollout.generation, rollout.replicas, rollout.previous, plan)
+
+
+def onward(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
+    """The stages of a rollout's list from the one on that is walked to or waited at."""
+    if rollout.stage:  # an earlier version only counted them
+        rollout.passed, rollout.stage = [stage.name for stage in found[: rollout.stage]], 0
+    return remaining(found, rollout.passed)
+
+
+def renumber(rollout: Rollout, replicas: int, stages_of: Callable[[Rollout], Sequence[Stage]]) -> None:
+    """Go on to another number of replicas, from the same stage: what was found of the one before says nothing (E-39).
+
+    `stages_of` makes the list of a rollout, and raises InputError where the number cannot be walked to: then nothing is changed.
+    """
+    before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas))
+    onward(before, rollout)
+    rollout.passed, rollout.replicas = still_passed(before, after, rollout.passed), replicas
+    rollout.gates, rollout.background = {}, {}
 
 
 def refuse_in_place(run: Run) -> None:
@@ -195,8 +216,8 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
     return record.rollout
 
 
-def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
-    """Go on with the unfinished rollout of this revision; refuse another."""
+def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: Callable[[Rollout], Sequence[Stage]]) -> Result:
+    """Go on with the unfinished rollout of this revision; refuse another. `stages_of` makes the list of a rollout."""
     if rollout.revision != revision:
         raise RolloutFailed(
             f"rollout_revision: {revision!r} has to wait, because the rollout of {run.record.service} {rollout.revision} is unfinished "
@@ -212,7 +233,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.replicas != replicas:
-        rollout.gates, rollout.background = {}, {}  # the target moved: what was found of the one before says nothing (E-39)
+        renumber(rollout, replicas, stages_of)
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
         rollout.tally, rollout.gates, rollout.background = None, {}, {}
@@ -220,7 +241,6 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int) -> Result:
         mine = [i for i in run.conductor.fleet if i.generation in started and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
-    rollout.replicas = replicas
     run.conductor.event("resume", phase=rollout.phase, by=run.session.identity.holder)
     run.conductor.commit()
     return run.report(
@@ -247,14 +267,14 @@ def refuse_way_back(rollout: Rollout, service: str) -> None:
 
 def prepare(run: Run, rollout: Rollout) -> None:
     """Bring what the revision needs to every host, before anything of it is started; what waits for people has it already."""
-    if rollout.stage == 0 and rollout.phase == PROGRESSING:
+    if not rollout.passed and rollout.phase == PROGRESSING:
         wait_at(run, rollout, Gate("prepare", "prepare"), PROGRESSING)
 
 
 def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
     found = stages_of(run, rollout)
-    here = found[min(rollout.stage, len(found) - 1)]
+    here = (onward(found, rollout) or found[-1:])[0]
     waypoint = as_it_is(run.conductor.look(), here.waypoint)
     watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
     stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
@@ -265,14 +285,13 @@ def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
 
 def walk(run: Run, rollout: Rollout, part: str) -> None:
     """Through the strategy's stages, up to the last one that this step or one before it walks."""
-    found, mine = stages_of(run, rollout), PARTS[: PARTS.index(part) + 1]
-    while rollout.stage < len(found) and found[rollout.stage].part in mine:
-        stage = found[rollout.stage]
-        walk_to(run, stage, rollout, revision_of(rollout, stage.waypoint))
-        following = rollout.stage + 1
-        while rollout.full and following < len(found) and found[following].part == REPLACE:
-            following += 1
-        rollout.advance(following, found[following].name if following < len(found) else "")
+    mine = PARTS[: PARTS.index(part) + 1]
+    while (ahead := onward(stages_of(run, rollout), rollout)) and ahead[0].part in mine:
+        walk_to(run, ahead[0], rollout, revision_of(rollout, ahead[0].waypoint))
+        count = 1
+        while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+            count += 1
+        rollout.advance((stage.name for stage in ahead[:count]), ahead[count].name if count < len(ahead) else "")
         run.conductor.commit()
 
 
@@ -490,8 +509,11 @@ def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
     """Check mode of going on with a rollout under way."""
     if rollout.phase == ROLLING_BACK:
         return would_roll_back(run)
-    left = stages_of(run, replace(rollout, replicas=replicas))[rollout.stage :]
-    return run.would([stage.waypoint for stage in left] or [rolling(rollout.generation, replicas)], rollout.revision)
+    rollout = replace(rollout)
+    if rollout.replicas != replicas:
+        renumber(rollout, replicas, partial(stages_of, run))
+    ahead = onward(stages_of(run, rollout), rollout)
+    return run.would([stage.waypoint for stage in ahead] or [rolling(rollout.generation, replicas)], rollout.revision)
 
 
 def which(run: Run) -> tuple[int, str]:

@@ -10,6 +10,7 @@ the new ones' share is at no balancer more than was asked for, and that a switch
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     LISTS,
+    REPLACE,
     Goal,
     Groups,
     Plan,
@@ -79,14 +81,19 @@ def comparing(draw: st.DrawFn) -> Plan:
 def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage, ...]:
     """Its stages; an example that does not fit is none."""
     try:
-        return stages(plan, Goal(2, desired, budget.resolve(desired), before, 1, 3 if plan.baseline else 0))
+        return relisted(plan, before, budget)(desired)
     except Unfit:
         reject()
 
 
+def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int], tuple[Stage, ...]]:
+    """Its stages for any number of replicas; raises Unfit."""
+    return lambda number: stages(plan, Goal(2, number, budget.resolve(number), before, 1, 3 if plan.baseline else 0))
+
+
 waits = st.integers(0, 40)
 quiet = calm.map(lambda world: replace(world, balancers=max(1, world.balancers)))
-wild = rough.map(lambda world: replace(world, balancers=max(1, world.balancers), resize={}))
+wild = rough.map(lambda world: replace(world, balancers=max(1, world.balancers)))
 words_ = st.sampled_from(
     [
         "pause",
@@ -173,7 +180,7 @@ def test_an_abort_at_any_moment(
     end = simulator.roll(path, Script({**others, moment: "abort"}, gates))
     note(f"{end.outcome} at {simulator.clock}: {end.reason}")
     assert end.outcome in ("promoted", "aborted"), end.reason
-    assert end.outcome == "aborted" or simulator.clock <= moment or end.stage >= len(path)
+    assert end.outcome == "aborted" or simulator.clock <= moment or len(end.passed) == len(path)
     assert kills or simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     there = 1 if end.outcome == "aborted" else 2
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
@@ -233,6 +240,41 @@ def test_a_baseline_and_runs_that_are_killed(
     assert simulator.peak <= peak(path, budget.resolve(size))
 
 
+changes = st.dictionaries(st.integers(0, 200), st.integers(1, 12), min_size=1, max_size=3)
+kills_ = st.frozensets(st.integers(1, 150), max_size=3)
+
+
+@given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, kills_, st.data())
+@examples(200)
+def test_the_number_changes_at_any_moment(
+    world: World,
+    plan: Plan,
+    before: int,
+    desired: int,
+    budget: Budget,
+    rules: Rules,
+    changes: dict[int, int],
+    kills: frozenset[int],
+    data: st.DataObject,
+) -> None:
+    # 1, 2, 17: what was asked for last is what runs at the end; no gate was skipped; capacity went no lower than it had to.
+    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    path, relist = listed(plan, desired, before, budget), relisted(plan, before, budget)
+    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=4))
+    simulator = Simulator(replace(world, resize=changes, kills=kills), budget, rules)
+    simulator.populate([Life()] * before)
+    end = simulator.roll(path, Script(gates=gates), relist=relist)
+    note(f"{end.outcome} of {end.replicas} at {simulator.clock}: {end.reason}")
+    assert end.outcome == "promoted", end.reason
+    assert generations(simulator) == [2] * end.replicas and served(simulator) == [{2}] * world.balancers
+    passed = [stage for stage in simulator.passed if stage.part == REPLACE]
+    assert {stage.name for stage in relist(end.replicas)} <= {stage.name for stage in simulator.passed}
+    if isinstance(plan.steps, Groups):
+        assert any(stage.waypoint.new == stage.waypoint.desired for stage in passed), "the last group, all of it new"
+    least = min(number - budget.resolve(number).unavailable for number in (desired, *changes.values()))
+    assert simulator.least is not None and simulator.least >= min(least, before)
+
+
 @given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
 @examples(250)
 def test_any_fault_and_any_word(
@@ -242,7 +284,7 @@ def test_any_fault_and_any_word(
     path = listed(plan, desired, len(old), budget)
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
-    end = simulator.roll(path, data.draw(scripts(path)))
+    end = simulator.roll(path, data.draw(scripts(path)), relist=relisted(plan, len(old), budget))
     note(f"{end.outcome or end.phase} at {simulator.clock}: {end.reason}")
     assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
 

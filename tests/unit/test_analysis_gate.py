@@ -372,7 +372,7 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         report=lambda _changed, msg: said.append(msg),
     )
     monkeypatch.setattr(steps, "fingerprint", lambda _plan: "")
-    rollouts.resume(t.cast(t.Any, run), rollout, "2", replicas)
+    rollouts.resume(t.cast(t.Any, run), rollout, "2", replicas, lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])
     assert (not rollout.gates, not rollout.background) == (anew, anew) and said
 
 
@@ -382,7 +382,7 @@ def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
 ) -> None:
     """That of the step `gate`; but not while a host is prepared, when there is nothing new to watch."""
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START)
-    rollout.stage = 7
+    rollout.passed = ["step 1", "step 2"]  # it is past the last stage
     here = Stage("step 2", rolling(2, 3), reversible=False, watched=True)
     run = SimpleNamespace(conductor=SimpleNamespace(look=list, commit=lambda: None))
     walked: list[Stage] = []

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
@@ -36,128 +35,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import DriverChoice, parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
+from ansible_collections.progressive.rollout.tests.memory import Here, Previewed, Store, Traffic, World
 
 ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
-
-
-@dataclass
-class World:
-    """What is outside, and what goes wrong there."""
-
-    instances: dict[str, Report] = field(default_factory=dict)
-    servers: dict[Endpoint, Server] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-    fails: Callable[[str], Exception | None] = lambda call: None
-    wrong: list[str] = field(default_factory=list)
-    asks: int = 1  # how often one is told to stop until it has
-    told: Counter[str] = field(default_factory=Counter)
-    preview: dict[Endpoint, Server] = field(default_factory=dict)
-    mirror: dict[Endpoint, Server] = field(default_factory=dict)
-
-    def called(self, what: str) -> None:
-        self.calls.append(what)
-        if exc := self.fails(what):
-            raise exc
-
-    def alive(self) -> list[Report]:
-        return [report for report in self.instances.values() if report.process is Process.RUNNING]
-
-    def serving(self) -> int:
-        alive = {report.labels.endpoint for report in self.alive()}
-        return sum(1 for endpoint, server in self.servers.items() if server.rotation is Rotation.IN and endpoint in alive)
-
-    def check(self) -> None:
-        """The promises: never fewer in rotation than asked for, never more than the surge allows."""
-        if len(self.alive()) > 4:
-            self.wrong.append(f"{len(self.alive())} instances")
-        if self.serving() < 3:
-            self.wrong.append(f"{self.serving()} in rotation")
-
-    def platform(self, _options: object, _context: object) -> _Platform:
-        return _Platform(self)
-
-
-class _Platform:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def place(self, count: int, taken: Sequence[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
-        used = {labels.endpoint.port for labels in taken}
-        free = [port for port in range(1, 100) if port not in used][:count]
-        return [("web", Endpoint("127.0.0.1", port), port) for port in free]
-
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> list[Report]:
-        world = self.world
-        world.called("sync before")
-        for labels in start:
-            world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now())
-        for name in stop:
-            report = world.instances[name]
-            entry = world.servers.get(report.labels.endpoint)
-            if entry and entry.rotation is Rotation.IN:
-                world.wrong.append(f"{name} was stopped in rotation")
-            if report.labels.endpoint in world.preview | world.mirror:
-                world.wrong.append(f"{name} was stopped at the preview")
-            world.told[name] += 1
-            if world.told[name] >= world.asks:
-                world.instances[name] = replace(report, process=Process.STOPPED)
-        for name in forget:
-            del world.instances[name]
-        world.check()
-        world.called("sync after")
-        return list(world.instances.values())
-
-
-class _Traffic:
-    drain_timeout = 0.05
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def observe(self) -> dict[str, dict[Endpoint, Server]]:
-        self.world.called("observe")
-        return {"lb": dict(self.world.servers)}
-
-    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
-        world = self.world
-        world.called("apply before")
-        wanted = targets["lb"]
-        # Those that enter first; an error may come between any two entries.
-        for endpoint in sorted(wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN):
-            world.servers[endpoint] = Server(wanted[endpoint].rotation, True, 0)
-            world.check()
-            world.called("apply between")
-        for endpoint in set(world.servers) - set(wanted):
-            del world.servers[endpoint]
-        world.called("apply after")
-        return {"lb": dict(world.servers)}
-
-
-class _Previewed(_Traffic):
-    """One that has a preview and a mirror besides."""
-
-    def previewing(self) -> _Window:
-        return _Window(self.world, "preview")
-
-    def mirroring(self) -> _Window:
-        return _Window(self.world, "mirror")
-
-
-class _Window:
-    def __init__(self, world: World, name: str) -> None:
-        self.world, self.name = world, name
-
-    def observe(self) -> dict[str, dict[Endpoint, Server]]:
-        self.world.called(f"{self.name} observe")
-        return {"lb": dict(getattr(self.world, self.name))}
-
-    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
-        self.world.called(f"{self.name} apply")
-        shown = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
-        setattr(self.world, self.name, shown)
-        return {"lb": dict(shown)}
 
 
 @dataclass
@@ -182,14 +63,14 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             labels = Labels(f"shop-{number}", "shop", "1", 1, "web", Endpoint("127.0.0.1", number), number)
             world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now() - 60)
             world.servers[labels.endpoint] = Server(Rotation.IN, True, 0)
-        context = Context("shop", t.cast(Transport, _Here()))
+        context = Context("shop", t.cast(Transport, Here()))
         settings = replace(
             parse({**ARGS, **args}, drivers=False),
             platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
-            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: (_Previewed if preview else _Traffic)(world)), {}),
+            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: (Previewed if preview else Traffic)(world)), {}),
         )
         guard = Guard()
-        store = _Store({"path": str(tmp_path)}, context)
+        store = Store({"path": str(tmp_path)}, context)
         session = Session(store, "shop", holder.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
         checker = Checker(None, context.transport)
@@ -205,23 +86,6 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
     yield make
     for checker in checkers:
         checker.close()
-
-
-class _Here:
-    """The transport of a journal on the controller."""
-
-    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, t.Any]:
-        return Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None).ask(agent, requests, timeout)
-
-
-class _Store(file.Driver):
-    """The journal in files, which may fail like everything else."""
-
-    world = World()
-
-    def commit(self, *args: t.Any, **kwargs: t.Any) -> None:
-        self.world.called("commit")
-        super().commit(*args, **kwargs)
 
 
 def done(world: World) -> None:

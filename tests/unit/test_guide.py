@@ -299,7 +299,7 @@ def test_a_word_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
     walk.say("promote")
     assert walk.turn() == "passed"
-    walk.rollout.advance(1, "next")
+    walk.rollout.advance(["stage"], "next")
     walk.next_run(gates=(approval("the next"),))
     assert walk.turn() == "waits"
     assert len(walk.kinds("word")) == 1
@@ -400,7 +400,7 @@ def test_who_skips_a_wait_does_not_wait_any_more(now: SimpleNamespace, word: str
     walk = awaiting_promotion(now)
     walk.say(word)
     assert walk.turn() == "skips"
-    walk.rollout.advance(1, "switch")
+    walk.rollout.advance(["stage"], "switch")
     walk.next_run(gates=(), part=PROMOTE)
     walk.turn(arrived=False)
     assert walk.rollout.phase == "progressing"
@@ -469,11 +469,11 @@ def test_promote_full_asks_nobody_any_more_but_keeps_the_old_set_for_its_time(no
     walk = at_a_pause(now)
     walk.say("promote_full")
     assert walk.turn() == "skips"
-    walk.rollout.advance(3, "switch")
+    walk.rollout.advance(["stage"], "switch")
     walk.next_run(gates=(told("post_rollout 1", says(AssertionError("asked"))),), part=PROMOTE)
     assert walk.turn() == "passed"
     walk.rollout.phase = "promoting"
-    walk.rollout.advance(4, "hold")
+    walk.rollout.advance(["stage"], "hold")
     walk.next_run(gates=(pause(30, "hold"),), part=FINISH, waiting="holding")
     assert [walk.turn(), walk.turn(29), walk.turn()] == ["waits", "waits", "passed"]
 
@@ -482,7 +482,7 @@ def test_skip_leaves_one_stage_and_no_other(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
     walk.say("skip")
     assert walk.turn() == "skips"
-    walk.rollout.advance(1, "next")
+    walk.rollout.advance(["stage"], "next")
     walk.next_run(gates=(approval("next"),))
     assert [walk.turn(), walk.rollout.full] == ["waits", False]
 

@@ -250,9 +250,9 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     if excess <= 0:
         return chosen
     hopeless = {instance.id for instance in chosen}
-    idle: list[Instance] = []
+    idle: list[Instance] = [*pool.prepared]  # kept out of rotation: they carry nothing, however few serve
     useful: list[Instance] = []
-    for instance in (*pool.rest, *pool.prepared):
+    for instance in pool.rest:
         if instance.id in hopeless:
             continue
         serves = instance.in_rotation and instance.proven

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -177,6 +177,25 @@ def rolling(generation: int, desired: int) -> Waypoint:
 def stages(plan: Plan, goal: Goal) -> tuple[Stage, ...]:
     """The list of stages of a plan; raises Unfit. Every first deployment is a rolling one."""
     return tuple((LISTS[plan.strategy] if goal.before else _rolling)(plan, goal))
+
+
+def remaining(listed: Sequence[Stage], passed: Collection[str]) -> Sequence[Stage]:
+    """The stages of a list from the first one on that is not among those passed, which are known by their names."""
+    place = next((place for place, stage in enumerate(listed) if stage.name not in passed), len(listed))
+    return listed[place:]
+
+
+def still_passed(before: Sequence[Stage], after: Sequence[Stage], passed: Collection[str]) -> list[str]:
+    """Which stages are passed when the number of replicas changes, and with it the list from `before` to `after`.
+
+    Fewer replicas may make fewer groups: where the one that is walked to or waited at is gone, the last group leads to all
+    replicas now, and remains to be passed with its gates. Where all are passed, the last stage is walked again to the new number.
+    """
+    names, left = [stage.name for stage in after], remaining(before, passed)
+    again = after[-1].name if not left else ""
+    if left and left[0].name not in names:
+        again = next(stage.name for stage in reversed(after) if stage.part == REPLACE)
+    return [name for name in names if name in passed and name != again]
 
 
 def peak(listed: Iterable[Stage], room: Room) -> int:
