@@ -88,6 +88,7 @@ class World:
     """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to` None: for ever."""
 
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
+    repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision beside them
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
     restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
@@ -106,6 +107,7 @@ class Script:
     gates: Mapping[str, int] = field(default_factory=dict)  # of which stage: how long they take to pass
     no: frozenset[str] = frozenset()  # stages whose gates come to no
     on_failure: str = "rollback"
+    on_stable_lost: str = "repair"
 
 
 PATIENCE = 30  # seconds after which somebody who paused a rollout, and says nothing more, lets it go on
@@ -208,12 +210,14 @@ class Simulator:
         self.split: Split | None = None
         self.known: set[str] = set()  # instances that were there before the run
         self.out: dict[str, float] = {}  # draining ones, since when they were seen out of rotation
+        self.seen_ready: set[str] = set()  # those that have been seen ready
         # What was seen.
         self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
         self.shown: set[int] = set()  # generations that were to have requests
         self.fleet: list[Instance] = []
         self.actions = 0
         self.made = 0
+        self.repaired = 0  # stable ones that were made beside the new ones
         self.deaths = 0
         self.peak = 0
         self.least: int | None = None
@@ -252,7 +256,7 @@ class Simulator:
         """The next run knows what was committed, and what it sees."""
         (self.marks, self.tally, self.serial, self.rollout, *rest) = self._journal(*self.committed)
         self.stable, self.obeyed, self.renumbered = rest
-        self.vitals, self.out, self.known = {}, {}, set(self.nodes)
+        self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
         self.deaths += 1
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
@@ -323,7 +327,8 @@ class Simulator:
         target = self.split.generation if self.split else None
         known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
-        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known)
+        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready)
+        self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
         self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         return self.fleet
 
@@ -427,8 +432,8 @@ class Simulator:
     def _act(self, decision: Decision, revision: str, waypoint: Waypoint, surge: int) -> None:
         self.marks.update(dict.fromkeys(decision.drain, float(self.clock)))
         table, wanted = self._wanted(decision)
-        numbers = [self.serial + 1 + number for number in range(decision.create)]
-        self.serial += decision.create
+        numbers = range(self.serial + 1, self.serial + 1 + decision.create + decision.create_old)
+        self.serial += len(numbers)
         if not decision.idle or fleets.differs(table, wanted):
             self._step()
             self._commit()
@@ -437,7 +442,7 @@ class Simulator:
             self._allow(waypoint)
             balancer.order(wanted[f"lb{number}"])
         for number in numbers:
-            self._start(number, revision, waypoint, surge)
+            self._start(number, revision, waypoint, surge, number - numbers[0] >= decision.create)
         for name in decision.retire:
             self._stop(name)
         for instance in self.fleet:
@@ -446,13 +451,17 @@ class Simulator:
                 self.marks.pop(instance.id, None)
         self._check_traffic(waypoint)
 
-    def _start(self, number: int, revision: str, waypoint: Waypoint, surge: int) -> None:
+    def _start(self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool) -> None:
         self._step()
         serial = self.serial
         self.serial = number - 1
-        node = self._node(revision, waypoint.generation, self.world.lives[self.made % len(self.world.lives)], self.clock)
+        if stable:
+            node = self._node("old", waypoint.stable, self.world.repairs[self.repaired % len(self.world.repairs)], self.clock)
+            self.repaired += 1
+        else:
+            node = self._node(revision, waypoint.generation, self.world.lives[self.made % len(self.world.lives)], self.clock)
+            self.made += 1
         self.serial = serial
-        self.made += 1
         most = max(waypoint.desired + surge, waypoint.new + waypoint.old)
         assert self.counted() <= most, f"1: {node.labels.id} is one too many"
 
@@ -595,7 +604,7 @@ class Simulator:
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
         """Walk to one stage and wait for its gates, as `Conductor.walk` does it."""
-        rollout, held, standing = self.rollout, None, (0, 10**9)
+        rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
         if rollout.phase != ROLLING_BACK:
@@ -613,12 +622,18 @@ class Simulator:
                 return
             waypoint = goal(stage, rollout)
             if motion is Motion.STAY:
-                waypoint = held = held or as_it_is(self.look(), waypoint)
+                waypoint = held = held or as_it_is(self.look(), waypoint, rollout.previous)
             else:
                 held = None
             decision = self._turn(waypoint, revision)
             if decision.failed:
-                raise Ended(script.on_failure, decision.failed)
+                raise Ended(decision.then or script.on_failure, decision.failed)
+            if decision.stable_lost and motion is Motion.GO and script.on_stable_lost != "repair":
+                if script.on_stable_lost == "hold":
+                    raise Ended("hold", "no stable instance serves any more")
+                rollout.full, rollout.gates["passed"] = True, {}
+                if stage.part == REPLACE:
+                    return
             if decision.reached or (rollout.force and waypoint.dark):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
@@ -628,19 +643,23 @@ class Simulator:
                     return
                 self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock
             seen = self._standing(waypoint)
-            if seen[0] > standing[0] or seen[1] < standing[1]:
-                standing, progressed = (max(seen[0], standing[0]), min(seen[1], standing[1])), self.clock
+            if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
+                standing = max(seen[0], standing[0]), min(seen[1], standing[1]), max(seen[2], standing[2])
+                progressed = self.clock
             assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
             self._live()
 
-    def _standing(self, waypoint: Waypoint) -> tuple[int, int]:
-        """How far it has come: new ones that are available, or as far as they may come, and old ones that are left."""
+    def _standing(self, waypoint: Waypoint) -> tuple[int, int, int]:
+        """How far it has come: new ones that are available, or as far as they may come, old ones that are left, and those that stay."""
         kept = waypoint.dark or (
             waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
         )
         new = [i for i in self.fleet if i.generation == waypoint.generation]
-        left = self._left(waypoint)
-        return sum(self.available(i) or (kept and self.ripe(i)) for i in new), left
+        old = [i for i in self.fleet if i.generation != waypoint.generation]
+        switched = waypoint.switches and not any(i.in_rotation for i in old)
+        switched = switched and (waypoint.need == 0 or any(i.in_rotation for i in new))
+        stays = min(waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old))
+        return sum(self.available(i) or (kept and self.ripe(i)) for i in new), self._left(waypoint), stays
 
     def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
         skip = False
@@ -751,9 +770,8 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     by_id = {instance.id: instance for instance in fleet}
     given_up = lost(fleet)
     counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up)
-    assert decision.create == 0 or counted + decision.create <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), (
-        "1"
-    )
+    started = decision.create + decision.create_old
+    assert started == 0 or counted + started <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), "1"
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
     staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]

@@ -61,10 +61,12 @@ rules_ = st.builds(
     failure_limit=st.sampled_from([None, 1, 3]),
     drain_timeout=st.integers(0, 8).map(float),
     settle=st.sampled_from([0.0, 0.0, 2.0]),
+    watch_new=st.sampled_from([0.0, 5.0, 120.0]),
 )
 calm = st.builds(
     World,
     lives=st.lists(working, min_size=1, max_size=4),
+    repairs=st.lists(working, min_size=1, max_size=2),
     balancers=st.integers(0, 2),
     latency=st.integers(0, 2),
     prove=st.integers(0, 3),
@@ -77,6 +79,7 @@ outages = st.tuples(st.integers(0, HOSTS - 1), moments, st.none() | st.integers(
 rough = st.builds(
     World,
     lives=st.lists(st.one_of(working, faulty), min_size=1, max_size=5),
+    repairs=st.lists(st.one_of(working, faulty), min_size=1, max_size=3),
     unreachable=st.lists(outages, max_size=2),
     restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
     blips=st.lists(spans, max_size=2),

@@ -52,7 +52,7 @@ def divide(run: Run, share: int) -> Result:
     fleet, before = run.conductor.look(), rollout.asked
     found = rollouts.stages_of(run, rollout)
     here = (rollouts.onward(found, rollout) or found[-1:])[0]
-    waypoint = replace(as_it_is(fleet, here.waypoint), share=share)
+    waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), share=share)
     room = run.settings.budget.resolve(rollout.replicas)
     ready, needed = (
         sum(i.generation == rollout.generation and i.state is State.READY for i in fleet),

@@ -235,6 +235,29 @@ options:
       rollback: Walk back to the revision before.
       hold: Stop where it is until a person decides.
       continue: Go on in spite of failing instances until the progress deadline, then leave the fleet as it is.
+  watch_new:
+    description:
+      - How long a new instance that became ready is watched. One that breaks before is not made good by others that have just become ready,
+        so that a revision that starts and then crashes, over and over, is recognised. A duration.
+    type: raw
+    default: 2m
+  on_stable_lost:
+    description:
+      - What a canary or blue-green rollout does when no instance of the stable revision serves any more, and new ones are ready.
+      - As long as any of them serves, those that fail are replaced whatever this says.
+    type: str
+    default: repair
+    choices:
+      repair: Start instances of the stable revision again.
+      promote: Go straight to the promotion, without any more pauses and gates.
+      hold: Stop where it is until a person decides.
+  headroom:
+    description:
+      - How many times its usual number of requests an instance of the stable revision can take while a rollout goes back. As soon as those in
+        service can carry all requests that way, the revision that is taken back gets none.
+      - 1 or more, or V(0) for never more than usual. Then that revision keeps its requests until the budget lets it go.
+    type: raw
+    default: 1.25
   store:
     description:
       - Where the journal and the lease are kept. C(driver) names the store driver, the other keys are its options.

@@ -33,7 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import Lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import Settings
@@ -98,6 +98,8 @@ class Conductor:
         self._counted: tuple[int, int] | None = None  # requests to new and to all instances, when they were last added up
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
+        self._seen_ready: set[str] = set()  # instances that were ready once
+        self._mourned: set[str] = set()  # stable instances whose failure was told
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
         self._patience = POLL[0]
         self._next_look = 0.0
@@ -152,7 +154,8 @@ class Conductor:
         known = {r.labels.id for r in self.reports if r.labels.generation != self._target} & (self._known or set())
         table = self.table if self.balanced else None
         pools = [servers for window in self.windows for servers in window.table.values()]
-        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, pools)
+        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, pools, self._seen_ready)
+        self._seen_ready = {i.id for i in self.fleet if i.state is State.READY or i.id in self._seen_ready}
         # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
         self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
@@ -232,17 +235,19 @@ class Conductor:
                     return motion
                 waypoint = goal(stage, rollout)
                 if motion is Motion.STAY:
-                    held = waypoint = held or as_it_is(self.look(), waypoint)
+                    held = waypoint = held or as_it_is(self.look(), waypoint, rollout.previous)
                 else:
                     held = None
                 decision = decide(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
                 rollout.tally = decision.tally
                 self._note(decision)
+                if decision.stable_lost and motion is Motion.GO and guide.stable_lost() is Motion.SKIP:
+                    return Motion.SKIP
                 arrived = decision.reached and self._tidy()
                 if decision.failed:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
-                    raise RolloutFailed(decision.failed)
+                    raise RolloutFailed(decision.failed, then=decision.then or None)
                 if arrived or (rollout.force and waypoint.dark):
                     if motion is Motion.GO:
                         self._count(rollout)
@@ -258,9 +263,8 @@ class Conductor:
                     guide.park()
                 if not waypoint.fresh:  # what makes room for a baseline is not replaced: the baseline is, later
                     rollout.replaced += len(decision.drain)
-                self._act(
-                    decision, self._placed(decision.create, revision, waypoint.generation), undo=rollout.phase != ROLLING_BACK
-                )
+                self._tell_repair(decision, waypoint, lines)
+                self._act(decision, self._starts(decision, waypoint, revision, rollout), undo=rollout.phase != ROLLING_BACK)
                 self._present()
                 self._troubled = False
             except TROUBLE as exc:
@@ -448,12 +452,17 @@ class Conductor:
                     return
                 self.checker.wait(POLL[0])
 
-    def _placed(self, count: int, revision: str, generation: int) -> list[Labels]:
-        """Labels for the next instances; their numbers are recorded before they are used, so none is used twice."""
+    def _starts(self, decision: Decision, waypoint: Waypoint, revision: str, rollout: Rollout) -> list[Labels]:
+        """Labels for the instances to start: stable ones first, as far as the decision wants them, then new ones."""
+        stable = self._placed(decision.create_old, rollout.previous.revision, waypoint.stable) if rollout.previous else []
+        return [*stable, *self._placed(decision.create, revision, waypoint.generation, stable)]
+
+    def _placed(self, count: int, revision: str, generation: int, others: Sequence[Labels] = ()) -> list[Labels]:
+        """Labels for the next instances, beside `others`; their numbers are recorded before they are used, so none is used twice."""
         record = self.session.record
         if not count:
             return []
-        living = self._living()
+        living = [*self._living(), *others]
         failed = [r.labels for r in self.reports if r.process is Process.FAILED and r.labels.generation == generation]
         try:
             places = self.platform.place(count, [*living, *failed], generation)  # where one has failed, the next may, too
@@ -506,6 +515,21 @@ class Conductor:
             lines.tell(
                 f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}"
             )
+
+    def _tell_repair(self, decision: Decision, waypoint: Waypoint, lines: Lines) -> None:
+        """Which stable instances failed, and how many are started in their place."""
+        if not decision.create_old:
+            return
+        dead = [
+            i for i in self.fleet if i.generation == waypoint.stable and i.state is State.FAILED and i.id not in self._mourned
+        ]
+        self._mourned.update(instance.id for instance in dead)
+        there = sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted)
+        what = ", ".join(f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in dead[:3])
+        what += f" and {len(dead) - 3} more" if len(dead) > 3 else ""
+        failed = f"{what} failed; " if dead else ""
+        self.event("repair", failed=[i.id for i in dead], started=decision.create_old, there=there, wanted=waypoint.old)
+        lines.tell(f"stable: {failed}{there} of {waypoint.old} are left, starting {decision.create_old}")
 
     def _tidy(self) -> bool:
         """Whether no balancer is left with an entry of an instance that is gone, and the windows show the new ones. One may
@@ -593,7 +617,7 @@ class Conductor:
         if waiting and decision.idle:
             self.checker.wait(WAITING)
             return
-        doing, done = ((d.create, d.admit, d.shelve, d.drain, d.retire) for d in (decision, last))
+        doing, done = ((d.create, d.create_old, d.admit, d.shelve, d.drain, d.retire) for d in (decision, last))
         if doing != done:
             self._patience = shortest
             if not decision.idle:
@@ -618,15 +642,18 @@ def goal(stage: Stage, rollout: Rollout) -> Waypoint:
     return replace(stage.waypoint, need=1) if rollout.force and before else stage.waypoint
 
 
-def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint) -> Waypoint:
-    """A waypoint at which nothing moves: what is there is kept, and kept in repair."""
+def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None) -> Waypoint:
+    """A waypoint at which nothing moves: what is there is kept, and kept in repair. `previous` is what it was before the rollout."""
     there = [i for i in fleet if i.state.counted and i.draining_since is None]
     new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
     # A switch that is not done is not done now; one that a run died in stays half done.
     done = not any(i.in_rotation for i in old) and (waypoint.need == 0 or any(i.in_rotation for i in new))
-    before = waypoint.switches and not done
-    return replace(waypoint, new=len(new), old=len(old), share=0 if before else waypoint.share)
+    unswitched = waypoint.switches and not done
+    # Stable ones that died before are missing still, as far as the waypoint keeps them, and has room for them beside the new ones.
+    before = previous.replicas if previous else 0
+    kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
+    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else waypoint.share)
 
 
 def pause_after(took: float) -> float:

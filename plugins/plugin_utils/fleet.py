@@ -30,9 +30,10 @@ def assemble(
     draining: Mapping[str, float],
     known: Container[str] = (),
     windows: Sequence[Mapping[Endpoint, Server]] = (),
+    seen_ready: Container[str] = (),
 ) -> list[Instance]:
     """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
-    `windows` are the pools at which new ones are shown besides."""
+    `windows` are the pools at which new ones are shown besides; `seen_ready` were ready once."""
     reports = list(reports)
     # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
@@ -46,6 +47,8 @@ def assemble(
             shown = table
             there = [servers[endpoint] for servers in windows if endpoint in servers]
         instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known)
+        if instance.state is State.FAILED and (name in seen_ready or instance.in_rotation):
+            instance = replace(instance, was_ready=True)
         fleet.append(_shown(instance, there))
     return fleet
 

@@ -73,6 +73,7 @@ class Guide:
         watching = bool(settings.plan.background) and stage.watched and not back
         self._watched = float("-inf" if watching else "inf")  # when it was last looked at
         self._doubt = ""  # why the background gates want a person
+        self._lost = False  # that no stable instance serves was told
         self._listened = float("-inf")
         self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
         self._began = time.monotonic()
@@ -158,6 +159,23 @@ class Guide:
                 self._note("verdict", gate=one.gate.key, verdict=one.verdict, message=one.message, samples=one.samples)
                 self._tell(f"{one.gate.key}: {one.message}")
         return standing
+
+    def stable_lost(self) -> Motion:
+        """What to do now that no stable instance serves, and new ones are ready; raises RolloutFailed where it is to be held."""
+        then, previous = self.settings.on_stable_lost, self.rollout.previous
+        what = f"no instance of {previous.revision if previous else 'the stable revision'} serves any more"
+        if not self._lost:
+            self._lost = True
+            doing = {"repair": "it is started again", "promote": "going straight to the promotion", "hold": "held"}
+            self._note("stable_lost", message=what, then=then)
+            self._tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]}")
+        if then == "hold":
+            raise RolloutFailed(what, then="hold")
+        if then == "promote":
+            self.rollout.full = True
+            self._gates.pass_(None, "rollout_on_stable_lost")
+            return Motion.SKIP if self.stage.part == REPLACE else Motion.GO
+        return Motion.GO
 
     def park(self) -> None:
         """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""

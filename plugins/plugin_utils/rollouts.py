@@ -275,7 +275,7 @@ def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
     found = stages_of(run, rollout)
     here = (onward(found, rollout) or found[-1:])[0]
-    waypoint = as_it_is(run.conductor.look(), here.waypoint)
+    waypoint = as_it_is(run.conductor.look(), here.waypoint, rollout.previous)
     watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
     stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
     walk_to(run, stage, rollout, revision_of(rollout, waypoint))

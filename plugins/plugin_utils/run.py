@@ -196,6 +196,7 @@ def following(decision: Decision) -> dict[str, t.Any]:
     """What `evaluate` would do now, as data."""
     return {
         "create": decision.create,
+        "create_old": decision.create_old,
         "admit": list(decision.admit),
         "shelve": list(decision.shelve),
         "drain": list(decision.drain),

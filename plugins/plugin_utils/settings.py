@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, freeze, steps, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget
@@ -18,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.values import 
 
 PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
 ON_FAILURE = ("rollback", "hold", "continue")
+ON_STABLE_LOST = ("repair", "promote", "hold")
 # What every step takes; the role passes each as `rollout_<name>`.
 COMMON = (
     "service",
@@ -32,6 +35,9 @@ COMMON = (
     "progress_deadline",
     "failure_limit",
     "on_failure",
+    "watch_new",
+    "on_stable_lost",
+    "headroom",
     "store",
     "lease",
     *steps.VARIABLES,
@@ -80,6 +86,8 @@ class Settings:
     budget: Budget
     rules: Rules
     on_failure: str
+    on_stable_lost: str
+    headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
     platform: DriverChoice
     traffic: DriverChoice
     health: dict[str, t.Any]
@@ -120,8 +128,11 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
             progress_deadline=deadline,
             ready_deadline=ready_deadline,
             failure_limit=None if on_failure == "continue" else limit,
+            watch_new=values.duration(args.get("watch_new", 120), PREFIX + "watch_new"),
         ),
         on_failure=on_failure,
+        on_stable_lost=_choice(args, "on_stable_lost", ON_STABLE_LOST),
+        headroom=_headroom(args.get("headroom", "1.25")),
         platform=_driver(args, "platform", "platforms", None) if drivers else _driver({}, "platform", "traffic", "none"),
         traffic=_driver(args, "traffic", "traffic", "none"),
         health=health,
@@ -154,6 +165,17 @@ def budget(given: Mapping[str, t.Any]) -> Budget:
             f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either"
         )
     return Budget(surge, unavailable)
+
+
+def _headroom(given: t.Any) -> Fraction:
+    name, value = PREFIX + "headroom", str(given)
+    if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", value):
+        raise InputError(f"{name}: {given!r} is not a number like 1.25; write 1 or more, or 0")
+    if 0 < Fraction(value) < 1:
+        raise InputError(
+            f"{name}: {value} is less than the usual number of requests; write 1 or more, or 0 for never more than usual"
+        )
+    return Fraction(value)
 
 
 def _is_zero(value: Amount) -> bool:

@@ -105,7 +105,7 @@ def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, 
 @examples(300)
 def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoint, rules: Rules) -> None:
     # 8: what goes into a turn comes out of it in exactly one class.
-    census = engine._count(fleet, waypoint, rules, 31.0)
+    census = engine._count(fleet, waypoint, rules, 20.0, 31.0)
     sides = [i for side in (census.new, census.old) for part in (side.available, side.prepared, side.rest) for i in part]
     assert Counter(i.id for i in [*sides, *census.going, *census.dead, *census.lost]) == Counter(i.id for i in fleet)
     assert census.total == len(sides) + len(census.going)

@@ -121,6 +121,7 @@ def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...], most: int = 4) -> Scrip
         draw(st.dictionaries(names, waits, max_size=3)),
         draw(st.frozensets(names, max_size=1)) if draw(st.booleans()) else frozenset(),
         draw(st.sampled_from(["rollback", "hold"])),
+        draw(st.sampled_from(["repair", "promote", "hold"])),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import typing as t
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -130,6 +131,30 @@ def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..
         done(world)
         assert walk.rollout.replaced == 3, call
         (tmp_path / "journal" / "shop.json").unlink()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_recorded(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world)
+    lines: list[str] = []
+    walk.conductor.say = lines.append
+
+    def fails(call: str) -> None:
+        there = world.instances["shop-3"]
+        if call == "observe" and world.serving() == 4 and there.process is Process.RUNNING and not lines[1:]:
+            world.instances["shop-3"] = replace(there, process=Process.FAILED, detail="exit code 3")
+            lines.append("killed")
+
+    world.fails = fails
+    waits = Gate("pause", "pause", {"duration": 1.0})
+    walk.conductor.walk(Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict)
+    assert world.wrong == []
+    assert Counter((r.labels.revision, r.labels.generation) for r in world.alive()) == {("1", 1): 3, ("2", 2): 1}
+    (line,) = [line for line in lines if "stable:" in line]
+    assert line == "shop 2 stable: shop-3 on web (exit code 3) failed; 2 of 3 are left, starting 1"
+    (event,) = [event for event in walk.session.store.timeline("shop-x") if event["kind"] == "repair"]
+    assert (event["failed"], event["started"], event["there"], event["wanted"]) == (["shop-3"], 1, 2, 3)
 
 
 @pytest.mark.usefixtures("quick")

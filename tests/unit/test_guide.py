@@ -164,6 +164,26 @@ class Walk:
         self.settings = replace(self.settings, freeze=windows)
 
 
+def test_what_follows_where_no_stable_instance_serves_any_more(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    assert [walk.guide.stable_lost() for _twice in range(2)] == [Motion.GO, Motion.GO]
+    assert walk.lines[1:] == ["no instance of 1 serves any more; rollout_on_stable_lost is repair: it is started again"]
+    assert walk.kinds("stable_lost") == [{"kind": "stable_lost", "message": "no instance of 1 serves any more", "then": "repair"}]
+    walk = at_a_pause(now)
+    walk.settings = replace(walk.settings, on_stable_lost="promote")
+    walk.next_run()
+    assert walk.guide.stable_lost() is Motion.SKIP and walk.rollout.full and walk.turn() == "passed"
+    walk = Walk(now, approval(), part=PROMOTE)
+    walk.settings = replace(walk.settings, on_stable_lost="promote")
+    assert walk.guide.stable_lost() is Motion.GO and walk.rollout.full
+    walk = at_a_pause(now)
+    walk.settings = replace(walk.settings, on_stable_lost="hold")
+    walk.next_run()
+    with pytest.raises(RolloutFailed, match="no instance of 1 serves any more") as caught:
+        walk.guide.stable_lost()
+    assert caught.value.then == "hold"
+
+
 # -- phases: how a walk comes into each of them ---------------------------------------------------------------------
 
 

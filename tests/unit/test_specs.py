@@ -29,6 +29,7 @@ OWN = {
     ("control", "rollout_force"),
     ("rollback", "rollout_to"),
 }  # of one entry point alone
+OF_INSTANCES = ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold", "watch_new", "on_stable_lost", "headroom")
 STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
@@ -89,10 +90,10 @@ def test_every_entry_point_of_the_role_has_the_same_defaults(entry: str) -> None
 
 
 def test_the_role_in_place_takes_what_the_others_take() -> None:
-    """But for what does not exist there, and two defaults of its own."""
+    """But for what is of instances that are started there, and two defaults of its own."""
     options = yaml.safe_load((ROOT / "roles/in_place/meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     theirs = SPECS["main"]["options"]
-    elsewhere = {f"rollout_{name}" for name in ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold")}
+    elsewhere = {f"rollout_{name}" for name in OF_INSTANCES}
     assert options.keys() == theirs.keys() - elsewhere | {"rollout_deploy_tasks", "rollout_rollback_tasks"}
     own = {"rollout_budget": {"max_unavailable": 1}, "rollout_rollback_tasks": ""}
     defaults = yaml.safe_load((ROOT / "roles/in_place/defaults/main.yml").read_text())
@@ -125,6 +126,7 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
 def test_the_documented_choices_are_those_of_the_code() -> None:
     assert tuple(FRAGMENT["strategy"]["choices"]) == tuple(LISTS)
     assert tuple(FRAGMENT["on_failure"]["choices"]) == settings.ON_FAILURE
+    assert tuple(FRAGMENT["on_stable_lost"]["choices"]) == settings.ON_STABLE_LOST
 
 
 def test_the_operators_words_are_those_of_the_code() -> None:

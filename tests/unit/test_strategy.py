@@ -99,14 +99,15 @@ def test_e_3a_each_group_has_its_own_allowance_and_its_own_gates() -> None:
 @pytest.mark.parametrize(
     ("desired", "room", "percent", "expected"),
     [
-        (10, Room(1, 0), [20, 50, 100], [(2, 8, 20), (5, 5, 50), (10, 0, 100)]),
+        (10, Room(1, 0), [20, 50, 100], [(2, 9, 20), (5, 6, 50), (10, 0, 100)]),
+        (10, Room(3, 0), [20, 50], [(2, 10, 20), (5, 8, 50)]),  # whole as far as the surge goes
         (10, Room(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),  # each side carries its share, so one is extra
         (3, Room(1, 0), [50], [(2, 2, 50)]),
         (1, Room(1, 0), [20], [(1, 1, 20)]),
         (4, Room(0, 1), [1, 50, 99], [(1, 3, 1), (2, 2, 50), (3, 1, 99)]),
         (3, Room(0, 1), [50], [(2, 1, 50)]),  # half away from zero
         (28, Room(0, 1), [5], [(2, 26, 5)]),  # 1.4 is 1, which could not carry 5 % of the 27 that are needed
-        (100, Room(25, 0), [29], [(29, 71, 29)]),
+        (100, Room(25, 0), [29], [(29, 96, 29)]),
     ],
 )
 def test_weights(desired: int, room: Room, percent: list[int], expected: list[tuple[int, int, int]]) -> None:
@@ -117,7 +118,7 @@ def test_weights(desired: int, room: Room, percent: list[int], expected: list[tu
 def test_replicas_stay_in_force_and_the_first_ones_stand_in_the_dark() -> None:
     steps = (Step("a", replicas=Percent(Decimal(21))), Step("b", weight=5), Step("c", weight=25), Step("d", weight=100))
     listed = stages(Plan("canary", steps), goal(10, surge=3))
-    assert numbers(listed) == [(3, 10, 0), (3, 10, 5), (3, 8, 25), (10, 0, 100), (10, 0, 100)]
+    assert numbers(listed) == [(3, 10, 0), (3, 10, 5), (3, 10, 25), (10, 0, 100), (10, 0, 100)]
     assert listed[0].waypoint.dark and not any(stage.waypoint.switches for stage in listed)
 
 
@@ -257,15 +258,15 @@ def compared(*steps: Step) -> Plan:
 @pytest.mark.parametrize(
     ("steps", "to", "begins"),
     [
-        ([Step("a", weight=10)], goal(10), [(1, 9, None), (1, 9, 10)]),
-        ([Step("a", weight=80)], goal(10), [(2, 8, None), (8, 2, 80)]),  # not more than there are old ones beside the new
+        ([Step("a", weight=10)], goal(10), [(1, 9, None), (1, 10, 10)]),
+        ([Step("a", weight=80)], goal(10), [(3, 7, None), (8, 3, 80)]),  # not more than there are old ones beside the new
         ([Step("a", weight=50)], goal(4, 0, 1), [(2, 2, None), (2, 2, 50)]),
         ([Step("a", weight=20)], goal(1), [(1, 0, None), (1, 1, 20)]),
-        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 9, 10)]),
-        ([Step("a", weight=10), Step("b", weight=30)], goal(10), [(3, 7, None), (1, 9, 10), (3, 7, 30)]),
-        ([Step("a", weight=20), Step("b")], goal(10), [(2, 8, None), (2, 8, 20), (2, 8, 20)]),
+        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 10, 10)]),
+        ([Step("a", weight=10), Step("b", weight=30)], goal(10), [(3, 7, None), (1, 10, 10), (3, 8, 30)]),
+        ([Step("a", weight=20), Step("b")], goal(10), [(2, 8, None), (2, 9, 20), (2, 9, 20)]),
         ([Step("a", replicas=3)], goal(10, surge=3), [(3, 7, None), (3, 7, None)]),
-        ([Step("a", replicas=3), Step("b", weight=10)], goal(10, surge=3), [(3, 7, None), (3, 10, 0), (3, 9, 10)]),
+        ([Step("a", replicas=3), Step("b", weight=10)], goal(10, surge=3), [(3, 7, None), (3, 10, 0), (3, 10, 10)]),
     ],
 )
 def test_a_baseline_is_there_before_the_first_new_one(

@@ -31,6 +31,7 @@ class Decision:
     """What to do now, and why. Ids, oldest first."""
 
     create: int = 0
+    create_old: int = 0  # of the stable revision and its generation: the old ones that stay are repaired, too
     admit: tuple[str, ...] = ()  # put in rotation
     shelve: tuple[str, ...] = ()  # take out of rotation, in the same move, but keep: they stay ready
     drain: tuple[str, ...] = ()  # take out of rotation: from now on they are going
@@ -38,12 +39,14 @@ class Decision:
     reasons: tuple[str, ...] = ()
     reached: bool = False
     failed: str = ""  # why the walk has to end here
+    then: str = ""  # `hold` where going back would lead to what fails; otherwise what follows is said elsewhere
+    stable_lost: bool = False  # no stable instance serves any more, and there are new ones that are ready
     tally: Tally = field(default_factory=lambda: Tally(0.0))
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do but wait."""
-        return not (self.create or self.admit or self.shelve or self.drain or self.retire)
+        return not (self.create or self.create_old or self.admit or self.shelve or self.drain or self.retire)
 
 
 @dataclass
@@ -53,6 +56,8 @@ class _Side:
     available: list[Instance] = field(default_factory=list)
     prepared: list[Instance] = field(default_factory=list)  # ready, and kept out of rotation by the waypoint
     rest: list[Instance] = field(default_factory=list)
+    overdue: list[Instance] = field(default_factory=list)  # of the rest: they had their time to become ready
+    away: list[Instance] = field(default_factory=list)  # of the rest: on hosts that do not answer, without a request
 
     def __len__(self) -> int:
         return len(self.available) + len(self.prepared) + len(self.rest)
@@ -61,6 +66,15 @@ class _Side:
     def standing(self) -> int:
         """How many are as far as the waypoint lets them come."""
         return len(self.available) + len(self.prepared)
+
+    @property
+    def starting(self) -> int:
+        """How many were started and are not in service yet."""
+        return sum(map(_starting, self.rest))
+
+
+def _starting(instance: Instance) -> bool:
+    return not instance.in_rotation and instance.state in (State.STARTING, State.READY)
 
 
 @dataclass
@@ -76,40 +90,40 @@ class _Census:
     old_total: int = 0
     serving: int = 0  # in rotation and passed by the balancers, whatever our checks say
     switched: bool = False  # where the waypoint is a switch: no old one is in rotation any more
-    failed: list[Failure] = field(default_factory=list)  # new ones that failed, or are overdue
-    overdue: list[Instance] = field(default_factory=list)
-    away: list[Instance] = field(default_factory=list)  # new ones on hosts that do not answer, and that nobody sends requests to
+    failed: list[Failure] = field(default_factory=list)  # those that failed, or are overdue, and that this walk has started
+    lasting: int = 0  # new ones that have lasted
+    old_serves: bool = False  # any old one, or it will be back in rotation in a moment
 
     @property
     def available(self) -> int:
         return len(self.new.available) + len(self.old.available)
 
-    @property
-    def on_the_way(self) -> int:
-        """New, counted, not available."""
-        return len(self.new.rest)
-
 
 def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, tally: Tally, now: float) -> Decision:
     """What to do now to get from `fleet` to `waypoint` within `budget`. `now` is in seconds, on the fleet's clock."""
     room = budget.resolve(waypoint.desired)
-    census = _count(fleet, waypoint, rules, now)
-    tally = tally.advance(census.new.standing, census.old_total, census.failed, now)
+    census = _count(fleet, waypoint, rules, now if tally.old is None else tally.began, now)
+    kept = min(census.old.standing, waypoint.old)
+    tally = tally.advance(census.new.standing, census.old_total, census.failed, now, kept, census.lasting)
     failed = _verdict(census, waypoint, rules, tally, now)
     if failed:
-        return Decision(failed=failed, reasons=(failed,), tally=tally)
-    create = _create(census, waypoint, room, rules, tally)
-    drain = _drain(census, waypoint, room, rules, now)
+        then = "hold" if _only_stable(census, waypoint, tally) else ""
+        return Decision(failed=failed, then=then, reasons=(failed,), tally=tally)
+    missing = _missing(census, waypoint, room, tally)
+    create, create_old = _create(census, waypoint, room, rules, tally, missing)
+    drain = _drain(census, waypoint, room, rules, now, missing)
     admit, shelve = _rotate(census, waypoint, {instance.id for instance in drain})
     retire = [i for i in census.going if i.state is State.DRAINING and retirable(i, rules, now)]
     return Decision(
         create=create,
+        create_old=create_old,
         admit=_ids(admit),
         shelve=_ids(shelve),
         drain=_ids(drain),
         retire=_ids(retire),
-        reasons=tuple(_reasons(create, admit, shelve, drain, retire, census, waypoint, room)),
-        reached=_reached(census, waypoint),
+        reasons=tuple(_reasons(create, create_old, admit, shelve, drain, retire, census, waypoint, room)),
+        reached=not create_old and _reached(census, waypoint),
+        stable_lost=_stable_lost(census, waypoint),
         tally=tally,
     )
 
@@ -159,20 +173,22 @@ def limit(waypoint: Waypoint, room: Room) -> int:
     return max(waypoint.desired + room.surge, waypoint.new + waypoint.old)
 
 
-def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: float) -> _Census:
+def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: float, now: float) -> _Census:
+    """Each instance into its list. `began` is when the walk did: stable ones that fail are its failures if it started them."""
     census = _Census()
     if waypoint.switches:
         serving = {i.generation == waypoint.generation for i in fleet if i.in_rotation and i.state.counted}
         # A balancer that was restarted shows neither side: that alone is no switch.
         census.switched = False not in serving and (True in serving or waypoint.need == 0)
     kept_out = waypoint.dark or (waypoint.switches and not census.switched)
+    keeps = waypoint.repairs and waypoint.old > 0
     for instance in fleet:
         state = instance.state
         is_new = instance.generation == waypoint.generation
         if state is State.FAILED or state is State.STOPPED:
             census.dead.append(instance)
-            if is_new and state is State.FAILED and instance.draining_since is None:
-                census.failed.append(Failure(instance.id, _placed(instance, instance.detail or "it ended")))
+            if state is State.FAILED and instance.draining_since is None and (is_new or _repair(instance, waypoint, began)):
+                census.failed.append(_failure(instance, instance.detail or "it ended", not is_new))
             continue
         if is_lost(instance):
             census.lost.append(instance)
@@ -187,18 +203,33 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: flo
         census.serving += instance.proven and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
         if is_available(instance, rules, now):
             side.available.append(instance)
+            census.lasting += is_new and now - (instance.ready_since or 0.0) >= rules.watch_new
             continue
-        if is_new and kept_out and is_prepared(instance, rules, now):
+        if (kept_out if is_new else census.switched) and is_prepared(instance, rules, now):
             side.prepared.append(instance)
+            census.lasting += is_new and now - (instance.ready_since or 0.0) >= rules.watch_new
             continue
         side.rest.append(instance)
-        if is_new and state is State.UNREACHABLE and not (instance.proven and instance.in_rotation):
-            census.away.append(instance)
-        if is_new and _overdue(instance, rules, now):
-            census.overdue.append(instance)
+        if (is_new or keeps) and state is State.UNREACHABLE and not (instance.proven and instance.in_rotation):
+            side.away.append(instance)
+        if (is_new or _repair(instance, waypoint, began)) and _overdue(instance, rules, now):
+            side.overdue.append(instance)
             late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
-            census.failed.append(Failure(instance.id, _placed(instance, late)))
+            census.failed.append(_failure(instance, late, not is_new))
+    census.old_serves = bool(census.old.available) or any(
+        i.state is State.READY or (i.in_rotation and i.proven) for i in census.old.rest
+    )
     return census
+
+
+def _repair(instance: Instance, waypoint: Waypoint, began: float) -> bool:
+    """Whether an old instance was started by this walk, in place of a stable one."""
+    return waypoint.repairs and instance.generation == waypoint.stable and instance.created >= began
+
+
+def _failure(instance: Instance, what: str, stable: bool) -> Failure:
+    why = f"{'of the stable revision ' if stable else ''}{_placed(instance, what)}"
+    return Failure(instance.id, why, instance.was_ready, stable)
 
 
 def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
@@ -211,15 +242,32 @@ def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
     )
 
 
-def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally) -> int:
-    """How many to start. Not-ready ones count, so that none is made twice (E-01, E-05)."""
-    limits = [limit(waypoint, room) - census.total, waypoint.new - len(census.new)]
+def _missing(census: _Census, waypoint: Waypoint, room: Room, tally: Tally) -> int:
+    """How many stable instances have to come back, because new ones that were ready broke and too few are left in service."""
+    if not waypoint.repairs or not any(failure.late and not failure.stable for failure in tally.failures):
+        return 0
+    # What the balancers still send requests to is in service, whatever our checks say.
+    return max(0, waypoint.desired - room.unavailable - max(census.available, census.serving))
+
+
+def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally, missing: int) -> tuple[int, int]:
+    """How many new and how many stable ones to start. Not-ready ones count, so that none is made twice (E-01, E-05)."""
+    starting = census.old.starting
+    free = limit(waypoint, room) - census.total
     if room.in_flight is not None:
-        limits.append(room.in_flight - census.on_the_way)
-    if rules.failure_limit is not None and tally.failures:
-        # After a failure try no more at once than may still fail, so that the limit is met exactly (E-07).
-        limits.append(rules.failure_limit - len(tally.failures) - census.on_the_way + len(census.overdue))
-    return max(0, min(limits))
+        free = min(free, room.in_flight - len(census.new.rest) - starting)
+    lacking = max(waypoint.old - len(census.old), missing - starting) if waypoint.repairs else 0
+    # Repair before replacing: what is in service is kept up first.
+    old = _tries(min(free, lacking), census.old, starting, True, rules, tally)
+    new = _tries(min(free - old, waypoint.new - len(census.new)), census.new, len(census.new.rest), False, rules, tally)
+    return new, old
+
+
+def _tries(wanted: int, side: _Side, on_the_way: int, stable: bool, rules: Rules, tally: Tally) -> int:
+    """How many of the wanted ones to start: after a failure no more at once than may still fail, so that the limit is met exactly (E-07)."""
+    if rules.failure_limit is not None and any(failure.stable == stable for failure in tally.failures):
+        wanted = min(wanted, rules.failure_limit - len(tally.failures) - on_the_way + len(side.overdue))
+    return max(0, wanted)
 
 
 def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
@@ -239,13 +287,14 @@ def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tup
     return [i for i in admit if i.id not in leaving], [i for i in shelve if i.id not in leaving]
 
 
-def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float) -> list[Instance]:
+def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float, missing: int) -> list[Instance]:
     """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09)."""
     floor = waypoint.desired - room.unavailable
     spare, serving = census.available - floor, census.serving - floor
-    excess_old = len(census.old) - waypoint.old
-    chosen = [*census.overdue, *census.away]
-    excess_new = len(census.new) - waypoint.new - len(chosen)
+    chosen = [*census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
+    returning = census.old.starting if missing else 0
+    excess_old = len(census.old) - waypoint.old - len(census.old.overdue) - len(census.old.away) - returning
+    excess_new = len(census.new) - waypoint.new - len(census.new.overdue) - len(census.new.away)
     pool, excess = (census.old, excess_old) if excess_old > 0 else (census.new, excess_new)
     if excess <= 0:
         return chosen
@@ -253,8 +302,8 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     idle: list[Instance] = [*pool.prepared]  # kept out of rotation: they carry nothing, however few serve
     useful: list[Instance] = []
     for instance in pool.rest:
-        if instance.id in hopeless:
-            continue
+        if instance.id in hopeless or (returning and pool is census.old and _starting(instance)):
+            continue  # stable ones that come back are not sent away before they are there
         serves = instance.in_rotation and instance.proven
         returns = instance.state is State.READY and serving < 0
         (useful if serves or returns else idle).append(instance)
@@ -292,23 +341,48 @@ def _reached(census: _Census, waypoint: Waypoint) -> bool:
     return (
         arrived == len(census.new) == waypoint.new
         and len(census.old) <= waypoint.old
+        and not _lacking(census, waypoint)
         and (census.switched or not waypoint.switches)
         and not census.going
         and all(instance.rotation is Rotation.ABSENT for instance in census.dead)
     )
 
 
+def _lacking(census: _Census, waypoint: Waypoint) -> int:
+    """How many of the old ones that are to serve are not there, or not in service yet. One that is not ready is there."""
+    if not waypoint.repairs or not waypoint.old or census.switched:
+        return 0
+    return max(0, waypoint.old - len(census.old)) + census.old.starting
+
+
+def _stable_lost(census: _Census, waypoint: Waypoint) -> bool:
+    """Whether new ones are ready while none of the stable ones that are to serve does, or will in a moment."""
+    if not waypoint.repairs or not waypoint.old or waypoint.switches or census.old_serves:
+        return False
+    return census.new.standing >= (waypoint.new if waypoint.dark else 1) > 0
+
+
 def _verdict(census: _Census, waypoint: Waypoint, rules: Rules, tally: Tally, now: float) -> str:
     """Why the walk must end without arriving, or nothing."""
-    if rules.failure_limit is not None and len(tally.failures) >= rules.failure_limit:
-        last = tally.failures[-1]
+    failures = tally.failures
+    # A promoted revision is not held up by a set that is only kept warm: no more of it are tried then.
+    idle = census.switched and all(failure.stable for failure in failures)
+    if rules.failure_limit is not None and len(failures) >= rules.failure_limit and not idle:
+        last = failures[-1]
         return (
-            f"{len(tally.failures)} instance(s) failed without progress in between (the limit is {rules.failure_limit}); "
+            f"{len(failures)} instance(s) failed without progress in between (the limit is {rules.failure_limit}); "
             f"the last one was {last.id} {last.why}"
         )
     if now - tally.since > rules.progress_deadline and not _reached(census, waypoint):
         return f"no progress for {rules.progress_deadline:g} s: {_waiting_for(census, waypoint)}"
     return ""
+
+
+def _only_stable(census: _Census, waypoint: Waypoint, tally: Tally) -> bool:
+    """Whether a walk that ends here ends because of the stable side alone, so that going back would lead to what fails."""
+    if tally.failures:
+        return all(failure.stable for failure in tally.failures)
+    return bool(_lacking(census, waypoint)) and census.new.standing == len(census.new) == waypoint.new
 
 
 def _placed(instance: Instance, what: str) -> str:
@@ -323,9 +397,11 @@ def _at(instance: Instance) -> str:
 def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
     """What keeps the walk from its waypoint, naming the instances."""
     parts = [f"{census.new.standing} of {waypoint.new} new {'ready' if waypoint.dark else 'available'}"]
+    if lacking := _lacking(census, waypoint):
+        parts.append(f"{waypoint.old - lacking} of {waypoint.old} stable in service")
     stuck = [i for i in census.new.rest if i.state is not State.READY or i.rotation is not Rotation.IN]
     stuck += [i for i in census.going if i.draining_since is not None]
-    stuck += [i for i in census.old.rest if i.state is State.UNREACHABLE]
+    stuck += [i for i in census.old.rest if i.state is State.UNREACHABLE or (waypoint.repairs and _starting(i))]
     for instance in stuck[:3]:
         what = instance.state.value if instance.state is not State.READY else f"ready, but {instance.rotation.value} of rotation"
         parts.append(f"{instance.id}{_at(instance)} is {what}{': ' + instance.detail if instance.detail else ''}")
@@ -341,6 +417,7 @@ def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
 
 def _reasons(
     create: int,
+    create_old: int,
     admit: list[Instance],
     shelve: list[Instance],
     drain: list[Instance],
@@ -354,6 +431,11 @@ def _reasons(
         yield (
             f"create {create}: {len(census.new)} of {waypoint.new} new are there, "
             f"{census.total} of at most {limit(waypoint, room)} in all"
+        )
+    if create_old:
+        yield (
+            f"create {create_old} stable: {len(census.old)} of {waypoint.old} old are there, {census.available} of at least "
+            f"{waypoint.desired - room.unavailable} available, {census.total} of at most {limit(waypoint, room)} in all"
         )
     if shelve:
         yield (

@@ -62,12 +62,12 @@ def forecast(
             replaced += not left[0].fresh  # what makes room for a baseline: the baseline is, later
             there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
             heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
-        for number in range(decision.create):
-            name = f"+{made + number}"
-            there[name] = Instance(name, "new", left[0].generation, State.STARTING, created=clock)
+        for generation in [left[0].generation] * decision.create + [left[0].stable] * decision.create_old:
+            made += 1
+            name = f"+{made}"
+            there[name] = Instance(name, "", generation, State.STARTING, created=clock)
             heapq.heappush(alarms, (clock + start, name))
-        made += decision.create
-        if decision.create or decision.admit or decision.shelve or decision.drain:
+        if decision.create or decision.create_old or decision.admit or decision.shelve or decision.drain:
             continue
         ready = [i.ready_since + rules.min_ready for i in there.values() if i.ready_since is not None]
         later = [moment for moment in ready if moment > clock]

@@ -78,6 +78,7 @@ class Instance:
     draining_since: float | None = None  # when we decided to take it out
     host: str = ""
     detail: str = ""  # why it is not ready, or how it died
+    was_ready: bool = False  # of one that failed: it had been ready before
 
     @property
     def in_rotation(self) -> bool:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How far a walk has come, and whether it has to end without arriving. Pure.
 
-Progress is more new instances available, or fewer old ones, than ever before in this walk. The progress deadline
-counts from the last progress, not from the start; failures count since the last progress (E-07, E-60).
+Progress is more new instances available, fewer old ones, or more of those that stay, than ever before in this walk. The progress
+deadline counts from the last progress, not from the start; failures count since the last progress (E-07, E-60). But an
+instance that was ready and broke is not made good by others that have just become ready: that takes ones that last.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ class Rules:
     failure_limit: int | None = 3  # that many failures without progress end the walk; None: failures alone never do
     drain_timeout: float = 30.0  # how long requests in flight are waited for
     settle: float = 0.0  # the least time between leaving rotation and being stopped
+    watch_new: float = 120.0  # how long a new instance has to last before it counts against earlier ones that broke
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One new instance that failed, and why, behind its host (`on web1: exit code 3`)."""
+    """One instance that failed, and why, behind its host (`on web1: exit code 3`)."""
 
     id: str
     why: str
+    late: bool = False  # it had been ready before
+    stable: bool = False  # it was started in place of a stable one
 
 
 @dataclass(frozen=True)
@@ -42,22 +46,36 @@ class Tally:
     old: int | None = None  # the fewest old instances so far
     failures: tuple[Failure, ...] = ()  # since the last progress, in the order they were seen
     judged: frozenset[str] = frozenset()  # ids whose failure has been counted once
+    began: float = 0.0  # when the first turn was: what was started later was started by this walk
+    kept: int = 0  # the most old instances in service so far, of those that stay
+    lasting: int = 0  # the most new instances that lasted so far
 
-    def advance(self, new: int, old: int, failed: Iterable[Failure], now: float) -> Tally:
-        """The tally after a turn that sees `new` available, `old` counted and `failed` new instances."""
+    def advance(
+        self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int = 0, lasting: int | None = None
+    ) -> Tally:
+        """The tally after a turn that sees `new` available, `old` counted and `failed` instances.
+
+        `kept` of the old ones that stay are in service, and `lasting` (None: all) of the new ones have lasted.
+        """
+        lasting = new if lasting is None else lasting
         if self.old is None:
             # The first turn: what failed before the walk is not its failure (a held one goes on, a fleet is repaired).
             since = now if new > self.new else self.since
-            return Tally(since, max(self.new, new), old, judged=frozenset(failure.id for failure in failed))
+            judged = frozenset(failure.id for failure in failed)
+            return Tally(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
         fresh = [failure for failure in failed if failure.id not in self.judged]
-        progressed = new > self.new or old < self.old
-        if not fresh and not progressed:
+        progressed = new > self.new or old < self.old or kept > self.kept
+        lasted = lasting > self.lasting
+        if not fresh and not progressed and not lasted:
             return self
+        left = [failure for failure in self.failures if not (lasted if failure.late else progressed)]
         return replace(
             self,
             since=now if progressed else self.since,
             new=max(self.new, new),
             old=min(self.old, old),
-            failures=tuple(fresh) if progressed else (*self.failures, *fresh),
+            failures=(*left, *fresh),
             judged=self.judged.union(failure.id for failure in fresh) if fresh else self.judged,
+            kept=max(self.kept, kept),
+            lasting=max(self.lasting, lasting),
         )

@@ -36,7 +36,7 @@ class Waypoint:
     desired: int
     share: int | None = None
     need: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
-    stable: int = 0  # the generation whose instances are the last of the old ones to go (E-16)
+    stable: int = 0  # the generation of the stable revision: the last of the old ones to go (E-16), and started again if they die
     baseline: int = 0  # but for this one: fresh instances of the stable revision, to compare with; 0: there are none
 
     @property
@@ -48,6 +48,11 @@ class Waypoint:
     def switches(self) -> bool:
         """Whether the new ones take over all at once, and the old ones stay, without a request."""
         return self.share == 100 and self.old > 0
+
+    @property
+    def repairs(self) -> bool:
+        """Whether instances of the stable revision may be started beside the new ones."""
+        return self.stable not in (0, self.generation)
 
     @property
     def fresh(self) -> bool:
@@ -165,7 +170,7 @@ class Goal:
 
     @property
     def old(self) -> int:
-        """The old ones that stay as long as no new one takes a request."""
+        """The old ones that carry all requests: what is needed is there before any new one is promoted."""
         return max(self.before, self.desired)
 
 
@@ -206,7 +211,7 @@ def peak(listed: Iterable[Stage], room: Room) -> int:
 
 def _rolling(plan: Plan, goal: Goal) -> Iterator[Stage]:
     end = goal.waypoint(goal.desired, 0)
-    yield from _confirm(goal.waypoint(0, goal.old), plan.confirm_rollout + plan.confirm_traffic_increase)
+    yield from _confirm(goal.waypoint(0, goal.before), plan.confirm_rollout + plan.confirm_traffic_increase)
     yield Stage("replace", end, watched=True)
     yield Stage("promote", end, plan.confirm_promotion + plan.post_rollout, PROMOTE, watched=True)
 
@@ -215,7 +220,7 @@ def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
     new, old = goal.desired, goal.old
     switched = goal.waypoint(new, old, 100)
     gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
-    yield from _confirm(goal.waypoint(0, old, 0), plan.confirm_rollout)
+    yield from _confirm(goal.waypoint(0, goal.before, 0), plan.confirm_rollout)
     yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
     yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding")
@@ -230,7 +235,7 @@ def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
 def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
     steps = plan.steps.steps(goal.desired) if isinstance(plan.steps, Groups) else plan.steps
     weighted = any(step.weight is not None for step in steps)
-    reached, asked, reversible = goal.waypoint(0, goal.old, 0 if weighted else None), None, True
+    reached, asked, reversible = goal.waypoint(0, goal.before, 0 if weighted else None), None, True
     found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
         asked = asked if step.replicas is None else up(step.replicas, goal.desired)
@@ -325,7 +330,8 @@ def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int,
             f"{step.name}: beside {new} new there is room for {max(0, desired + surge - new)} old, which cannot carry the other {100 - share}% "
             f"of the requests of {desired} replicas; raise max_surge to {new + rest - desired} or set_replicas at most {most}"
         )
-    return new, min(max(desired - new, _up(desired, 100 - share)), desired + surge - new)
+    # The old side stays whole as far as the surge goes: then going back is a change of weights, and starts nothing.
+    return new, min(desired, desired + surge - new)
 
 
 def carrying(desired: int, room: Room, share: int) -> int:

@@ -1,0 +1,240 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stable side of a rollout: repaired where a waypoint keeps it, brought back where the new ones break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Gate,
+    Goal,
+    Groups,
+    Plan,
+    Stage,
+    Step,
+    Waypoint,
+    stages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
+from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World, some
+
+NOW = 100.0
+START = (
+    Life().start + 1
+)  # seconds from the start of an instance to its first request: a turn sees it ready, the next sees it in rotation
+RULES = Rules(progress_deadline=60.0)
+BY_WEIGHT = Plan("canary", (Step("one", weight=20),))
+BY_NUMBER = Plan("canary", (Step("one", replicas=1),))
+BY_GROUPS = Plan("canary", Groups(1, 1))
+BLUE_GREEN = Plan("blue_green")
+
+
+def listed(plan: Plan, desired: int, before: int | None = None, budget: Budget | None = None) -> tuple[Stage, ...]:
+    room = (budget or Budget(1, 0)).resolve(desired)
+    return stages(plan, Goal(2, desired, room, desired if before is None else before, 1))
+
+
+def turn(fleet: list[Instance], waypoint: Waypoint, budget: Budget | None = None, tally: Tally | None = None) -> Decision:
+    return evaluate(fleet, waypoint, budget or Budget(1, 0), RULES, tally or Tally(NOW, old=len(fleet)), NOW)
+
+
+class Seen(Simulator):
+    """Keeps how many of the stable revision, and how many of all, are in service at the end of each second."""
+
+    def __init__(self, world: World, budget: Budget | None = None, rules: Rules = RULES) -> None:
+        super().__init__(world, budget or Budget(1, 0), rules)
+        self.stable_there: dict[int, int] = {}
+        self.in_service: dict[int, int] = {}
+
+    def _live(self) -> None:
+        there = [i for i in self.look() if i.state is State.READY]
+        self.stable_there[self.clock] = sum(1 for i in there if i.generation == 1)
+        self.in_service[self.clock] = sum(1 for i in there if i.rotation is Rotation.IN)
+        super()._live()
+
+
+# Repaired while it is waited -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "stage"), [(BY_WEIGHT, "one"), (BY_NUMBER, "one"), (BY_GROUPS, "group 1"), (BLUE_GREEN, "prepare")]
+)
+@pytest.mark.parametrize("crashes", [[20], [20, 24, 28, 32], [20, 20, 20], [20, 20, 20, 20]])
+def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(plan: Plan, stage: str, crashes: list[int]) -> None:
+    path = listed(plan, 4)
+    wanted = next(one.waypoint.old for one in path if one.name == stage)
+    simulator = Seen(World())
+    simulator.populate([Life()] * (4 - len(crashes)) + [Life(crash=crash) for crash in crashes])
+    end = simulator.roll(path, Script(gates={stage: 60}))
+    assert end.outcome == "promoted", end.reason
+    assert simulator.repaired == min(wanted, len(crashes))
+    short = [second for second in range(20, 60) if simulator.stable_there[second] < wanted]
+    assert set(short) <= {second for crash in crashes for second in range(crash, crash + START)}
+    assert simulator.peak <= max(5, *(one.waypoint.new + one.waypoint.old for one in path))
+    # It is a repair, not a rollout: as many new ones were made as were asked for.
+    assert simulator.made == 4
+
+
+def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
+    simulator = Seen(World())
+    simulator.populate([Life(crash=30), *[Life()] * 3])
+    end = simulator.roll(listed(BLUE_GREEN, 4), Script({45: "abort"}, {"hold": 60}))
+    assert (end.outcome, simulator.repaired) == ("aborted", 1)
+    assert simulator.stable_there[30 + START] == 4 and simulator.in_service[46] == 4
+
+
+def test_rolling_has_no_old_side_to_keep() -> None:
+    simulator = Seen(World(lives=[Life(start=10)]))
+    simulator.populate([Life(crash=3), *[Life()] * 3])
+    assert simulator.roll(listed(Plan(), 4)).outcome == "promoted"
+    assert simulator.repaired == 0
+
+
+def test_one_on_a_host_that_is_gone_is_replaced_elsewhere() -> None:
+    simulator = Seen(World(unreachable=[(1, 20, None)]))
+    lost = Life(crash=20)
+    simulator.populate([lost, Life(), Life(), lost])  # those on the second host
+    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
+    assert simulator.stable_there[21 + START] == 4 and simulator.repaired == 2
+
+
+# Within the budget, and not without end --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("flight", "total", "expected"), [(1, 5, (0, 1)), (2, 5, (0, 2)), (3, 5, (1, 2)), (3, 7, (0, 1))])
+def test_repair_comes_before_replacing_and_within_the_same_limits(flight: int, total: int, expected: tuple[int, int]) -> None:
+    # Two stable ones and one new one are missing.
+    fleet = [*some(4), *some(1, 2), *some(total - 5, 1, State.DRAINING, rotation=Rotation.OUT, draining_since=NOW, active=1)]
+    decision = turn(fleet, Waypoint(2, 2, 6, 5, stable=1), Budget(max_in_flight=flight))
+    assert (decision.create, decision.create_old) == expected
+
+
+def test_a_stable_side_that_cannot_start_ends_held() -> None:
+    never = [Life(crash=1, start=9)]
+    simulator = Seen(World(repairs=never))
+    simulator.populate([Life(crash=20), *[Life()] * 3])
+    path = listed(BY_WEIGHT, 4)
+    end = simulator.roll(path, Script(gates={"one": 50}))
+    assert end.phase == "held"  # going back would lead to what fails
+    (failed,) = [decision.failed for _clock, decision in simulator.log if decision.failed]
+    assert "3 instance(s) failed" in failed and "of the stable revision on h" in failed
+    assert simulator.repaired == 3
+
+
+def test_one_that_never_becomes_ready_is_replaced_after_its_time() -> None:
+    simulator = Seen(World(repairs=[Life(never=True), Life()]), rules=replace(RULES, ready_deadline=10.0))
+    simulator.populate([Life(crash=20), *[Life()] * 3])
+    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
+    assert simulator.repaired == 2 and simulator.stable_there[20 + 11 + START + 3] == 4
+
+
+def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
+    simulator = Seen(World(repairs=[Life(crash=6)]))
+    simulator.populate([Life(crash=20), *[Life()] * 3])
+    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 500})).phase == "held"
+    assert simulator.repaired == 3
+
+
+# What is asked for more ------------------------------------------------------------------------------------------------
+
+
+def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
+    path = listed(Plan("canary", (Step("one", weight=10),)), 12, before=4, budget=Budget(3, 0))
+    waypoint = path[0].waypoint
+    simulator = Seen(World(), Budget(3, 0))
+    simulator.populate([Life()] * 4)
+    assert (waypoint.new, waypoint.old) == (2, 12)
+    assert simulator.walk(waypoint).reached and simulator.clock == START
+    assert sum(simulator.available(i) for i in simulator.fleet) == 14
+
+
+def test_nothing_is_started_before_it_is_confirmed() -> None:
+    for plan in (Plan(), BY_WEIGHT, BLUE_GREEN):
+        first, *_others = listed(replace(plan, confirm_rollout=(Gate("ask", "approval"),)), 12, before=4)
+        assert (first.waypoint.new, first.waypoint.old) == (0, 4)
+
+
+# Kept as it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_as_it_is_is_kept_in_repair() -> None:
+    stable = Composition("1", 1, 6)
+    waypoint = Waypoint(2, 3, 4, 6, stable=1)
+    # In the middle of a walk from 6 old ones, one of which died: none is brought back that was to go.
+    assert as_it_is([*some(5), *some(1, 2)], waypoint, stable).old == 5
+    # Fewer than the stage keeps: those are missing, whoever looks first after they died.
+    assert as_it_is([*some(2), *some(3, 2)], waypoint, stable).old == 4
+    # But not more than there were before, and never more than there is room for.
+    assert as_it_is([*some(2), *some(3, 2)], waypoint, replace(stable, replicas=3)).old == 3
+    assert as_it_is([*some(2), *some(5, 2)], waypoint, stable).old == 2
+
+
+def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
+    path = [stage.waypoint for stage in listed(BY_WEIGHT, 6, before=2, budget=Budget(2, 0))]
+    expected = forecast(some(2, ready_since=-99.0), path, Budget(2, 0), Rules(), 2.0, 1.0)
+    assert expected.seconds is not None and expected.peak == 8
+
+
+# Where none of them serves any more ------------------------------------------------------------------------------------
+
+CANARY, DARK, SWITCH = Waypoint(2, 2, 4, 4, 20, stable=1), Waypoint(2, 2, 2, 2, 0, stable=1), Waypoint(2, 2, 2, 2, 100, stable=1)
+READY_IN_THE_DARK = some(2, 2, rotation=Rotation.OUT)
+GONE = [some(2, 1, State.FAILED), some(2, 1, State.NOT_READY, rotation=Rotation.IN), some(2, 1, State.UNREACHABLE), []]
+
+
+@pytest.mark.parametrize("old", GONE)
+def test_no_stable_instance_serves_any_more(old: list[Instance]) -> None:
+    assert turn([*old, *some(1, 2)], CANARY).stable_lost
+    assert turn([*old, *READY_IN_THE_DARK], DARK).stable_lost
+    # With a set that is not ready there is nothing to decide, and after a switch none of them is to serve.
+    assert not turn([*old, *READY_IN_THE_DARK[:1]], DARK).stable_lost
+    assert not turn([*old, *some(1, 2, State.NOT_READY)], CANARY).stable_lost
+    assert not turn([*old, *some(2, 2)], SWITCH).stable_lost
+    assert not turn([*old, *some(2, 2)], Waypoint(2, 2, 0, 2, stable=1)).stable_lost
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        some(1),
+        some(1, rotation=Rotation.ABSENT, proven=False),  # a balancer was restarted: it is back in a moment
+        some(1, state=State.NOT_READY, rotation=Rotation.IN, proven=True),  # only our own check fails it
+    ],
+)
+def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> None:
+    assert not turn([*old, *some(2, 2)], CANARY).stable_lost
+    assert not turn([*old, *READY_IN_THE_DARK], DARK).stable_lost
+
+
+@pytest.mark.parametrize("plan", [BY_WEIGHT, BY_NUMBER, BLUE_GREEN])
+@pytest.mark.parametrize(
+    ("then", "outcome", "phase"), [("repair", "", ""), ("promote", "promoted", "finished"), ("hold", "", "held")]
+)
+def test_what_follows_where_none_serves_any_more(plan: Plan, then: str, outcome: str, phase: str) -> None:
+    # They cannot be started any more: what is kept up in vain ends as failures do.
+    stage = next(name for name in ("one", "prepare") if name in [one.name for one in listed(plan, 4)])
+    simulator = Seen(World(repairs=[Life(crash=1, start=9)]))
+    simulator.populate([Life(crash=20)] * 4)
+    end = simulator.roll(listed(plan, 4), Script(gates={stage: 500}, on_stable_lost=then))
+    if then == "repair":
+        assert end.phase == "held"
+    else:
+        assert (end.outcome, end.phase) == (outcome, phase)
+    if then == "promote":
+        assert simulator.clock < 60 and min(simulator.in_service[second] for second in range(22, simulator.clock)) >= 1
+
+
+def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
+    simulator = Seen(World(repairs=[Life(crash=1, start=9)]))
+    simulator.populate([Life(crash=20), *[Life()] * 3])
+    assert simulator.roll(listed(BLUE_GREEN, 4), Script(gates={"hold": 60})).outcome == "promoted"
+    assert simulator.repaired == 3 and simulator.clock < 90
