@@ -198,7 +198,7 @@ class MemoryRun(Run):
             platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
             traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: Traffic(world)), {}),
         )
-        self.own, self.check_mode, self._parked, self._say = own, check_mode, False, service.said.append
+        self.own, self.check_mode, self._parked, self.say = own, check_mode, False, service.said.append
         self.transport = t.cast(t.Any, Here())
         self.context = Context("shop", self.transport, {}, lambda _transport: t.cast(t.Any, Platform(world)))
         self.checker = Checker(None, self.transport)

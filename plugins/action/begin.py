@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -40,6 +40,10 @@ class ActionModule(StepAction):
         kind, generation = "restart" if restart else "rollout", record.generation + 1
         if record.stable and record.stable.revision == revision and not restart:
             kind, generation = "scale", record.stable.generation
+            if unapplied := generations.unlike(run, generation):
+                run.say(
+                    f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
+                )
             if record.open is None and run.conductor.foresee(rolling(generation, replicas)).reached:
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)

@@ -9,7 +9,7 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
@@ -63,7 +63,8 @@ class ActionModule(StepAction):
         weighted = run.conductor.balanced and any(stage.waypoint.share is not None for stage in found)
         shares = "by the load balancers' weights" if weighted else "by the number of instances"
         diff = run.difference(found[-1].waypoint, revision)
-        return run.report(False, **result, shares=shares, unknown=unknown, diff=diff)
+        settings = generations.unlike(run, record.stable.generation) if record.stable else []
+        return run.report(False, **result, shares=shares, unknown=unknown, settings=settings, diff=diff)
 
 
 def plan(

@@ -224,6 +224,13 @@ unknown:
   returned: success, without O(fleet)
   type: list
   elements: str
+settings:
+  description:
+    - How the settings given differ from those of the stable revision, one a line, of O(platform) and O(health).
+    - Of what may be secret, only names are shown.
+  returned: success, without O(fleet)
+  type: list
+  elements: str
 waves:
   description: The hosts that will be taken out together, in their order, if nothing goes wrong. Of all else only RV(rollout) is returned beside it.
   returned: with O(hosts)

@@ -131,6 +131,7 @@ class Conductor:
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
         record = self.session.record
         self.context.epoch, self.context.deployed, self.context.away = self.session.epoch, record.deployed, record.away
+        self.context.settings = record.settings
         began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
         if not (start or stop or forget):

@@ -10,7 +10,9 @@ spec of its own settings). A name with dots (`namespace.collection.name`) is loo
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import re
 import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
 
 if t.TYPE_CHECKING:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Deployment
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Deployment, InstanceSettings
     from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
 
 HERE = "progressive.rollout"
@@ -43,6 +45,8 @@ class Context:
     deployed: Mapping[str, Deployment] = field(default_factory=dict)  # by instance, what the journal has of those in place
     # By host that did not answer when it was last asked, what was seen there before; the journal keeps it from run to run.
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
+    settings: Mapping[int, InstanceSettings] = field(default_factory=dict)  # by generation, what the journal has of its settings
+    secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)  # by key, what is secret of those; in memory only
     counted: Sequence[str] = ()  # what the load balancers count of each instance: errors, latency
     served: Callable[[], Mapping[str, Served]] = (
         dict  # by instance, what the load balancers have counted since this run looks at them
@@ -86,6 +90,10 @@ class Report:
 class Platform(t.Protocol):
     """Where instances live.
 
+    One that starts instances with the settings of their generation (`Context.settings`) has an attribute `of_hosts`: the names of
+    those of its options that are not among these, as they are of the hosts. It has methods `keep(key, content)` and `recall(key)`,
+    which bring what is secret of them to the hosts and back.
+
     One whose instances the user's own tasks deploy where they are has an attribute `in_place`, true: nothing is started or
     stopped there, and what it does not see itself it reports from `Context.deployed`.
     """
@@ -102,8 +110,9 @@ class Platform(t.Protocol):
     def check(self) -> None:
         """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
 
-    def prepare(self, revision: str) -> None:
-        """Bring what instances of a revision need to every host, at the same time, or make sure that it is there.
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        """Bring what instances of a revision need to every host, at the same time, or make sure that it is there; with the
+        settings of a generation, where one is given that has its own.
 
         So that starting one later is quick, and what is missing is known before anything is touched. May be called again.
         Raises PlatformError with what is wrong on which host.
@@ -307,6 +316,12 @@ class Lease:
     until: float
     epoch: int  # grows by one with every new holder: the fencing number
     details: Mapping[str, t.Any] = field(default_factory=dict)
+
+
+def key_of(content: Mapping[str, t.Any]) -> str:
+    """What is secret of a generation's settings is kept by this key, which says whether it is what was kept, and nothing else:
+    the content has a salt."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def load(folder: str, name: str, variable: str) -> t.Any:

@@ -38,6 +38,17 @@ class Composition:
 
 
 @dataclass(frozen=True)
+class InstanceSettings:
+    """What the instances of a generation run with. The values of what is secret are on their hosts alone, in a file named `key`."""
+
+    driver: str  # of the platform
+    platform: Mapping[str, t.Any]  # those of its options that shape an instance
+    health: Mapping[str, t.Any]
+    secret: Mapping[str, list[str]] = field(default_factory=dict)  # names: of the option, and of what it has values for
+    key: str = ""  # empty: nothing is secret
+
+
+@dataclass(frozen=True)
 class Deployment:
     """What was deployed on an instance that cannot tell itself; `at` in seconds since the epoch."""
 
@@ -141,6 +152,7 @@ class Record:
     away: dict[str, list[dict[str, t.Any]]] = field(
         default_factory=dict
     )  # by host that does not answer: what was last seen there
+    settings: dict[int, InstanceSettings] = field(default_factory=dict)  # by generation, of those that can be gone back to
 
     @property
     def open(self) -> Rollout | None:
@@ -211,6 +223,7 @@ _READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
     "history": list,
     "obeyed": int,
     "balancers": str,
+    "settings": lambda data: {int(number): InstanceSettings(**_fields(InstanceSettings, one)) for number, one in data.items()},
     "away": lambda data: {str(host): [dict(one) for one in seen] for host, seen in data.items()},
     "deployed": lambda data: {str(name): Deployment(**_fields(Deployment, one)) for name, one in data.items()},
 }

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
@@ -192,6 +192,7 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
     record, now = run.record, time.time()
     forward = kind in ("rollout", "restart")
     baseline = baseline_of(run.settings.plan, generation) if forward and record.stable else 0
+    begin_settings(run, forward, revision, generation, baseline)
     record.generation = max(record.generation, generation, baseline)
     record.balancers = balancers(run)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
@@ -216,6 +217,20 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
     return record.rollout
 
 
+def begin_settings(run: Run, forward: bool, revision: str, generation: int, baseline: int) -> None:
+    """The settings of the generations that a rollout makes: what is new has those given, what was there before those it had."""
+    record = run.record
+    if forward or generation > record.generation:
+        generations.begin(run, generation, None if forward else generations.last_of(record, revision))
+    if baseline and record.stable:
+        generations.begin(run, baseline, record.stable.generation)
+    if forward and record.stable and generation in record.settings and record.stable.generation not in record.settings:
+        run.say(
+            f"{record.service}: the settings that {record.stable.revision} was rolled out with are not known; where it is started "
+            "again, it has those given now. They are kept from this rollout on"
+        )
+
+
 def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: Callable[[Rollout], Sequence[Stage]]) -> Result:
     """Go on with the unfinished rollout of this revision; refuse another. `stages_of` makes the list of a rollout."""
     if rollout.revision != revision:
@@ -229,6 +244,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
             f"rollout_steps: strategy, steps or gates were changed while the rollout of {run.record.service} {rollout.revision} is under way; "
             "run it with those it began with, or abort it (abort.yml) and begin anew"
         )
+    generations.go_on(run, rollout)
     if run.check_mode:
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
@@ -256,7 +272,11 @@ def supersede(run: Run, rollout: Rollout, revision: str) -> None:
 
 def superseded(run: Run, rollout: Rollout, revision: str) -> bool:
     """Whether the rollout under way is to give way to this revision."""
-    return run.settings.supersede and rollout.revision != revision and rollout.kind != "rollback"
+    return (
+        run.settings.supersede
+        and rollout.kind != "rollback"
+        and (rollout.revision != revision or generations.replaced(run, rollout))
+    )
 
 
 def refuse_way_back(rollout: Rollout, service: str) -> None:
@@ -407,6 +427,7 @@ def close(run: Run, outcome: str, reason: str) -> None:
     run.conductor.forget()
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())
+    generations.prune(record)
     run.conductor.commit()
     run.conductor.say(ended(record.service, rollout))
     if lost := [i for i in run.conductor.fleet if is_lost(i)]:

@@ -45,7 +45,7 @@ class Run:
         self.settings = settings
         self.own = own  # the step's own options
         self.check_mode = bool(action._task.check_mode)
-        self._say = say
+        self.say = say
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.context = Context(settings.service, self.transport, settings.health, self._platform)
@@ -58,7 +58,7 @@ class Run:
     @cached_property
     def conductor(self) -> Conductor:
         """Made when first asked for: what only thinks needs no drivers."""
-        return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self._say)
+        return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self.say)
 
     def _platform(self, transport: Transport) -> Platform:
         """The platform, over these connections."""
@@ -114,7 +114,7 @@ class Run:
     def report(self, changed: bool, **more: t.Any) -> Result:
         """The result every step returns; a `msg` among `more` is said as well, since results show only with -v."""
         if "msg" in more:
-            self._say(more["msg"])
+            self.say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
     def would(self, path: Sequence[Waypoint], revision: str) -> Result:

@@ -151,6 +151,13 @@ def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole 
     return int(text)
 
 
+def parted(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Options that may be written down and shown, and those that are secret: what the spec marks `no_log`. Empty ones are neither."""
+    there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
+    secret = {name: value for name, value in there.items() if spec.get(name, {}).get("no_log")}
+    return {name: value for name, value in there.items() if name not in secret}, secret
+
+
 def options(spec: Mapping[str, t.Any], given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
     """A driver's options, checked against its `OPTIONS` (an Ansible argument spec), with the defaults filled in."""
     refuse_unknown(given, spec, variable + ".")

@@ -77,5 +77,9 @@ def test_no_secret_is_seen_anywhere(playground: Playground, hook: str) -> None:
     assert "confirm_rollout 1 (web): 403: *** *** Host" in outcome.output
     kept = {str(path): path.read_text(errors="replace") for path in map(Path, playground.files()) if path.is_file()}
     assert any(path.endswith(".jsonl") and "403" in text for path, text in kept.items())
+    own = {path for path in kept if Path(path).parent.name == "settings"}  # what instances are started with again, for root alone
+    assert own and {Path(path).stat().st_mode & 0o777 for path in own} == {0o600}
+    there = " ".join(kept.pop(path) for path in own)
+    assert {name for name, word in SECRETS.items() if word in there} == {"env", "check"}
     everywhere = {**kept, "the output": outcome.output, "the processes": " ".join(seen)}
     assert {(where, name) for where, text in everywhere.items() for name, word in SECRETS.items() if word in text} == set()

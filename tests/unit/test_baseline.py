@@ -27,7 +27,8 @@ STABLE = Composition("1", 4, 10)
 def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[Instance] | None = None) -> Run:
     """As much of a run as opening and planning a rollout need."""
     traffic = SimpleNamespace(name="memory", options={})
-    settings = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic)
+    platform = SimpleNamespace(module=SimpleNamespace(Driver=object), options={})
+    settings = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
     conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
     session = SimpleNamespace(identity=SimpleNamespace(holder="me"))
     record = Record("shop", stable, generation=stable.generation if stable else 0)

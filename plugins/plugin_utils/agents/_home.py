@@ -5,12 +5,15 @@
 
 An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop, and looked at.
 Nothing of ours stays on the host but files, below `<path>/<inventory host>/<service>/`:
-`instances/<id>.json` (one record an instance), `logs/<id>.log`, `lock` and `epoch`.
+`instances/<id>.json` (one record an instance), `logs/<id>.log`, `settings/<key>.json` (what is secret of the settings that
+instances are started with), `lock` and `epoch`.
 
-Request: service, host, path, epoch, start (labels, env, the hooks before_start and after_stop, and what the agent needs), stop (ids),
-forget (ids), stop_timeout and hook_timeout (seconds), and the agent's own settings.
-Answer: {"instances": [labels, process, age in seconds, detail]}, or {"stale": why} when a newer lease holder has acted here,
-or {"error": why}.
+Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks before_start and after_stop, and what the
+agent needs), stop (ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted), stop_timeout and
+hook_timeout (seconds), and the agent's own settings.
+Answer: {"instances": [labels, process, age in seconds, detail], "kept": [keys]}, or {"stale": why} when a newer lease holder has
+acted here, or {"error": why}.
+Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
 """
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 Stale, Refused, unusable, write = _files.Stale, _files.Refused, _files.unusable, _files.write
 
+SETTINGS = "settings"
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
@@ -50,24 +54,51 @@ def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
-    start, stop, forget = request["start"], request["stop"], request["forget"]
-    for name in [request["host"], request["service"], *(wanted["id"] for wanted in start), *stop, *forget]:
+    if "recall" in request:
+        return {"settings": _recall(request)}
+    start, stop, forget, keep = request["start"], request["stop"], request["forget"], request.get("keep", {})
+    for name in [request["host"], request["service"], *(wanted["id"] for wanted in start), *stop, *forget, *keep]:
         if not name or "/" in name or "\0" in name or name.startswith("."):
             raise Refused(f"{name!r} cannot be part of a file's name")
-    if (start or stop or forget) and request["epoch"] <= 0:
+    if (start or stop or forget or keep) and request["epoch"] <= 0:
         raise Refused("nothing is started, stopped or forgotten without a lease (epoch 0 only looks)")
     home = os.path.join(request["path"], request["host"], request["service"])
     if request["epoch"] <= 0 and not os.path.isdir(home):
-        return {"instances": _work(kind(home, request), request)}  # what runs may be found without records
+        return {"instances": _work(kind(home, request), request), "kept": []}  # what runs may be found without records
     for folder in _folders(home):
         os.makedirs(folder, 0o750, exist_ok=True)
     with _files.Locked(os.path.join(home, "lock")):
         _fence(home, request["epoch"])
-        return {"instances": _work(kind(home, request), request)}
+        kept = _keep(home, keep, request.get("retain"), bool(start or forget))
+        return {"instances": _work(kind(home, request), request), "kept": kept}
 
 
 def _folders(home: str) -> tuple[str, ...]:
-    return home, os.path.join(home, "instances"), os.path.join(home, "logs")
+    return home, os.path.join(home, "instances"), os.path.join(home, "logs"), os.path.join(home, SETTINGS)
+
+
+def _keep(home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tidy: bool) -> list[str]:
+    """Write settings, before anything is started with them; `tidy` removes those that are not wanted any more. Which there are."""
+    folder = os.path.join(home, SETTINGS)
+    there = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
+    for key in keep.keys() - there:
+        write(os.path.join(folder, key + ".json"), json.dumps(keep[key]), 0o600)
+    there.update(keep)
+    for key in there.difference(retain, keep) if tidy and retain is not None else ():
+        os.unlink(os.path.join(folder, key + ".json"))
+        there.discard(key)
+    return sorted(there)
+
+
+def _recall(request: dict[str, t.Any]) -> t.Any:
+    path = os.path.join(
+        request["path"], request["host"], request["service"], SETTINGS, os.path.basename(request["recall"]) + ".json"
+    )
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _fence(home: str, epoch: int) -> None:
@@ -166,7 +197,7 @@ class Service:
         first = "stop_requested" not in record
         if first:
             record["stop_requested"] = uptime()
-        elif uptime() - record["stop_requested"] >= self.request["stop_timeout"]:
+        elif uptime() - record["stop_requested"] >= record.get("stop_timeout", self.request["stop_timeout"]):
             record["killed"] = True
         else:
             return False
@@ -178,7 +209,7 @@ class Service:
         """Start an instance. What keeps it from starting is its record's `error`."""
         record = {label: wanted[label] for label in LABELS}
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
-        record["after_stop"] = wanted["after_stop"]
+        record.update({name: wanted[name] for name in ("after_stop", "stop_timeout", "stop_signal") if name in wanted})
         error = taken(wanted["address"], wanted["port"]) or self.hook("before_start", wanted["before_start"], wanted["env"])
         try:
             error = error or self.spawn(record, wanted)

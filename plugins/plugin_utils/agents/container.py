@@ -147,7 +147,7 @@ class Service(_home.Service):
 
     def tell(self, record: Record, kill: bool) -> None:
         """Not by `kill`, after which podman does what its restart policy says. Nobody waits for the end here: the next look sees it."""
-        seconds = 0 if kill else math.ceil(self.request["stop_timeout"])
+        seconds = 0 if kill else math.ceil(record.get("stop_timeout", self.request["stop_timeout"]))
         stop = (self.program, "stop", f"--time={seconds}", record["id"])
         status, _out, said = (
             self.call(*stop[1:]) if kill else _run("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *stop)

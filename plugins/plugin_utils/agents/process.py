@@ -126,7 +126,9 @@ class Service(_home.Service):
         return error
 
     def tell(self, record: Record, kill: bool) -> None:
-        self.send(record, signal.SIGKILL if kill else getattr(signal, "SIG" + self.request["stop_signal"]))
+        self.send(
+            record, signal.SIGKILL if kill else getattr(signal, "SIG" + record.get("stop_signal", self.request["stop_signal"]))
+        )
 
     def settle(self, told: list[Record]) -> None:
         deadline = time.monotonic() + _home.STOP_WAIT

@@ -19,7 +19,7 @@ OPTIONS: dict[str, t.Any] = {
     "http": {"type": "str"},
     "status": {"type": "raw", "default": "200-299"},
     "body": {"type": "str"},
-    "headers": {"type": "dict", "default": {}},
+    "headers": {"type": "dict", "default": {}, "no_log": True},
 }
 
 _PATH = re.compile(r"/[!-~]*")

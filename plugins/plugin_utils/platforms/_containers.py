@@ -64,6 +64,7 @@ class Containers(_hosts.Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
     agent = "container"
+    of_hosts = (*_hosts.OF_HOSTS, "pull", "keep_revisions")
     program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -113,9 +114,10 @@ class Containers(_hosts.Hosts):
             "timeout": max(1.0, self._prepare_timeout - 2),  # so that the host itself can say that it was too long
         }
 
-    def prepare(self, revision: str) -> None:
+    def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
         """Refused where hosts have different images by the same name: a tag may move between two pulls."""
-        images = {host: answer["image"] for host, answer in self._prepare(revision).items()}
+        answers = super()._prepare(revision)
+        images = {host: answer["image"] for host, answer in answers.items()}
         by_id: dict[str, list[str]] = {}
         for host, image in images.items():
             by_id.setdefault(image["id"], []).append(host)
@@ -126,6 +128,7 @@ class Containers(_hosts.Hosts):
                 f"rollout_platform.image: {self._image!r} of {revision} is not the same image everywhere ({shown}): its tag was "
                 "moved between pulls; set rollout_platform.pull to always once, or name the image by its digest"
             )
+        return answers
 
 
 def _words(given: Mapping[str, t.Any], name: str) -> list[str]:

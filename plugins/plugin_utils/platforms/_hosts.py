@@ -17,9 +17,16 @@ from dataclasses import asdict, replace
 from itertools import chain
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, key_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    InputError,
+    LeaseLost,
+    PlatformError,
+    RolloutError,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
 OPTIONS: dict[str, t.Any] = {
@@ -32,8 +39,10 @@ OPTIONS: dict[str, t.Any] = {
     "zone": {"type": "str"},
     "hooks": {"type": "dict", "default": {}},
 }
+OF_HOSTS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that do not shape an instance
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 HOOKS = ("before_start", "after_stop")
+ENOUGH = 5  # hosts that are asked at once for what each of them should have
 TIMEOUT = 60.0  # seconds for one call to a host, connecting included
 MEND = "mend that, or take a host that is gone for good out of the inventory"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -43,6 +52,7 @@ class Hosts:
     """A service's instances on the hosts of `rollout_platform.hosts`. A platform says how they are run."""
 
     agent: str  # that does the work on the hosts
+    of_hosts: Sequence[str] = OF_HOSTS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
@@ -57,6 +67,10 @@ class Hosts:
             raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
         self._hooks, self._hook_timeout = _hooks(options["hooks"] or {})
+        self._options = options
+        self._starters: dict[int, Hosts] = {}
+        self._everywhere: dict[str, Mapping[str, t.Any]] = {}  # by key, what every host is to keep from the next call on
+        self._kept: dict[str, frozenset[str]] = {}  # by host, the keys it has
         self._zones = (
             {host: str(context.transport.variable(host, zone) or "") for host in self._hosts}
             if (zone := options.get("zone"))
@@ -108,8 +122,8 @@ class Hosts:
         request = {"check": {"path": self._path, **self._needs()}}
         self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
 
-    def prepare(self, revision: str) -> None:
-        self._prepare(revision)
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        self._starter(generation)._prepare(revision)
 
     def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
         """What each host's agent said of it."""
@@ -149,22 +163,88 @@ class Hosts:
             "epoch": self.context.epoch,
             "stop": list(stop),  # ids name one instance of the service, wherever it is: hosts pass over others' ids
             "forget": list(forget),
+            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
             "stop_timeout": self._stop_timeout,
             "hook_timeout": self._hook_timeout,
             **self._common(),
         }
         self._recall()
         asked = self._concerned(wanted, [*stop, *forget])
-        requests = {host: {**common, "host": host, "start": [self._wanted(labels) for labels in wanted[host]]} for host in asked}
+        requests = {host: {**common, "host": host, **self._starts(host, wanted[host])} for host in asked}
         answers = self.context.transport.ask(self.agent, requests, TIMEOUT) if requests else {}
         now = clock.now()
         self._refuse(answers)
         for host in asked:
             self._seen[host] = self._reports(host, answers[host], now, wanted[host])
             self.context.away.pop(host, None)
+            if (value := answers[host].value) is not None:
+                self._kept[host] = frozenset(map(str, value.get("kept", ())))
             if answers[host].unreachable:
                 self.context.away[host] = [_noted(report) for report in self._seen[host]]
         return [report for host in self._hosts for report in self._seen[host]]
+
+    def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
+        """Bring the secret part of a generation's settings to every host that answers."""
+        self.context.secrets[key] = content
+        self._everywhere = {key: content}
+        try:
+            self.sync()
+        finally:
+            self._everywhere = {}
+
+    def recall(self, key: str) -> Mapping[str, t.Any] | None:
+        """The secret part of a generation's settings, from a host that has it; None where no host has. Raises PlatformError
+        while hosts that may have it do not answer."""
+        if key not in self.context.secrets:
+            holders = [host for host in self._hosts if key in self._kept.get(host, ())] if self._kept else self._hosts
+            request = {"recall": key, "service": self.context.service, "path": self._path}
+            asked = {host: {**request, "host": host} for host in holders[:ENOUGH]}
+            answers = self.context.transport.ask(self.agent, asked, TIMEOUT) if asked else {}
+            found = [answer.value.get("settings") for answer in answers.values() if answer.value is not None]
+            # As it was kept: a host cannot make up the settings that others start instances with.
+            whole = [one for one in found if isinstance(one, Mapping) and key_of(one) == key]
+            silent = [
+                host for host in self._hosts if host in self.context.away or (host in answers and answers[host].value is None)
+            ]
+            if silent and not whole:
+                raise PlatformError(f"{', '.join(silent)} may have the settings that instances are to be started with; {MEND}")
+            if whole:
+                self.context.secrets[key] = whole[0]
+        return self.context.secrets.get(key)
+
+    def _starts(self, host: str, wanted: Sequence[Labels]) -> dict[str, t.Any]:
+        """What a host needs to start these, and what it is to keep of the settings that they are started with."""
+        starts = [self._starter(labels.generation)._wanted(labels) for labels in wanted]
+        kept = [self.context.settings.get(labels.generation) for labels in wanted]
+        keys = {one.key for one in kept if one and one.key and one.key not in self._kept.get(host, ())}
+        return {"start": starts, "keep": {**self._everywhere, **{key: self.context.secrets[key] for key in sorted(keys)}}}
+
+    def _starter(self, generation: int | None) -> Hosts:
+        """The driver with the settings of a generation, or with ours where the journal has none of it."""
+        kept = None if generation is None else self.context.settings.get(generation)
+        if generation is None or kept is None:
+            return self
+        if generation not in self._starters:
+            self._starters[generation] = type(self)(self._as_kept(kept), self.context)
+        return self._starters[generation]
+
+    def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
+        """Our options, with those that shape an instance as they were kept."""
+        name = type(self).__module__.rpartition(".")[2]
+        if kept.driver.rpartition(".")[2] != name:
+            raise RolloutFailed(
+                f"rollout_platform.driver: {kept.driver} ran the instances that are to be started again, and {name} cannot start them; "
+                "give the driver they had"
+            )
+        hidden = self.recall(kept.key) if kept.key else {}
+        if hidden is None:
+            lost = ", ".join(f"rollout_{option} ({', '.join(names)})" for option, names in kept.secret.items())
+            raise RolloutFailed(
+                f"cannot start instances with the settings they had: no host has the values of {lost} any more; "
+                "set these variables as they were, and roll that revision out again"
+            )
+        ours = {name: value for name, value in self._options.items() if name in self.of_hosts}
+        return {**ours, **kept.platform, **hidden.get("platform", {})}
 
     def _recall(self) -> None:
         """What runs before us have seen on hosts that did not answer them."""
@@ -205,6 +285,7 @@ class Hosts:
             "port": endpoint.port,
             "slot": labels.slot,
             "env": {**env, **own},
+            "stop_timeout": self._stop_timeout,
             **{
                 name: [fill(word, f"rollout_platform.hooks.{name}", known) for word in argv] for name, argv in self._hooks.items()
             },

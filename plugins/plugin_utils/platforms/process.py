@@ -42,6 +42,7 @@ class Driver(_hosts.Hosts):
         return {
             "argv": [_hosts.fill(word, "rollout_platform.command", known) for word in self._command],
             "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known),
+            "stop_signal": self._signal,
         }
 
     def _needs(self) -> dict[str, t.Any]:

@@ -1,0 +1,173 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What runs of a revision runs with the settings that revision was rolled out with, whatever the variables say by now."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, until
+
+PLAYBOOKS = "progressive.rollout."
+OLD, NEW = "hunter2-old", "hunter2-new"  # values of the variable MARK, which are secrets
+
+
+class Site(Playground):
+    """Three instances; their program is told its MARK in the environment, and a flag in its arguments."""
+
+    def given(self, mark: str | None, *flags: str, **platform: t.Any) -> dict[str, t.Any]:
+        """The platform as the variables of a commit have it."""
+        own = self.variables["rollout_platform"]
+        return {
+            "rollout_platform": {**own, "command": [*own["command"], *flags], "env": {"MARK": mark} if mark else {}, **platform}
+        }
+
+    def to(self, revision: str, given: dict[str, t.Any], playbook: str = "rollout", rc: int = 0, **variables: t.Any) -> Outcome:
+        outcome = self.run(PLAYBOOKS + playbook, {"rollout_revision": revision, **given, **variables})
+        assert outcome.rc == rc, outcome.output
+        assert OLD not in outcome.output and NEW not in outcome.output
+        journal = "".join(path.read_text() for path in (self.store / "journal").glob("**/*") if path.is_file())
+        assert OLD not in journal and NEW not in journal
+        return outcome
+
+    def run_with(self) -> Counter[tuple[str, str, str]]:
+        """How many instances run with which revision, MARK and flag, as their processes have them."""
+        found: Counter[tuple[str, str, str]] = Counter()
+        for record in self.living():
+            process = Path(f"/proc/{record['pid']}")
+            env = dict(pair.partition("=")[::2] for pair in (process / "environ").read_text().split("\0"))
+            last = (process / "cmdline").read_text().split("\0")[-2]
+            found[env["REVISION"], env.get("MARK", ""), last if last.startswith("--") else ""] += 1
+        return found
+
+    def kept(self) -> dict[str, set[str]]:
+        """The names of the settings that each host keeps."""
+        return {name: {path.name for path in self.platform.glob(f"{name}/shop/settings/*")} for name in self.hosts}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site() as made:
+        yield made
+
+
+def test_a_rollback_starts_the_old_revision_with_its_old_settings(site: Site) -> None:
+    old, new = site.given(OLD, "--old"), site.given(NEW, "--new", stop_timeout="7s")
+    site.to("1", old)
+    site.to("2", new)
+    assert site.run_with() == {("2", NEW, "--new"): 3}
+    site.to("2", new, "rollback")
+    assert site.run_with() == {("1", OLD, "--old"): 3}
+    assert {record["stop_timeout"] for record in site.records()} == {5}
+    site.to("2", new, "rollback", rollout_to="2")
+    assert site.run_with() == {("2", NEW, "--new"): 3}
+    assert {record["stop_timeout"] for record in site.records()} == {7}
+
+
+def test_what_is_replaced_on_the_way_back_of_a_canary_has_the_old_settings(site: Site) -> None:
+    """Also by a run that goes on with the way back that another one began."""
+    site.to("1", site.given(OLD))
+    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 67}, {"pause": {}}], "rollout_wait": 0}
+    slow = site.given(NEW, "--new")
+    site.to("2", slow, **canary)
+    assert site.run_with() == {("1", OLD, ""): 1, ("2", NEW, "--new"): 3}
+    run = site.start(PLAYBOOKS + "rollback", slow | canary)
+    until(lambda: site.journal()["rollout"]["phase"] == "rolling_back", "the way back is begun")
+    run.kill()
+    site.to("2", slow, "rollback", **canary)
+    assert site.run_with() == {("1", OLD, ""): 3}
+
+
+def test_a_restart_has_the_new_settings_and_what_is_added_the_old_ones(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    more = site.to("1", site.given(NEW, "--new"), rollout_replicas=4)
+    assert "shop 1 runs with other settings: rollout_platform.command: [" in more.output and "MARK changed" in more.output
+    assert site.run_with() == {("1", OLD, ""): 4}
+    site.to("1", site.given(NEW, "--new"), "restart", rollout_replicas=4)
+    assert site.run_with() == {("1", NEW, "--new"): 4}
+    again = site.to("1", site.given(NEW, "--new"), rollout_replicas=4)
+    assert "other settings" not in again.output
+
+
+def test_a_host_without_the_settings_gets_them_from_another(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    site.to("2", site.given(NEW))
+    kept = site.kept()
+    assert len(kept["web1"]) == 2 and kept["web1"] == kept["web2"] == kept["web3"]
+    assert {path.stat().st_mode & 0o777 for path in site.platform.glob("*/shop/settings/*")} == {0o600}
+    for host in ("web1", "web3"):
+        for name in kept[host]:
+            (site.platform / host / "shop" / "settings" / name).unlink()
+    (forged,) = kept["web2"] - {site.journal()["settings"]["2"]["key"] + ".json"}
+    (site.platform / "web1" / "shop" / "settings" / forged).write_text(json.dumps({"platform": {"env": {"MARK": "forged"}}}))
+    site.to("2", site.given(NEW), "rollback")
+    assert site.run_with() == {("1", OLD, ""): 3}
+    assert forged in site.kept()["web3"]
+
+
+def test_where_no_host_has_the_settings_nothing_is_started_with_others(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    site.to("2", site.given(NEW))
+    for path in site.platform.glob("*/shop/settings/*"):
+        path.unlink()
+    refused = site.to("2", site.given(NEW), "rollback", rc=2)
+    assert "no host has the values of rollout_platform.env (MARK) any more" in refused.output
+    assert site.run_with() == {("2", NEW, ""): 3}
+    told = site.to("1", site.given(OLD))
+    assert "shop 1: instances started from now on have the settings given now (no host had them any more)" in told.output
+    assert site.run_with() == {("1", OLD, ""): 3}
+
+
+def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 34}, {"pause": {}}], "rollout_wait": 0}
+    site.to("2", site.given(OLD, "--new"), **canary)
+    refused = site.to("2", site.given(OLD, "--newer"), rc=2, **canary)
+    assert "was changed while the rollout of shop 2 is under way (rollout_platform.command: [" in refused.output
+    told = site.to("2", site.given(NEW, "--new"), **canary)
+    assert "instances started from now on have the settings given now (rollout_platform.env: MARK changed)" in told.output
+    site.to("2", site.given(NEW, "--newer"), rollout_supersede=True, **canary)
+    assert site.run_with() == {("1", OLD, ""): 2, ("2", NEW, "--newer"): 2}
+    site.run(PLAYBOOKS + "promote", site.given(NEW, "--newer") | canary)
+    site.to("2", site.given(NEW, "--newer"), **canary)
+    assert site.run_with() == {("2", NEW, "--newer"): 3}
+
+
+def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    path = site.store / "journal" / "shop.json"
+    path.write_text(json.dumps({key: value for key, value in site.journal().items() if key != "settings"}))
+    said = "the settings that 1 was rolled out with are not known"
+    assert said in site.to("2", site.given(NEW)).output
+    assert said not in site.to("3", site.given(NEW)).output
+    site.to("3", site.given(OLD), "rollback", rollout_to="1")
+    assert site.run_with() == {("1", OLD, ""): 3}
+
+
+def test_a_plan_shows_what_differs(site: Site) -> None:
+    site.to("1", site.given(OLD, "--old"))
+    health = {**site.variables["rollout_health"], "headers": {"X-Key": NEW}}
+    plan = site.steps({"plan": {}}, variables={**site.given(NEW), "rollout_revision": "2", "rollout_health": health})
+    command = site.variables["rollout_platform"]["command"]
+    assert plan.one("plan").result["settings"] == [
+        f"rollout_platform.command: {[*command, '--old']!r} -> {command!r}",
+        "rollout_health.headers: X-Key added",
+        "rollout_platform.env: MARK changed",
+    ]
+    assert NEW not in plan.output and OLD not in plan.output
+
+
+def test_only_settings_that_something_can_go_back_to_are_kept(site: Site) -> None:
+    for number in range(4):
+        site.to("1", site.given(f"{OLD}-{number}"), "restart" if number else "rollout")
+    journal = site.journal()
+    assert set(journal["settings"]) == {str(journal["stable"]["generation"])}
+    site.to("1", site.given(f"{OLD}-{number}"), rollout_replicas=4)  # what starts something clears up
+    names = {kept["key"] + ".json" for kept in journal["settings"].values()}
+    assert any(mine == names for mine in site.kept().values())
