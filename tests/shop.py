@@ -56,7 +56,8 @@ class BehindHAProxy(HAProxy):
 
     @property
     def traffic(self) -> dict[str, t.Any]:
-        return {"driver": "haproxy", "backend": "shop", "socket": self.api, "drain_timeout": "10s"}
+        own = {"path": str(self.directory / "rollout")}  # of locks and epochs
+        return {"driver": "haproxy", "backend": "shop", "socket": self.api, "drain_timeout": "10s", **own}
 
     def _rows(self) -> dict[Place, str]:
         lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]

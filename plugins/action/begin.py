@@ -44,7 +44,8 @@ class ActionModule(StepAction):
                 run.say(
                     f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
                 )
-            if record.open is None and run.conductor.foresee(rolling(generation, replicas)).reached:
+            there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
+            if record.open is None and there:
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
         if kind != "scale":

@@ -34,7 +34,7 @@ class ActionModule(StepAction):
         rollouts.fits(run, replicas + others, Plan())
         if run.check_mode:
             return run.would([waypoint], revision)
-        if run.conductor.foresee(waypoint).reached:
+        if run.conductor.foresee(waypoint).reached and (under_way or not run.conductor.left_over()):
             return run.report(False)
         rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None

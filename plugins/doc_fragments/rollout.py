@@ -125,9 +125,12 @@ options:
       - C(slots) is the beginning of the names of prepared servers. Without it servers are added and deleted as needed.
       - C(state_file) is a file on the load balancer's host that the state of the servers is saved to after each change,
         for C(load-server-state-from-file). It wants C(hosts) and one socket each.
+      - C(path) is a directory, made where it is missing, for the locks and epochs that keep a late command of an older run from changing
+        anything, V(/var/lib/rollout) if not given. It is on C(hosts), on the controller without them.
       - C(driver=envoy) drives Envoy through files that it watches and its admin interface. Its options follow.
       - C(hosts) is an inventory pattern, the Envoys' hosts. Without it Envoy is on the controller.
-      - C(path) (required) is the directory that Envoy watches, which the rollout's user may write to.
+      - C(path) (required) is the directory that Envoy watches, which the rollout's user may write to. It belongs to the group that Envoy
+        runs as.
       - C(admin) is Envoy's admin interface as seen from its host, V(127.0.0.1:9901) if not given.
       - C(listen) (required) is the address and port that clients of the service connect to.
       - C(preview) is another address and port, which lead to the new instances of a rollout alone, from when they are ready to its end.

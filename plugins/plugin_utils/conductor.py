@@ -113,6 +113,7 @@ class Conductor:
 
     def look(self) -> list[Instance]:
         """The fleet as it is now. The first look waits until every instance was asked once by its check."""
+        self.context.epoch = self.session.epoch  # a look under a lease fences all that older ones have still under way
         if time.monotonic() >= self._next_look:
             self._sync()
         if self.balanced:
@@ -130,7 +131,7 @@ class Conductor:
 
     def _sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
         record = self.session.record
-        self.context.epoch, self.context.deployed, self.context.away = self.session.epoch, record.deployed, record.away
+        self.context.deployed, self.context.away = record.deployed, record.away
         self.context.settings = record.settings
         began = time.monotonic()
         self.reports = self.platform.sync(start, stop, forget)
@@ -533,12 +534,20 @@ class Conductor:
         lines.tell(f"stable: {failed}{there} of {waypoint.old} are left, starting {decision.create_old}")
 
     def _tidy(self) -> bool:
-        """Whether no balancer is left with an entry of an instance that is gone, and the windows show the new ones. One may
+        """Whether no balancer keeps an entry of an instance that is gone, and the windows show the new ones. One may
         keep it for as long as its last connections take; longer than requests may take to drain is not waited for."""
         if self._wanted() is None and all(window.shows(*self._presentable()) for window in self.windows):
             return True
         self._untidy = self._untidy or time.monotonic()
         return time.monotonic() - self._untidy > self.rules.drain_timeout
+
+    def left_over(self) -> bool:
+        """Whether a load balancer keeps what no instance accounts for, as last seen: a command that came late, or one whose
+        run was killed, may leave an entry. One that only has its last requests to finish is no reason to do anything."""
+        living = {labels.endpoint for labels in self._living()}
+        kept = [item for servers in (self.table or {}).values() for item in servers.items() if item[0] not in living]
+        kept += [item for window in self.windows for servers in window.table.values() for item in servers.items()]
+        return any(server.ours and (server.rotation is Rotation.IN or not server.active) for _endpoint, server in kept)
 
     # -- record -------------------------------------------------------------------------------------------------
 

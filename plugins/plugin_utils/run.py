@@ -120,6 +120,7 @@ class Run:
     def would(self, path: Sequence[Waypoint], revision: str) -> Result:
         """The result in check mode: what the step would do on its way through these waypoints, with nothing touched."""
         decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
+        arrived = arrived and not self.conductor.left_over()
         return self.report(not arrived, next=following(decision), diff=self.difference(path[-1], revision))
 
     def parked(self, why: str) -> Result:

@@ -80,13 +80,15 @@ class Plane:
             envoy.preview = lab.free_port()
         self.previews = [("127.0.0.1", envoy.preview) for envoy in envoys]
 
-    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any) -> Driver:
+    def driver(
+        self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
+    ) -> Driver:
         settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, **options}
-        return Driver(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health))
+        return Driver(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health, epoch=epoch))
 
     def halting(self) -> Driver:
         """Its file of endpoints cannot be written: what is in the way is no file. (Root may write to any.)"""
-        (self.envoys[self.names[1]].path / "eds-shop.json.tmp").mkdir()
+        (self.envoys[self.names[1]].path / ".eds-shop.json.tmp").mkdir()
         return self.driver()
 
     def previewing(self) -> tuple[Driver, Driver]:
@@ -158,7 +160,7 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         with pytest.raises(TrafficError, match=r"Envoy on edge1 .*eds-shop.json: it refused the update"):
             contract.apply(driver, {a: Target(IN, name="shop-a"), Endpoint("no-address", 80): Target(OUT, name="shop-b")})
         assert (path / "eds-shop.json").read_text() == before
-        assert not list(path.glob("*.tmp"))
+        assert not list(path.glob(".*.tmp"))
         assert set(contract.answers(plane)) == {"a"}
         with pytest.raises(InputError, match=r"rollout_traffic.listen"):
             plane.driver(listen="127.0.0.1:0")

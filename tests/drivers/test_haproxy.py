@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import re
 import socket
+import socketserver
 import threading
+import time
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as agent
@@ -24,6 +29,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     SERVICE,
     Backends,
     Client,
+    Late,
     TrafficContract,
     answers,
     apply,
@@ -68,8 +74,8 @@ class Here:
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
 
 
-def context(transport: Here) -> Context:
-    return Context(SERVICE, t.cast(Transport, transport), HEALTH)
+def context(transport: Here, epoch: int = 1) -> Context:
+    return Context(SERVICE, t.cast(Transport, transport), HEALTH, epoch=epoch)
 
 
 PREVIEW = """\
@@ -91,12 +97,13 @@ class HAProxyPlane:
         self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
         self.balancers = [HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}") for _host, port in self.previews]
         self.transport = Here()
+        self.path = str(self.balancers[0].directory / "rollout")
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
 
-    def driver(self, **options: t.Any) -> Traffic:
-        given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop"} | options
-        return Driver(given, context(self.transport))
+    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+        given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop", "path": self.path} | options
+        return Driver(given, context(self.transport, epoch))
 
     def halting(self) -> Traffic:
         """By what the second's socket lets us do."""
@@ -188,8 +195,8 @@ class SlotPlane(HAProxyPlane):
         slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6))
         super().__init__(slots, slots)
 
-    def driver(self, **options: t.Any) -> Traffic:
-        return super().driver(**{"slots": "slot"} | options)
+    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+        return super().driver(epoch, **{"slots": "slot"} | options)
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         return [({"slots": "other"}, "rollout_traffic.slots: backend shop")]
@@ -213,6 +220,30 @@ class TestContractWithSlots(TrafficContract):
     def test_an_empty_pool_has_no_entries(self, plane: HAProxyPlane) -> None:  # type: ignore[override]
         assert plane.driver().observe() == {name: {} for name in plane.names}
         assert set(plane.balancers[0].servers().values()) == {"MAINT"}
+
+
+@contextlib.contextmanager
+def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
+    """A port at which every question is answered with this, again and again, and nothing else."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(1000)
+                for _n in range(times):
+                    self.request.sendall(answer)
+                    if over.wait(pause):
+                        return
+
+    over = threading.Event()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_address[1]
+        over.set()
+        server.shutdown()
+        thread.join()
 
 
 BROWNFIELD = """\
@@ -295,7 +326,14 @@ class TestOnlyHAProxy:
         try:
             a, b = backends.start("a"), backends.start("b")
             path = f"{balancer.directory}/state"
-            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot", "state_file": path}
+            options = {
+                "hosts": "lb1",
+                "socket": balancer.socket,
+                "backend": "shop",
+                "slots": "slot",
+                "state_file": path,
+                "path": f"{balancer.directory}/rollout",
+            }
             driver = Driver(options, context(Here()))
             driver.check()
             bring_in(driver, {a: Target(IN, 30), b: Target(OUT, 7)})
@@ -334,7 +372,13 @@ class TestOnlyHAProxy:
     def test_a_slot_whose_address_the_state_file_would_not_restore_is_refused(self) -> None:
         balancer = HAProxy("    server slot1 127.0.0.1:1 check fall 2 disabled\n")
         try:
-            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot"}
+            options = {
+                "hosts": "lb1",
+                "socket": balancer.socket,
+                "backend": "shop",
+                "slots": "slot",
+                "path": f"{balancer.directory}/rollout",
+            }
             Driver(options, context(Here())).check()
             with pytest.raises(TrafficError, match=r"rollout_traffic.state_file: server slot1 .* has an address"):
                 Driver({**options, "state_file": f"{balancer.directory}/state"}, context(Here())).check()
@@ -368,18 +412,125 @@ class TestOnlyHAProxy:
         finally:
             plane.close()
 
-    def test_a_balancer_that_never_answers_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_balancer_that_never_answers_is_an_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 0.1)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             name = f"127.0.0.1:{silent.getsockname()[1]}"
-            driver = Driver({"socket": name, "backend": "shop"}, context(Here()))
+            driver = Driver({"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here()))
             with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
                 driver.observe()
+
+    @pytest.mark.parametrize(
+        ("answer", "complaint"),
+        [
+            (b"x", "timed out"),
+            (b"x" * (1 << 20), "the answer is longer than 2 MB"),
+            (b"\x00\xff\x1b]0;PWNED\x07\n" * 9, "'shop' at load balancer"),
+            (b"1\n1 shop 1 a\n# pxname,svname,addr\nshop,a,1:1\n", "'shop' at load balancer .* not listed as HAProxy does"),
+        ],
+        ids=["trickle", "flood", "binary", "fields"],
+    )
+    def test_an_answer_is_bounded_and_one_that_is_none_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, complaint: str
+    ) -> None:
+        monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 1.0)
+        monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
+        with hostile(answer, pause=0.1 if answer == b"x" else 0.0, times=10**6 if len(answer) in (1, 1 << 20) else 1) as port:
+            name = f"127.0.0.1:{port}"
+            driver = Driver({"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here()))
+            for action in (driver.observe, driver.check):
+                began = time.monotonic()
+                with pytest.raises(TrafficError, match=f"{name}.*") as raised:
+                    action()
+                assert time.monotonic() - began < 10 and "\x1b" not in str(raised.value)
+                if action == driver.observe:
+                    assert re.search(complaint, str(raised.value)), raised.value
+
+    @pytest.mark.parametrize("value", [[], 7, "text", {}, {"{name}": []}, {"{name}": {"texts": [1]}}, {"{name}": {"texts": []}}])
+    def test_an_agent_that_answers_something_else_is_told(self, tmp_path: Path, value: t.Any) -> None:
+        class Strange(Here):
+            def ask(self, agent_name: str, requests: Mapping[str, t.Any], timeout: float) -> dict[str, Answer]:
+                return dict.fromkeys(requests, Answer(json.loads(json.dumps(value).replace("{name}", "/s"))))
+
+        driver = Driver({"hosts": "lb1", "socket": "/s", "backend": "shop", "path": str(tmp_path)}, context(Strange()))
+        for action in (driver.check, driver.observe):
+            with pytest.raises(TrafficError, match=r"load balancer lb1 .*its agent does not answer as ours does"):
+                action()
+
+    def test_a_slot_that_was_given_to_another_instance_meanwhile_is_not_touched(self, backends: Backends) -> None:
+        plane, a, b = SlotPlane(), backends.start("a"), backends.start("b")
+        try:
+            bring_in(plane.driver(), {a: Target(IN), b: Target(IN)})
+            (name,) = (server.name for e, server in plane.driver().observe()[plane.names[0]].items() if e == a)
+
+            def taken() -> None:
+                plane.balancers[0].ask(f"set server shop/{name} addr {b.address} port {b.port}")
+
+            late = t.cast(Driver, plane.driver())
+            late.context.transport = t.cast(Transport, Late(late.context.transport, taken))
+            before = plane.balancers[0].servers()
+            with pytest.raises(
+                TrafficError, match=rf"server {name} has the address {b.address} {b.port} and had {a.address} {a.port}"
+            ):
+                apply(late, {a: Target(OUT), b: Target(IN)})
+            assert plane.balancers[0].servers() == before
+            remove(plane.driver(), {b: Target(IN)}, a)
+        finally:
+            plane.close()
+
+    def test_who_lacks_slots_is_told_how_many_there_are(self) -> None:
+        plane = SlotPlane()
+        try:
+            assert t.cast(Driver, plane.driver()).capacity() == dict.fromkeys(plane.names, 6)
+            assert t.cast(Driver, HAProxyPlane.driver(plane)).capacity() == {}
+            plane.balancers[1].ask("set server shop/slot3 addr ::1 port 0;set server shop/slot3 state ready")
+            assert t.cast(Driver, plane.driver()).capacity() == {plane.names[0]: 6, plane.names[1]: 5}, "somebody else's"
+        finally:
+            plane.close()
+
+    @pytest.mark.parametrize("option", ["path", "state_file"])
+    def test_a_directory_that_cannot_be_written_is_refused_at_first(self, tmp_path: Path, option: str) -> None:
+        balancer = HAProxy("    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n")
+        (tmp_path / "file").touch()
+        try:
+            options = {
+                "hosts": "lb1",
+                "socket": balancer.socket,
+                "backend": "shop",
+                "slots": "slot",
+                "path": str(tmp_path / "new"),
+            }
+            Driver(options, context(Here(), epoch=0)).check()
+            assert not (tmp_path / "new").exists()
+            with pytest.raises(InputError, match=rf"rollout_traffic.{option}: {tmp_path}/file is not a directory .*lb1"):
+                Driver({**options, option: str(tmp_path / "file" / "x")}, context(Here())).check()
+        finally:
+            balancer.close()
+
+    def test_a_link_beside_the_state_file_is_not_followed(self, tmp_path: Path) -> None:
+        balancer = HAProxy("    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n")
+        victim, state = tmp_path / "victim", tmp_path / "state"
+        victim.write_text("untouched")
+        for name in (".state.tmp", "state.rollout.tmp", "state.tmp"):
+            (tmp_path / name).symlink_to(victim)
+        try:
+            own = {"slots": "slot", "path": str(tmp_path), "state_file": str(state)}
+            driver = Driver({"hosts": "lb1", "socket": balancer.socket, "backend": "shop", **own}, context(Here()))
+            apply(driver, {Endpoint("127.0.0.1", free_port()): Target(OUT)})
+            assert " slot1 " in state.read_text() and victim.read_text() == "untouched"
+        finally:
+            balancer.close()
 
     def test_an_algorithm_that_takes_no_weights_is_refused_before_an_entry_goes_in(self) -> None:
         balancer = HAProxy("    balance static-rr\n    server slot1 127.0.0.1:1 check fall 2 disabled\n")
         try:
-            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "slots": "slot"}
+            options = {
+                "hosts": "lb1",
+                "socket": balancer.socket,
+                "backend": "shop",
+                "slots": "slot",
+                "path": f"{balancer.directory}/rollout",
+            }
             with pytest.raises(TrafficError, match=r"was asked to be out with weight 20 .*static LB algorithm"):
                 apply(Driver(options, context(Here())), {Endpoint("127.0.0.1", free_port()): Target(OUT, 20)})
         finally:
@@ -413,7 +564,7 @@ class TestOnlyHAProxy:
         try:
             bring_in(plane.driver(), old)
             prove(plane.driver(), b)
-            driver = Driver({"socket": plane.names, "backend": "shop"}, context(Ends()))
+            driver = Driver({"socket": plane.names, "backend": "shop", "path": plane.path}, context(Ends()))
             with pytest.raises(TrafficError, match=f"^load balancer {plane.names[1]} [^;]*; does HAProxy run"):
                 driver.apply(dict.fromkeys(plane.names, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")}))
             assert get(plane.fronts[0]) == (200, "b")

@@ -77,12 +77,17 @@ class Plane:
         self.nginxes = dict(zip(self.names, nginxes, strict=True))
         self.fronts = [nginx.front for nginx in nginxes]
 
-    def driver(self, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any) -> Driver:
-        return Driver({"hosts": "edges", **options}, Context(service, Hosts(self.nginxes), HEALTH if health is None else health))
+    def driver(
+        self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
+    ) -> Driver:
+        return Driver(
+            {"hosts": "edges", **options},
+            Context(service, Hosts(self.nginxes), HEALTH if health is None else health, epoch=epoch),
+        )
 
     def halting(self) -> Driver:
         """Its file cannot be written: what is in the way is no file. (Root may write to any.)"""
-        (self.nginxes[self.names[1]].path / "shop.conf.tmp").mkdir()
+        (self.nginxes[self.names[1]].path / ".shop.conf.tmp").mkdir()
         return self.driver()
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
@@ -112,7 +117,7 @@ class Plane:
         return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files], crews
 
     def spoil(self, endpoint: Endpoint, name: str) -> None:
-        (self.nginxes[self.names[1]].path / "shop.json.tmp").mkdir()
+        (self.nginxes[self.names[1]].path / ".shop.json.tmp").mkdir()
 
     def stop(self, index: int) -> None:
         self.nginxes[self.names[index]].stop()
@@ -123,7 +128,7 @@ class Plane:
 
 class TestNginx(contract.TrafficContract):  # type: ignore[misc]
     counts = False
-    test_a_dark_set_can_be_looked_at = None  # it has no preview
+    test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None  # it has no preview
 
     @pytest.fixture
     def plane(self) -> Iterator[Plane]:

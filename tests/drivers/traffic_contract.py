@@ -10,6 +10,7 @@ free loopback ports with an empty pool for the service `shop`, whose health chec
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Server, Table, Target, Traffic
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, TrafficError
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
@@ -45,8 +46,8 @@ class Plane(t.Protocol):
     def previews(self) -> Sequence[Address]:
         """Where the preview of each listens."""
 
-    def driver(self, **options: t.Any) -> Traffic:
-        """A new driver for both of them; `options` override its settings."""
+    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+        """A new driver for both of them, of the holder of this lease; `options` override its settings."""
 
     def halting(self) -> Traffic:
         """A driver for both of them: the second can be looked at, and refuses every change."""
@@ -273,6 +274,29 @@ def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: C
     for one in its:
         one.go()
     return sum(one.at == leaving for one in its)
+
+
+class Late:
+    """A transport whose commands that change something arrive late: after `before` was called."""
+
+    def __init__(self, transport: t.Any, before: Callable[[], object]) -> None:
+        self.transport, self.before = transport, before
+
+    def __getattr__(self, name: str) -> t.Any:
+        return getattr(self.transport, name)
+
+    def ask(self, name: str, requests: Mapping[str, t.Any], timeout: float) -> t.Any:
+        text = json.dumps(requests)
+        if '"change"' in text or ('"apply"' in text and '"dry"' not in text):
+            self.before()
+        return self.transport.ask(name, requests, timeout)
+
+
+def delayed(driver: t.Any, newer: Traffic) -> Traffic:
+    """A driver whose changes arrive after a newer lease holder has looked, which is enough to fence it."""
+    driver.context.transport = Late(driver.context.transport, newer.observe)
+    driver.transport = driver.context.transport
+    return t.cast(Traffic, driver)
 
 
 class TrafficContract:
@@ -532,6 +556,48 @@ class TrafficContract:
         assert not load.bad, f"{load.bad} beside {load.good}"
         table = driver.observe()
         assert not self.counts or all(int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new))
+
+    def test_a_late_command_of_an_older_lease_changes_nothing(self, plane: Plane, backends: Backends) -> None:
+        first, a, b = plane.driver(epoch=1), backends.start("a"), backends.start("b")
+        bring_in(first, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        prove(first, b)
+        shown, before, epoch = first.observe(), set(answers(plane)), 1
+        for targets in (
+            {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")},
+            {a: Target(OUT, name="shop-a"), b: Target(OUT, name="shop-b")},
+            {a: Target(IN, name="shop-a"), Endpoint("127.0.0.1", 9): Target(OUT, name="shop-c")},
+            {},
+        ):
+            newer = plane.driver(epoch=epoch + 1)
+            late = delayed(plane.driver(epoch=epoch), newer)
+            prove(late, a, b)
+            with pytest.raises(
+                LeaseLost, match=rf"a newer lease holder has acted here \(epoch {epoch + 1}, ours is {epoch}\)"
+            ) as lost:
+                late.apply(dict.fromkeys(plane.names, targets))
+            assert plane.names[0] in str(lost.value)
+            assert {name: {e: s.rotation for e, s in its.items()} for name, its in newer.observe().items()} == {
+                name: {e: s.rotation for e, s in its.items()} for name, its in shown.items()
+            }
+            epoch += 1
+        with pytest.raises(LeaseLost):
+            first.observe()
+        assert set(answers(plane)) == before == {"a"}
+        looks = plane.driver(epoch=0)
+        assert {name: set(its) for name, its in looks.observe().items()} == {name: set(its) for name, its in shown.items()}
+        with pytest.raises(TrafficError, match=r"nothing is changed without a lease"):
+            apply(looks, {a: Target(OUT, name="shop-a"), b: Target(OUT, name="shop-b")})
+        prove(newer, a, b)
+        apply(newer, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
+        assert set(answers(plane)) == {"b"}
+
+    def test_an_older_lease_is_refused_at_the_preview_as_well(self, plane: Plane, backends: Backends) -> None:
+        (_driver, preview), a = plane.previewing(), backends.start("a")
+        bring_in(preview, {a: Target(IN, name="shop-a")})
+        plane.driver(epoch=2).observe()
+        with pytest.raises(LeaseLost):
+            apply(preview, {})
+        assert all(kept(address, 1) == {"a": 1} for address in plane.previews)
 
     def test_what_one_balancer_did_before_another_refused_is_put_back_there_alone(self, plane: Plane, backends: Backends) -> None:
         a, b = backends.start("a"), backends.start("b")

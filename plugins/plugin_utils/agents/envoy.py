@@ -3,17 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took them.
 
-Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`) or {"error": "..."};
-an entry is {address, port, in, weight, name} and, as Envoy shows it, also proven, active and requests.
+Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error": "..."}, or
+{"stale": "..."} where a newer lease holder has acted here; an entry is {address, port, in, weight, name} and, as Envoy
+shows it, also proven, active and requests. `OWNER.epoch` and `OWNER.lock` in the directory fence what is done for a service.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import socket
+import stat
 import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
 
 ANSWER = 5.0  # seconds the admin interface may take
 POLL = 0.004
@@ -29,9 +31,18 @@ class Failed(Exception):
 def main(request):
     """`op` is check, observe or apply; see the functions of these names."""
     try:
-        return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
-    except (Failed, OSError) as exc:
+        epoch = 0 if request["op"] == "check" else request["epoch"]
+        with _files.Fenced(os.path.join(request["path"], request["owner"]), epoch):
+            return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
+    except _files.Stale as exc:
+        return {"stale": str(exc)}
+    except (Failed, _files.Refused, OSError) as exc:
         return {"error": str(exc)}
+    except (ValueError, LookupError, TypeError, AttributeError) as exc:
+        return {
+            "error": "its admin interface answers something else than an Envoy's does (%s: %s)"
+            % (type(exc).__name__, _talk.shown(exc))
+        }
 
 
 # --- the admin interface ---
@@ -39,37 +50,45 @@ def main(request):
 
 def get(request, path):
     """The body of a GET at the admin interface."""
+    question = "GET %s HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n" % path
     try:
-        with socket.create_connection(tuple(request["admin"]), timeout=ANSWER) as connection:
-            connection.sendall(("GET %s HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n" % path).encode())
-            data = b"".join(iter(lambda: connection.recv(262144), b""))
+        data = _talk.ask(request["admin"], question.encode(), ANSWER)
     except OSError as exc:
         raise Failed("its admin interface does not answer: %s" % exc) from None
     head, _blank, body = data.partition(b"\r\n\r\n")
     status = head.split(b"\r\n")[0].decode("latin-1")
+    if " 200 " not in status + " ":
+        raise Failed("its admin interface answers %r to %s" % (_talk.shown(status) or "nothing", path))
     if b"transfer-encoding: chunked" in head.lower():
         body = b"".join(chunks(body))
-    if " 200 " not in status + " ":
-        raise Failed("its admin interface answers %r to %s" % (status or "nothing", path))
-    return body.decode()
+    return body.decode("utf-8", "replace")
 
 
 def chunks(body):
     """The parts of a chunked body."""
-    while body:
-        size, _newline, body = body.partition(b"\r\n")
-        length = int(size, 16)
-        yield body[:length]
-        body = body[length + 2 :]
+    start = 0
+    while start < len(body):
+        end = body.find(b"\r\n", start)
+        try:
+            length = int(body[start : max(end, start)].partition(b";")[0], 16)
+        except ValueError:
+            length = -1
+        if length < 0:
+            raise Failed("its admin interface answers with broken chunks")
+        yield body[end + 2 : end + 2 + length]
+        start = end + length + 4
 
 
 def fetch(request, path):
     """The JSON document at a path of the admin interface."""
     body = get(request, path)
     try:
-        return json.loads(body)
-    except ValueError:
-        raise Failed("its admin interface answers no JSON to %s: %r" % (path, body[:80])) from None
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Failed("its admin interface answers no JSON to %s: %s" % (path, _talk.shown(body[:80]))) from None
+    if not isinstance(found, dict):
+        raise Failed("its admin interface answers no JSON object to %s: %s" % (path, _talk.shown(body[:80])))
+    return found
 
 
 def entries(request):
@@ -141,22 +160,21 @@ def read(name):
 
 
 def write(name, text):
-    """Replace a file at once and for good; without text there shall be none."""
+    """Replace a file at once and for good; without text there shall be none.
+
+    Envoy is often another user: it reads as one of the directory's group what has headers of a health check, which may
+    be passwords. Anybody may read the rest.
+    """
     if not text:
         os.unlink(name)
         return
-    temporary = name + ".tmp"  # under the lock: what one that died here left is written over
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)  # Envoy is often another user
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, name)
-    except OSError:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+    _files.write(name, text, 0o640 if secret(text) else 0o644, os.stat(os.path.dirname(name)).st_gid)
+
+
+def secret(text):
+    """Whether a document has headers that a health check sends."""
+    checks = [check for one in json.loads(text).get("resources", []) for check in one.get("health_checks", [])]
+    return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
 
 def document(version, resources):
@@ -189,8 +207,12 @@ def publish(request, name, content, prefix, taken):
             reason = "it did not show the update within %g s (it has version %r)" % (request["patience"], has)
         if reason and not taken(version):
             details = shown(request, "listeners" if prefix.endswith("lds") else "active_clusters", request["service"])[1]
+            mode = stat.S_IMODE(os.stat(name).st_mode)
             write(name, before)
-            raise Failed("%s: %s; the file is as it was before. %s" % (name, reason, details or "Its log says why."))
+            details = _talk.shown(details) or "Its log says why."
+            if mode & 0o004 == 0:
+                details += " Envoy has to belong to the directory's group: others may not read the headers of health checks."
+            raise Failed("%s: %s; the file is as it was before. %s" % (name, reason, details))
         time.sleep(POLL)
 
 
@@ -235,17 +257,15 @@ def apply(request):
 
     With `dry`, only say what would be refused. Nothing is written where nothing differs.
     """
-    lock = os.open(request["path"], os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other services' rollouts share the files; the kernel frees it if we die
+    if request["epoch"] <= 0:
+        raise Failed("nothing is changed without a lease (epoch 0 only looks)")
+    with _files.Locked(request["path"]):  # other services' rollouts share the files
         now = entries(request)
         refuse(request, now or [])
         if request.get("dry"):
             return {"entries": now or []}
         frame(request, now is None)
         return {"entries": fill(request, now or [])}
-    finally:
-        os.close(lock)
 
 
 def place(entry):

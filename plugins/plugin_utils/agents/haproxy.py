@@ -6,59 +6,78 @@
 from __future__ import annotations
 
 import os
-import socket
+import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
 
 
 def main(request: dict) -> dict:
-    """`{sockets: {address: {lines, save}}, timeout}` -> `{address: {texts}}` or `{address: {error}}`.
+    """`{sockets: {address: work}, path, service, epoch, timeout}` -> `{address: answer}`.
 
-    HAProxy closes the connection after a line, so there is one connection a line. `save` is `{path, line}`:
-    the text of one more line, kept in a file.
+    Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option, those that we have to be able
+    to write in. Where something is changed it has `change`: its `line` shows the servers, and its `servers` are those that the
+    lines change, each with the address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
+    more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease holder has acted, or
+    `{unusable: {option: why}}`. `timeout` is of each socket.
     """
-    answers: dict = {}
-    for address, work in request["sockets"].items():
-        try:
-            texts = [_ask(address, line, request["timeout"]) for line in work["lines"]]
-            if work.get("save"):
-                _save(work["save"]["path"], _ask(address, work["save"]["line"], request["timeout"]))
-            answers[address] = {"texts": texts}
-        except OSError as exc:
-            why = exc.strerror or str(exc) or type(exc).__name__
-            hint = "does HAProxy run, and may the user that Ansible logs in as use this socket?"
-            answers[address] = {"error": f"{exc.filename}: {why}" if exc.filename else f"{why}; {hint}"}
-    return answers
+    return {address: _answer(address, work, request) for address, work in request["sockets"].items()}
 
 
-def _ask(address, line, timeout):
-    with _connect(address, timeout) as connection:
-        connection.sendall(line.encode() + b"\n")
-        chunks = []
-        while True:
-            chunk = connection.recv(1 << 18)
-            if not chunk:
-                return b"".join(chunks).decode("utf-8", "replace")
-            chunks.append(chunk)
+def _answer(address, work, request):
+    looks = "folders" in work
+    unusable = {option: _files.unusable(folder) for option, folder in work.get("folders", {}).items()}
+    if any(unusable.values()):
+        return {"unusable": {option: why for option, why in unusable.items() if why}}
+    try:
+        with _files.Fenced(_stem(request, address), 0 if looks else request["epoch"]):
+            return {"texts": _work(address, work, request)}
+    except _files.Stale as exc:
+        return {"stale": str(exc)}
+    except _files.Refused as exc:
+        return {"error": str(exc)}
+    except OSError as exc:
+        why = exc.strerror or str(exc) or type(exc).__name__
+        hint = "does HAProxy run, and may the user that Ansible logs in as use this socket?"
+        return {"error": "%s: %s" % (exc.filename, why) if exc.filename else "%s; %s" % (why, hint)}
 
 
-def _connect(address, timeout):
+def _stem(request, address):
+    """Of the lock and the epoch of a service at one HAProxy: `<path>/haproxy/shop@_run_haproxy_admin.sock`."""
+    return os.path.join(request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_")))
+
+
+def _work(address, work, request):
+    """The answers to the lines. HAProxy closes the connection after a line, so there is one connection a line."""
+    until = time.monotonic() + request["timeout"]
+    place = address
     if not address.startswith("/"):
         host, _colon, port = address.rpartition(":")
-        return socket.create_connection((host.strip("[]"), int(port)), timeout)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(timeout)
-        connection.connect(address)
-    except OSError:
-        connection.close()
-        raise
-    return connection
+        place = (host.strip("[]"), int(port))
+
+    def ask(line):
+        return _talk.ask(place, line.encode() + b"\n", until - time.monotonic()).decode("utf-8", "replace")
+
+    change = work.get("change")
+    if change:
+        if request["epoch"] <= 0:
+            raise _files.Refused("nothing is changed without a lease (epoch 0 only looks)")
+        _compare(ask(change["line"]), change["servers"])
+    texts = [ask(line) for line in work["lines"]]
+    if work.get("save"):
+        _files.write(work["save"]["path"], ask(work["save"]["line"]).rstrip() + "\n", 0o644)
+    return texts
 
 
-def _save(path, text):
-    """Replace the file as a whole: HAProxy may read it at any moment."""
-    temporary = path + ".rollout.tmp"
-    with open(temporary, "w") as stream:
-        stream.write(text.rstrip() + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+def _compare(states, servers):
+    """Raise where a server has another address than the one that the change was decided for."""
+    there = {}
+    for line in states.splitlines():
+        fields = line.split()
+        if len(fields) > 18 and line[:1].isdigit():
+            there[fields[3]] = "%s %s" % (fields[4], fields[18])
+    for name, address in servers.items():
+        if there.get(name, "") != address:
+            seen = ("has the address %s" % there[name]) if name in there else "is not there"
+            meant = ("had %s" % address) if address else "was not there"
+            text = "server %s %s and %s when this was decided: nothing is changed, and it is looked at again"
+            raise _files.Refused(text % (name, seen, meant))

@@ -3,24 +3,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """On an nginx's host: write the file it includes, have it read, and find out what its workers really serve.
 
-Runs on Python 3.8 and later, on Linux. `main` returns {"entries": [...]} or {"error": "...", "field": "..."}, where
-`field` is the option to look at; an entry is {address, port, in, weight, name} and, as nginx has it, active.
+Runs on Python 3.8 and later, on Linux. `main` returns {"entries": [...]}, {"stale": "..."} where a newer lease holder has
+acted here, or {"error": "...", "field": "..."}, where `field` is the option to look at; an entry is {address, port, in,
+weight, name} and, as nginx has it, active.
 
 In the directory `path` each upstream has two files. NAME.conf is what nginx reads: the entries that are in, and a tiny
 server that recites them, so that a worker says itself what it serves. NAME.json is what nginx need not know: all
 entries, those that are out with `since`, the kernel's clock when they went out. Workers begun before know them as in.
+NAME.lock and NAME.epoch fence what is done for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
 import socket
 import struct
 import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
 
 ANSWER = 5.0  # seconds nginx may take to recite
 TEST = 30.0  # seconds `nginx -t` may take
@@ -46,7 +49,13 @@ class Failed(Exception):
 def main(request):
     """`op` is check, observe or apply; see the functions of these names."""
     try:
-        return {"entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](request)}
+        epoch = 0 if request["op"] == "check" else request["epoch"]
+        with _files.Fenced(os.path.join(request["path"], request["upstream"]), epoch):
+            return {"entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](request)}
+    except _files.Stale as exc:
+        return {"stale": str(exc)}
+    except _files.Refused as exc:
+        return {"error": str(exc), "field": ""}
     except Failed as exc:
         return {"error": str(exc), "field": exc.field}
     except OSError as exc:
@@ -187,18 +196,7 @@ def write(name, text):
     if text is None:
         os.unlink(name)
         return
-    temporary = name + ".tmp"  # under the lock: what one that died here left is written over
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, name)
-    except OSError:
-        if os.path.isfile(temporary):
-            os.unlink(temporary)
-        raise
+    _files.write(name, text, 0o644)
 
 
 def recorded(request):
@@ -261,9 +259,8 @@ def where(entry):
 def told(request):
     """What is answered at the status address under our upstream's name; None when nobody listens there."""
     try:
-        with socket.create_connection(tuple(request["status"]), timeout=ANSWER) as connection:
-            connection.sendall(("GET / HTTP/1.0\r\nHost: %s\r\n\r\n" % request["upstream"]).encode())
-            data = b"".join(iter(lambda: connection.recv(65536), b""))
+        question = "GET / HTTP/1.0\r\nHost: %s\r\n\r\n" % request["upstream"]
+        data = _talk.ask(request["status"], question.encode(), ANSWER)
     except ConnectionRefusedError:
         return None
     except OSError as exc:
@@ -286,8 +283,11 @@ def look(request, pid):
     for entry in entries.values():
         entry["in"] = False
     for line in filter(None, (said or "").split(";")):
-        address, port, weight, name = line.split(" ")
-        entry = {"address": address, "port": int(port), "in": True, "weight": int(weight), "name": name, "since": 0}
+        try:
+            address, port, weight, name = line.split(" ")
+            entry = {"address": address, "port": int(port), "in": True, "weight": int(weight), "name": name, "since": 0}
+        except ValueError:
+            raise Failed("what is answered there was not written by a rollout: %s" % _talk.shown(line), "status") from None
         entries[place(entry)] = entry
     count(pid, list(entries.values()))
     return entries
@@ -313,7 +313,7 @@ def nginx(request, pid, option):
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         complaints = [line for line in said if "[emerg]" in line] or said[-1:]
-        raise Failed("nginx %s refuses it: %s" % (option, "; ".join(complaints) or "it does not say why"), "config")
+        raise Failed("nginx %s refuses it: %s" % (option, _talk.shown("; ".join(complaints)) or "it does not say why"), "config")
     return done.stdout.decode("utf-8", "replace")
 
 
@@ -410,9 +410,9 @@ def apply(request):
     """Bring the entries to what is asked, and return them as they then are. What is new of entries that are out is
     written down only: nginx is reloaded when it has to serve something else. One that is to go stays, out, until nothing
     needs it."""
-    lock = os.open(request["path"], os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other services' rollouts reload the same nginx; the kernel frees it if we die
+    if request["epoch"] <= 0:
+        raise Failed("nothing is changed without a lease (epoch 0 only looks)")
+    with _files.Locked(request["path"]):  # other services' rollouts reload the same nginx
         pid = master(request)
         now = look(request, pid)
         entries = planned(request, now)
@@ -422,8 +422,6 @@ def apply(request):
         elif record(entries) != read(known):
             write(known, record(entries))
         return list(look(request, pid).values())
-    finally:
-        os.close(lock)
 
 
 def planned(request, now):

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
@@ -50,13 +51,15 @@ PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
 COUNTED = ("errors",)  # of each instance
 PLENTY = 1_000_000  # Envoy's default limit of 1024 requests would turn more of them away
+ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, "errors": int}
 EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 
 
 class Driver:
     """The Envoys of one service, kept in the same state."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
+        """`pool`: which one of the service, if not the one of its clients."""
         self.options, self.context, self.transport = options, context, context.transport
         pattern = options.get("hosts") or ""
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
@@ -82,7 +85,7 @@ class Driver:
         drain_timeout = options.get("drain_timeout")
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
         self.mirror = matches.mirror(options.get("mirror"))
-        service = context.service
+        service = context.service + pool
         clusters = [cluster(service, self.path, context.health)]
         if self.match:
             clusters.append(chain(f"{service}~match", [f"{service}~preview", service]))
@@ -91,7 +94,8 @@ class Driver:
         self.common = {
             "path": self.path,
             "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
-            "service": context.service,
+            "service": service,
+            "owner": context.service,
             "clusters": clusters,
             "listeners": [
                 listener(service, listen, routes(service, self.match, self.mirror), matches.sticky(options.get("sticky")))
@@ -104,17 +108,16 @@ class Driver:
         that and `match`. Its name, as in `shop~preview`, is none that a service could have."""
         if not self.preview and not self.match:
             return None
-        return self._apart("preview", self.preview)
+        return self._apart("~preview", self.preview)
 
     def mirroring(self) -> Driver | None:
         """The driver of the cluster that copies go to; None without `mirror`."""
-        return self._apart("mirror", "") if self.mirror else None
+        return self._apart("~mirror", "") if self.mirror else None
 
-    def _apart(self, name: str, listen: str) -> Driver:
+    def _apart(self, pool: str, listen: str) -> Driver:
         """The driver of a cluster of its own, and of a listener where it has an address."""
-        context = replace(self.context, service=f"{self.context.service}~{name}")
         nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
-        driver = Driver({**self.options, **nothing, "listen": listen or self.options["listen"]}, context)
+        driver = Driver({**self.options, **nothing, "listen": listen or self.options["listen"]}, self.context, pool)
         if not listen:
             driver.common["listeners"] = []
         return driver
@@ -141,25 +144,18 @@ class Driver:
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """What each Envoy's agent answers; raises for all that answer with an error."""
-        answers = self.transport.ask("envoy", {host: {**self.common, **request} for host, request in requests.items()}, TIMEOUT)
-        told: dict[str, dict[str, t.Any]] = {}
+        common = {**self.common, "epoch": self.context.epoch}
+        asked = {host: {**common, **request} for host, request in requests.items()}
+        told = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
         errors = []
-        for host in requests:
-            answer = answers[host]
-            value = answer.value or {"error": answer.error or "the agent answered nothing"}
+        for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
                 what = f"rollout_traffic.{field}: {self.path if field == 'path' else self.admin!r}: " if field else ""
                 errors.append(f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}")
-            told[label(host)] = value
         if errors:
             raise TrafficError("; ".join(errors))
-        return told
-
-
-def label(host: str) -> str:
-    """What an Envoy is called in tables and messages."""
-    return host or "the controller"
+        return {label(host): value for host, value in told.items()}
 
 
 def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:

@@ -12,15 +12,17 @@ The API has no status codes, so what counts is the state read back; its texts on
 from __future__ import annotations
 
 import csv
+import os
 import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents._talk import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
@@ -35,13 +37,15 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
     "state_file": {"type": "str"},
+    "path": {"type": "str", "default": "/var/lib/rollout"},  # of the locks and epochs, on these hosts
 }
 
 COUNTED = ("errors", "latency")  # of each server
 _OUR_IDS = 1_000_000  # ids of this and more are ours; HAProxy numbers servers of a configuration from 1
 _MAINT, _DRAIN = 0x63, 0x18  # srv_admin_state: forced, inherited, by DNS | forced, inherited
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
-_TIMEOUT = 5.0  # seconds, for a balancer to take or give the next bytes
+_TIMEOUT = 5.0  # seconds for a balancer to answer all that it is asked in one call
+_LOCKED = 10.0  # seconds the agent may wait for another run's command to end
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _ATTACHED = "still has connections attached"
 _SUCCESS = re.compile(
@@ -66,6 +70,7 @@ class Row:
     answered: int
     mean: float
     fall: int
+    at: str  # the address, as `show servers state` has it
     named: bool  # configured with a name, not an address: only of such a one a state file restores the address
 
     @property
@@ -120,6 +125,9 @@ class Driver:
             )
         self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
         self.state_file = options.get("state_file") or ""
+        self.path = str(options.get("path") or OPTIONS["path"]["default"])
+        if not self.path.startswith("/"):
+            raise InputError(f"rollout_traffic.path: {self.path!r} is not an absolute path; begin it with /")
         self.balancers = self._balancers(options.get("hosts") or "", options.get("socket") or OPTIONS["socket"]["default"])
         self.check_words = _check_words(context.health)
         self._adopted: set[Endpoint] = (
@@ -160,14 +168,15 @@ class Driver:
         """Raise unless every balancer answers, is recent enough and lets us change the backend. Touches nothing:
         `add server` without an address is always refused, and its text says what else is missing."""
         probe = f"set server {self.backend}/- state ready" if self.slots else f"add server {self.backend}/-"
-        texts = self._ask({name: ["show info", probe] for name in self.balancers})
+        folders = {"path": self.path, **({"state_file": os.path.dirname(self.state_file)} if self.state_file else {})}
+        texts = self._ask({name: {"lines": ["show info", probe], "folders": folders} for name in self.balancers})
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in _WRONG_BACKEND):
-                raise TrafficError(f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {refusal.strip()}")
+                raise TrafficError(f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {shown(refusal)}")
             if "Permission denied" in refusal:
                 raise TrafficError(
-                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {refusal.strip()}"
+                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {shown(refusal)}"
                 )
         for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self._slot(row)]
@@ -203,14 +212,24 @@ class Driver:
         before = self._look(targets)
         self._adopted.update(*targets.values())
         plans = {name: list(self._plan(name, before[name], its)) for name, its in targets.items()}
-        lines = {name: [*_lines(plan), self._look_line] for name, plan in plans.items() if plan}
-        if not lines:
+        work = {name: self._work(plan, before[name]) for name, plan in plans.items() if plan}
+        if not work:
             return self._table(before)
-        texts = self._ask(lines, save=True)
+        texts = self._ask(work)
         after = before | {name: self._parse(name, answers[-1]) for name, answers in texts.items()}
         for name, answers in texts.items():
             self._verify(name, after[name], targets[name], "".join(answers[:-1]))
         return self._table(after)
+
+    def capacity(self) -> dict[str, int]:
+        """How many instances each balancer has prepared servers for; empty where servers are added as needed. A prepared
+        server with an address that no instance can have is in use by somebody else."""
+        if not self.slots:
+            return {}
+        views = self._look(self.balancers)
+        return {
+            name: sum(1 for row in view if self._slot(row) and (row.endpoint or self._free(row))) for name, view in views.items()
+        }
 
     # -- looking
 
@@ -219,15 +238,20 @@ class Driver:
         return f"show servers state {self.backend};show stat {self.backend} 4 -1"
 
     def _look(self, names: Iterable[str]) -> dict[str, View]:
-        texts = self._ask({name: [self._look_line] for name in names})
+        texts = self._ask({name: {"lines": [self._look_line]} for name in names})
         return {name: self._parse(name, text) for name, (text,) in texts.items()}
 
     def _parse(self, name: str, text: str) -> View:
+        where = f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}"
         states, found, stats = text.partition("# pxname,")
         if not found:
-            raise TrafficError(
-                f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {text.strip() or 'no answer'}"
-            )
+            raise TrafficError(f"{where}: {shown(text) or 'no answer'}")
+        try:
+            return self._rows(states, stats)
+        except (ValueError, LookupError, TypeError, csv.Error):
+            raise TrafficError(f"{where}: its servers are not listed as HAProxy does: {shown(states)}") from None
+
+    def _rows(self, states: str, stats: str) -> View:
         fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
         state = {field[3]: field for field in fields}
         table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
@@ -287,6 +311,17 @@ class Driver:
             if row.endpoint not in targets:
                 yield from self._leave(row)
 
+    def _work(self, plan: Sequence[str], view: View) -> dict[str, t.Any]:
+        """What the agent is asked: the commands, done only where every server they name is still at the address seen."""
+        known = {row.name: row.at for row in view}
+        named = dict.fromkeys(command.split()[2].partition("/")[2] for command in plan)
+        state = f"show servers state {self.backend}"
+        work: dict[str, t.Any] = {"lines": [*_lines(plan), self._look_line]}
+        work["change"] = {"line": state, "servers": {name: known.get(name, "") for name in named}}
+        if self.state_file:
+            work["save"] = {"path": self.state_file, "line": state}
+        return work
+
     def _weigh(self, row: Row, target: Target) -> Iterator[str]:
         if row.weight != target.weight:
             yield self._set(row, f"weight {target.weight}")
@@ -332,7 +367,8 @@ class Driver:
     def _verify(self, name: str, view: View, targets: Mapping[Endpoint, Target], texts: str) -> None:
         """Raise for the first server that is not as asked."""
         complaint = (
-            " ".join(line for line in texts.splitlines() if line and not _SUCCESS.search(line)) or "HAProxy accepted the change"
+            shown(" ".join(line for line in texts.splitlines() if line and not _SUCCESS.search(line)))
+            or "HAProxy accepted the change"
         )
         missing = set(targets)
         for row in view:
@@ -365,36 +401,51 @@ class Driver:
         version = re.search(r"^Version: (\d+)\.(\d+)", info, re.MULTILINE)
         least = (2, 4) if self.slots else (2, 6)
         if not version or (int(version[1]), int(version[2])) < least:
-            seen = version[0] if version else repr(info[:80])
+            seen = version[0] if version else info[:80]
             raise TrafficError(
-                f"rollout_traffic.socket: load balancer {name} answers {seen!r}; HAProxy {least[0]}.{least[1]} or later is needed"
+                f"rollout_traffic.socket: load balancer {name} answers {shown(seen)!r}; HAProxy {least[0]}.{least[1]} or later is needed"
                 + ("" if self.slots else " (2.4 with rollout_traffic.slots)")
             )
 
-    def _ask(self, lines: Mapping[str, Sequence[str]], save: bool = False) -> dict[str, list[str]]:
+    def _ask(self, work: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[str]]:
         """The texts that the balancers answer to their lines, asked on all hosts at once."""
         requests: dict[str, dict[str, t.Any]] = {}
-        for name, its_lines in lines.items():
+        common = {"path": self.path, "service": self.context.service, "epoch": self.context.epoch, "timeout": _TIMEOUT}
+        for name, its in work.items():
             host, address = self.balancers[name]
-            work: dict[str, t.Any] = {"lines": its_lines}
-            if save and self.state_file:
-                work["save"] = {"path": self.state_file, "line": f"show servers state {self.backend}"}
-            requests.setdefault(host, {"sockets": {}, "timeout": _TIMEOUT})["sockets"][address] = work
-        patience = _TIMEOUT * 2 * max((len(request["sockets"]) for request in requests.values()), default=0) + 5
-        answers = self.context.transport.ask("haproxy", requests, patience)
+            requests.setdefault(host, {"sockets": {}, **common})["sockets"][address] = its
+        most = max((len(request["sockets"]) for request in requests.values()), default=0)
+        answers = self.context.transport.ask("haproxy", requests, (_TIMEOUT + _LOCKED) * most + 5)
         texts: dict[str, list[str]] = {}
-        failures = []
-        for name in lines:
+        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}  # in the order in which they are told
+        for name in work:
             host, address = self.balancers[name]
-            answer = answers[host]
-            value = (answer.value or {}).get(address) or {"error": answer.error or "no answer"}
-            if "error" in value:
-                failures.append(f"load balancer {name} (rollout_traffic.socket {address}): {value['error']}")
+            where = f"load balancer {name} (rollout_traffic.socket {address})"
+            value: t.Any = answers[host].value
+            answer = value.get(address) if isinstance(value, dict) else value
+            if value is None:
+                answer = {"error": answers[host].error or "no answer"}
+            kind, what = _answer(answer, len(work[name]["lines"]))
+            if kind == "unusable":
+                problems[kind] += [f"rollout_traffic.{option}: {why} (for {where})" for option, why in what.items()]
+            elif kind in problems:
+                problems[kind].append(f"{where}: {what}")
             else:
-                texts[name] = value["texts"]
-        if failures:
-            raise TrafficError("; ".join(failures))
+                texts[name] = what
+        for kind, error in (("stale", LeaseLost), ("unusable", InputError), ("error", TrafficError)):
+            if problems[kind]:
+                raise error("; ".join(problems[kind]))
         return texts
+
+
+def _answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
+    """What an agent answers for a balancer, by kind: `texts`, `stale`, `unusable` or `error`."""
+    kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
+    for kind, shape in kinds.items():
+        if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
+            if kind != "texts" or (len(answer[kind]) == lines and all(isinstance(text, str) for text in answer[kind])):
+                return kind, answer[kind]
+    return "error", f"its agent does not answer as ours does: {shown(answer)}"
 
 
 def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
@@ -413,6 +464,7 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         answered=int(line.get("req_tot") or 0),
         mean=int(line["rtime"] or 0) / 1000,
         fall=int(line["check_fall"] or 0),
+        at=f"{state[4]} {state[18]}",
         named=state[17] != "-",
     )
 

@@ -22,6 +22,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
@@ -54,7 +56,7 @@ class Driver:
     """The nginxes of one service, kept in the same state."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self.transport = context.transport
+        self.context, self.transport = context, context.transport
         for name, why in REFUSED.items():
             if options.get(name) not in (None, "", {}):
                 raise InputError(f"rollout_traffic.{name}: {options[name]!r}: nginx {why}; or leave it out")
@@ -138,17 +140,18 @@ class Driver:
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
         """The entries that each nginx's agent answers; raises for all that answer with an error."""
-        answers = self.transport.ask("nginx", {host: {**self.common, **request} for host, request in requests.items()}, TIMEOUT)
+        common = {**self.common, "epoch": self.context.epoch}
+        asked = {host: {**common, **request} for host, request in requests.items()}
+        told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
         errors = []
-        for host in requests:
-            value = answers[host].value or {"error": answers[host].error or "the agent answered nothing"}
+        for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
                 what = f"rollout_traffic.{field}: {self.options[field]!r}: " if field else ""
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
             raise TrafficError("; ".join(errors))
-        return {host: (answers[host].value or {})["entries"] for host in requests}
+        return {host: value["entries"] for host, value in told.items()}
 
 
 def _settings(health: Mapping[str, t.Any]) -> checker.Settings:
@@ -158,11 +161,6 @@ def _settings(health: Mapping[str, t.Any]) -> checker.Settings:
     if found is None:  # never: `tcp` is a check
         raise InputError(f"rollout_health: {health!r} asks nothing; write {{http: /healthz}} or {{tcp: true}}")
     return found
-
-
-def label(host: str) -> str:
-    """What an nginx is called in tables and messages."""
-    return host or "the controller"
 
 
 def endpoint(one: Entry) -> Endpoint:

@@ -1,0 +1,59 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One question and its answer over a socket, bounded in time and in size. Needs Python 3.8."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+LIMIT = 32 << 20  # bytes of an answer; that of a load balancer with thousands of servers has a few million
+CHUNK = 1 << 18
+
+
+def ask(address: str | tuple[str, int] | list, question: bytes, seconds: float) -> bytes:
+    """What is answered at an address until the other side ends it, as bytes. An address is a path or a pair of host and port.
+
+    Raises OSError when there is no connection, when connecting, asking and answering take longer than `seconds` together,
+    and when the answer is longer than LIMIT.
+    """
+    until = time.monotonic() + seconds
+    with _connect(address, seconds) as connection:
+        connection.settimeout(_left(until))
+        connection.sendall(question)
+        answer = bytearray()
+        while True:
+            connection.settimeout(_left(until))
+            chunk = connection.recv(CHUNK)
+            if not chunk:
+                return bytes(answer)
+            answer += chunk
+            if len(answer) > LIMIT:
+                raise OSError("the answer is longer than %d MB" % (LIMIT >> 20))
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise socket.timeout("timed out")
+    return left
+
+
+def _connect(address: str | tuple[str, int] | list, seconds: float) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(tuple(address), seconds)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def shown(text: object) -> str:
+    """A text as it may be shown: on one line, without what a terminal would obey, not too long."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(str(text).split()))
+    return line if len(line) <= 300 else line[:299] + "…"

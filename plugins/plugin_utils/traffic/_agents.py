@@ -1,0 +1,49 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the agents on load balancers' hosts answer, looked at before it is believed. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents._talk import shown
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+
+ENTRY = {"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int}
+
+
+def read(answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY) -> dict[str, dict[str, t.Any]]:
+    """By host either `entries`, each with these keys, or `error`. `program` is what messages call the load balancer.
+
+    Raises LeaseLost where a newer lease holder has acted.
+    """
+    told = {host: _value(answer, entry) for host, answer in answers.items()}
+    stale = [f"{program} on {label(host)}: {value['stale']}" for host, value in told.items() if "stale" in value]
+    if stale:
+        raise LeaseLost("; ".join(stale))
+    return told
+
+
+def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
+    value: t.Any = answer.value
+    if value is None:
+        return {"error": answer.error or "its agent answered nothing"}
+    if isinstance(value, dict):
+        if any(isinstance(value.get(kind), str) for kind in ("stale", "error")):
+            return value
+        entries = value.get("entries")
+        if isinstance(entries, list) and all(_is(one, entry) for one in entries):
+            return value
+    return {"error": f"its agent does not answer as ours does: {shown(value)}"}
+
+
+def _is(one: t.Any, entry: Mapping[str, type]) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in entry.items())
+
+
+def label(host: str) -> str:
+    """What a load balancer is called in tables and messages."""
+    return host or "the controller"
