@@ -40,7 +40,12 @@ class Shop:
         self.playground, self.balancer = playground, balancer
         self.variables = {
             "shop_platform": playground.variables["rollout_platform"],
-            "shop_traffic": {"driver": "haproxy", "socket": balancer.api, "backend": "shop"},
+            "shop_traffic": {
+                "driver": "haproxy",
+                "socket": balancer.api,
+                "backend": "shop",
+                "path": str(playground.home / "fences"),
+            },
             "shop_store": playground.variables["rollout_store"],
         }
 

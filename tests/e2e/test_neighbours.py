@@ -32,7 +32,12 @@ class Street:
             "rollout_service": service,
             "rollout_revision": revision,
             "rollout_platform": {**self.playground.variables["rollout_platform"], "ports": PORTS[service], "env": env},
-            "rollout_traffic": {"driver": "haproxy", "socket": self.balancer.api, "backend": service},
+            "rollout_traffic": {
+                "driver": "haproxy",
+                "socket": self.balancer.api,
+                "backend": service,
+                "path": str(self.playground.home / "fences"),
+            },
             "rollout_failure_limit": 2,
         }
         return self.playground.start(variables=variables)

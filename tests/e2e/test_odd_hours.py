@@ -127,7 +127,8 @@ def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: 
 def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playground) -> None:
     balancer = HAProxy()
     try:
-        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop"}
+        own = {"path": str(playground.home / "fences")}
+        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop", **own}
         to(playground, "1")
         failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
         assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"

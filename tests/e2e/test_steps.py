@@ -53,7 +53,8 @@ def balancer() -> Iterator[HAProxy]:
 
 @pytest.fixture
 def balanced(playground: Playground, balancer: HAProxy) -> Playground:
-    playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop"}
+    own = {"path": str(playground.home / "fences")}
+    playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop", **own}
     return playground
 
 

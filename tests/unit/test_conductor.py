@@ -318,3 +318,21 @@ def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:
     assert conductors.pause_after(0.01) == 1.0
     assert conductors.pause_after(0.1) == pytest.approx(2.0)
     assert conductors.pause_after(60.0) == 30.0  # one host that hung must not blind us for 20 minutes
+
+
+def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_requests(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world)
+    gone = Endpoint("127.0.0.9", 9)
+    for server, left in (
+        (Server(Rotation.IN, True, 3), True),
+        (Server(Rotation.OUT, False, 0), True),
+        (Server(Rotation.OUT, True, 1), False),
+        (Server(Rotation.IN, True, 0, ours=False), False),
+    ):
+        assert not walk.conductor.look() or not walk.conductor.left_over()
+        world.servers[gone] = server
+        walk.conductor.look()
+        assert walk.conductor.left_over() == left, server
+        del world.servers[gone]
+        walk.conductor.look()
