@@ -41,6 +41,7 @@ class World:
     told: Counter[str] = field(default_factory=Counter)
     preview: dict[Endpoint, Server] = field(default_factory=dict)
     mirror: dict[Endpoint, Server] = field(default_factory=dict)
+    capacity: int = 99  # for how many there is room
     most: int = 4  # instances at once
     fewest: int = 3  # of them in rotation
     crashes: Callable[[Labels], bool] = lambda labels: False  # which new instance ends as soon as it is started
@@ -76,7 +77,7 @@ class Platform:
         return ["web"]
 
     def capacity(self) -> int:
-        return 99
+        return self.world.capacity
 
     def check(self) -> None:
         """Every host is there."""

@@ -226,7 +226,7 @@ class Simulator:
         )  # by how much the bad ones' share of a way back was over what they had been given, in percent
         self.log: list[tuple[int, Decision]] = []
         self.peaks: list[int] = []  # the most that may be there at once, for each number of replicas that was asked for
-        self.passed: list[Stage] = []  # whose gates let the rollout pass
+        self.passed: list[tuple[Stage, int]] = []  # whose gates let the rollout pass, and how many replicas were asked for then
         self.stood: dict[str, Counter[tuple[int, str]]] = {}  # generations and revisions, where a stage was reached
 
     def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
@@ -503,12 +503,13 @@ class Simulator:
         listed: Sequence[Stage],
         script: Script | None = None,
         revision: str = "new",
-        relist: Callable[[int], Sequence[Stage]] | None = None,
+        relist: Callable[[int, int], Sequence[Stage]] | None = None,
     ) -> Rollout:
         """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one.
-        `relist` makes the stages for another number of replicas, or raises Unfit: then it stays as it is."""
+        `relist` makes the stages for a number of replicas, of which so many new ones were there already when it was asked
+        for; or raises Unfit: then it stays as it is."""
         script, begun = script or Script(), self.clock
-        self.relist = relist or (lambda _number: listed)
+        self.relist = relist or (lambda _number, _grown: listed)
         goal_ = listed[-1].waypoint
         back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
         previous = rollouts.Composition("old", self.stable, back) if self.stable else None
@@ -529,7 +530,7 @@ class Simulator:
             self._live()
 
     def _list(self, rollout: Rollout) -> Sequence[Stage]:
-        return self.relist(rollout.replicas)
+        return self.relist(rollout.replicas, rollout.grown)
 
     def _renumber(self, rollout: Rollout) -> bool:
         """Whether another number was asked for since the last one that was obeyed, and can be walked to."""
@@ -538,10 +539,10 @@ class Simulator:
         if not asked or rollout.phase in (ROLLING_BACK, HELD) or self.world.resize[asked[-1]] == rollout.replicas:
             return False
         try:
-            rollouts.renumber(rollout, self.world.resize[asked[-1]], self._list)
+            rollouts.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
         except Unfit:
             return False
-        self.peaks.append(peak(self._list(rollout), self.budget.resolve(rollout.replicas)))
+        self.peaks.append(peak(self._list(rollout), self.budget))
         self._commit()
         return True
 
@@ -638,7 +639,7 @@ class Simulator:
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
                 if motion is Motion.GO and self._passed(stage, rollout, script):
-                    self.passed.append(stage)
+                    self.passed.append((stage, rollout.replicas))
                     self._commit()
                     return
                 self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock

@@ -54,5 +54,6 @@ class ActionModule(StepAction):
             return rollouts.would_open(run, kind, revision, generation, replicas)
         if record.open is not None:
             rollouts.supersede(run, record.open, revision)
-        rollouts.open_(run, kind, revision, generation, replicas)
-        return run.report(True)
+        base = 0 if run.in_place else rollouts.kept(run, replicas, run.settings.plan)
+        rollouts.open_(run, kind, revision, generation, replicas, base)
+        return run.report(True, **rollouts.fewer(record.service, base, replicas))

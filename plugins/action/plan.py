@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
@@ -38,7 +39,8 @@ class ActionModule(StepAction):
             fleet = imagined(run.own["fleet"], revision)
             old = sum(1 for i in fleet if i.generation != 1 and i.state.counted)
             found = rollouts.listed(run, 1, replicas, Composition("", 0, old), run.settings.plan)
-            return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0))}
+            less = rollouts.fewer(run.settings.service, old, replicas)
+            return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0)), **less}
         run.session.read()
         if "hosts" in run.own:
             run.conductor.look()
@@ -49,7 +51,9 @@ class ActionModule(StepAction):
         record = run.record
         fleet = run.conductor.look()
         rollouts.adopt(run)
-        found = rollouts.listed(run, record.generation + 1, replicas, record.stable, run.settings.plan)
+        base = rollouts.kept(run, replicas, run.settings.plan)
+        stable = record.stable and replace(record.stable, replicas=base)
+        found = rollouts.listed(run, record.generation + 1, replicas, stable, run.settings.plan)
         if record.open and record.open.revision == revision:
             listed = rollouts.stages_of(run, record.open)
             found = tuple(rollouts.onward(listed, record.open) or listed[-1:])
@@ -64,7 +68,8 @@ class ActionModule(StepAction):
         shares = "by the load balancers' weights" if weighted else "by the number of instances"
         diff = run.difference(found[-1].waypoint, revision)
         settings = generations.unlike(run, record.stable.generation) if record.stable else []
-        return run.report(False, **result, shares=shares, unknown=unknown, settings=settings, diff=diff)
+        less = {} if record.open else rollouts.fewer(record.service, base, replicas)
+        return run.report(False, **result, **less, shares=shares, unknown=unknown, settings=settings, diff=diff)
 
 
 def plan(

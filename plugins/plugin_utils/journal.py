@@ -76,6 +76,8 @@ class Rollout:
     step: str = "begin"
     updated: float = 0.0
     elapsed: float = 0.0  # seconds spent walking
+    base: int = 0  # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
+    grown: int = 0  # new instances that were there when another number was asked for
     replaced: int = 0  # instances stopped in favour of new ones
     tally: Tally | None = None  # of the walk under way
     plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it

@@ -84,11 +84,11 @@ def asked(run: Run, restart: bool) -> tuple[str, int]:
     return revision, replicas
 
 
-def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan) -> tuple[Stage, ...]:
+def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0) -> tuple[Stage, ...]:
     """The stages of a plan from what is stable to so many replicas; raises InputError where they cannot be walked."""
     room = run.settings.budget.resolve(replicas)
     there, stable = (before.replicas, before.generation) if before else (0, 0)
-    goal = Goal(generation, replicas, room, there, stable, baseline_of(plan, generation))
+    goal = Goal(generation, replicas, room, there, stable, baseline_of(plan, generation), grown)
     try:
         if not goal.before:
             stages(plan, replace(goal, before=replicas))  # refused at the first rollout, although the second is to walk them
@@ -106,24 +106,26 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
     refuse_in_place(run)
     plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
-    return listed(run, rollout.generation, rollout.replicas, rollout.previous, plan)
+    before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
+    return listed(run, rollout.generation, rollout.replicas, before, plan, rollout.grown)
 
 
 def onward(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
     """The stages of a rollout's list from the one on that is walked to or waited at."""
-    if rollout.stage:  # an earlier version only counted them
-        rollout.passed, rollout.stage = [stage.name for stage in found[: rollout.stage]], 0
+    if rollout.stage:  # an earlier version only counted them, and asked at `promote` what `replace` asks now
+        rollout.passed, rollout.stage = [stage.name for stage in found[: rollout.stage] if stage.name != "replace"], 0
     return remaining(found, rollout.passed)
 
 
-def renumber(rollout: Rollout, replicas: int, stages_of: Callable[[Rollout], Sequence[Stage]]) -> None:
+def renumber(rollout: Rollout, replicas: int, fleet: Iterable[Instance], stages_of: Callable[[Rollout], Sequence[Stage]]) -> None:
     """Go on to another number of replicas, from the same stage: what was found of the one before says nothing (E-39).
 
     `stages_of` makes the list of a rollout, and raises InputError where the number cannot be walked to: then nothing is changed.
     """
-    before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas))
+    grown = sum(i.generation == rollout.generation and i.state.counted and i.draining_since is None for i in fleet)
+    before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
     onward(before, rollout)
-    rollout.passed, rollout.replicas = still_passed(before, after, rollout.passed), replicas
+    rollout.passed, rollout.replicas, rollout.grown = still_passed(before, after, rollout.passed), replicas, grown
     rollout.gates, rollout.background = {}, {}
 
 
@@ -141,8 +143,7 @@ def fits(run: Run, replicas: int, plan: Plan) -> None:
     refuse_in_place(run)
     gatekeeper.check(plan.gates, run.context)
     room, capacity = run.settings.budget.resolve(replicas), run.conductor.platform.capacity()
-    before = run.record.stable
-    most = peak(listed(run, run.record.generation + 1, replicas, before, plan), room)
+    most = _peak(run, replicas, plan, replicas)
     if capacity < most:
         why = f"a surge of {room.surge}" if most == replicas + room.surge else f"rollout_strategy {plan.strategy}"
         raise InputError(
@@ -153,6 +154,29 @@ def fits(run: Run, replicas: int, plan: Plan) -> None:
         raise InputError(
             "rollout_strategy: blue_green switches requests at a load balancer, and rollout_traffic names none; name one, or use rolling"
         )
+
+
+def _peak(run: Run, replicas: int, plan: Plan, base: int) -> int:
+    """The most instances at once where so many are asked for, and `base` stable ones are kept until the promotion."""
+    stable = run.record.stable and replace(run.record.stable, replicas=base)
+    return peak(listed(run, run.record.generation + 1, replicas, stable, plan), run.settings.budget)
+
+
+def kept(run: Run, replicas: int, plan: Plan) -> int:
+    """How many stable instances are kept until the promotion, where so many are asked for: those that serve now, as far as there is
+    room for them beside the new ones. Of those that do not serve no more are made than are asked for."""
+    stable, capacity = run.record.stable, run.conductor.platform.capacity()
+    if stable is None:
+        return 0
+    serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.proven) for i in run.conductor.fleet)
+    most = min(stable.replicas, max(serving, replicas))
+    return next((base for base in range(most, replicas, -1) if _peak(run, replicas, plan, base) <= capacity), min(most, replicas))
+
+
+def fewer(service: str, base: int, replicas: int) -> dict[str, str]:
+    """Where fewer are asked for than run, the message that says so."""
+    less = base - replicas
+    return {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"} if less > 0 else {}
 
 
 def same_balancers(run: Run) -> None:
@@ -187,8 +211,8 @@ def adopt(run: Run) -> None:
         record.stable = Composition(revision, generation, count)
 
 
-def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) -> Rollout:
-    """Begin a rollout: from here on it is unfinished until it is closed."""
+def open_(run: Run, kind: str, revision: str, generation: int, replicas: int, base: int = 0) -> Rollout:
+    """Begin a rollout: from here on it is unfinished until it is closed. `base`: what is `kept`; 0: all that is stable."""
     record, now = run.record, time.time()
     forward = kind in ("rollout", "restart")
     baseline = baseline_of(run.settings.plan, generation) if forward and record.stable else 0
@@ -208,6 +232,7 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int) ->
         updated=now,
         entered=clock.now(),
         plan=steps.fingerprint(run.settings.plan),
+        base=base,
         baseline=baseline,
     )
     run.conductor.event(
@@ -249,7 +274,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
     if rollout.replicas != replicas:
-        renumber(rollout, replicas, stages_of)
+        renumber(rollout, replicas, run.conductor.fleet, stages_of)
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
         rollout.tally, rollout.gates, rollout.background = None, {}, {}
@@ -487,7 +512,7 @@ def open_rollback(run: Run, back: Composition) -> Rollout:
     """A rollout to where a rollback goes."""
     failed, stable = run.record.rollout, run.record.stable
     left = failed if back == stable else stable
-    rollout = open_(run, "rollback", back.revision, back.generation, back.replicas)
+    rollout = open_(run, "rollback", back.revision, back.generation, back.replicas, kept(run, back.replicas, Plan()))
     rollout.step, rollout.reason = "rollback", f"rolled back from {left.revision if left else 'nothing'}"
     return rollout
 
@@ -521,9 +546,10 @@ def would_walk(run: Run) -> Result:
 
 def would_open(run: Run, kind: str, revision: str, generation: int, replicas: int) -> Result:
     """Check mode of `open_`."""
-    plan = run.settings.plan if kind in ("rollout", "restart") else Plan()
-    found = listed(run, generation, replicas, run.session.read().stable, plan)
-    return run.would([stage.waypoint for stage in found], revision)
+    plan, stable = run.settings.plan if kind in ("rollout", "restart") else Plan(), run.record.stable
+    base = kept(run, replicas, plan)
+    found = listed(run, generation, replicas, stable and replace(stable, replicas=base), plan)
+    return run.would([stage.waypoint for stage in found], revision, **fewer(run.record.service, base, replicas))
 
 
 def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
@@ -532,7 +558,7 @@ def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
         return would_roll_back(run)
     rollout = replace(rollout)
     if rollout.replicas != replicas:
-        renumber(rollout, replicas, partial(stages_of, run))
+        renumber(rollout, replicas, run.conductor.fleet, partial(stages_of, run))
     ahead = onward(stages_of(run, rollout), rollout)
     return run.would([stage.waypoint for stage in ahead] or [rolling(rollout.generation, replicas)], rollout.revision)
 

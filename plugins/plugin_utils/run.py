@@ -117,11 +117,11 @@ class Run:
             self.say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
-    def would(self, path: Sequence[Waypoint], revision: str) -> Result:
+    def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
         """The result in check mode: what the step would do on its way through these waypoints, with nothing touched."""
         decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
         arrived = arrived and not self.conductor.left_over()
-        return self.report(not arrived, next=following(decision), diff=self.difference(path[-1], revision))
+        return self.report(not arrived, next=following(decision), diff=self.difference(path[-1], revision), **more)
 
     def parked(self, why: str) -> Result:
         """The result of a step whose run ends because there is nothing to do but wait for somebody."""

@@ -81,14 +81,15 @@ def comparing(draw: st.DrawFn) -> Plan:
 def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage, ...]:
     """Its stages; an example that does not fit is none."""
     try:
-        return relisted(plan, before, budget)(desired)
+        return relisted(plan, before, budget)(desired, 0)
     except Unfit:
         reject()
 
 
-def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int], tuple[Stage, ...]]:
-    """Its stages for any number of replicas; raises Unfit."""
-    return lambda number: stages(plan, Goal(2, number, budget.resolve(number), before, 1, 3 if plan.baseline else 0))
+def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int, int], tuple[Stage, ...]]:
+    """Its stages for any number of replicas, with so many new ones there already; raises Unfit."""
+    baseline = 3 if plan.baseline else 0
+    return lambda number, grown: stages(plan, Goal(2, number, budget.resolve(number), before, 1, baseline, grown))
 
 
 waits = st.integers(0, 40)
@@ -152,7 +153,7 @@ def test_working_instances_are_promoted(
     assert generations(simulator) == [2] * desired and served(simulator) == [{2}] * world.balancers
     room = budget.resolve(desired)
     assert simulator.least is not None and simulator.least >= min(desired - room.unavailable, len(old))
-    assert simulator.peak <= max(peak(path, room), len(old))
+    assert simulator.peak <= max(peak(path, budget), len(old))
     assert simulator.made == desired + sum(stage.waypoint.new for stage in path if stage.waypoint.fresh)
 
 
@@ -187,7 +188,7 @@ def test_an_abort_at_any_moment(
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
     room = budget.resolve(size)
     assert simulator.least is not None and simulator.least >= size - room.unavailable
-    assert simulator.peak <= peak(path, room)
+    assert simulator.peak <= peak(path, budget)
 
 
 @given(quiet, comparing(), st.integers(2, 10), budgets(), rules_, st.integers(15, 90))
@@ -238,7 +239,7 @@ def test_a_baseline_and_runs_that_are_killed(
     there = 1 if end.outcome == "aborted" else 2
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
     assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
-    assert simulator.peak <= peak(path, budget.resolve(size))
+    assert simulator.peak <= peak(path, budget)
 
 
 changes = st.dictionaries(st.integers(0, 200), st.integers(1, 12), min_size=1, max_size=3)
@@ -268,10 +269,11 @@ def test_the_number_changes_at_any_moment(
     note(f"{end.outcome} of {end.replicas} at {simulator.clock}: {end.reason}")
     assert end.outcome == "promoted", end.reason
     assert generations(simulator) == [2] * end.replicas and served(simulator) == [{2}] * world.balancers
-    passed = [stage for stage in simulator.passed if stage.part == REPLACE]
-    assert {stage.name for stage in relist(end.replicas)} <= {stage.name for stage in simulator.passed}
+    passed = {stage.name for stage, _number in simulator.passed}
+    assert {stage.name for stage in relist(end.replicas, 0)} <= passed
     if isinstance(plan.steps, Groups):
-        assert any(stage.waypoint.new == stage.waypoint.desired for stage in passed), "the last group, all of it new"
+        every = [stage.name for stage, number in simulator.passed if stage.part == REPLACE and stage.waypoint.new >= number]
+        assert every, "a group with which all are new"
     least = min(number - budget.resolve(number).unavailable for number in (desired, *changes.values()))
     assert simulator.least is not None and simulator.least >= min(least, before)
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 import typing as t
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.action import begin, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
 from ansible_collections.progressive.rollout.tests.memory import Service, World
 
 GROUPS = {"group_size": 1, "cycles": 3, "acceptance": "checks", "gates": [{"driver": "approval"}]}
@@ -72,11 +76,8 @@ def test_a_journal_that_only_counts_stages_goes_on(shop: Service) -> None:
     shop.world.fewest = 2
     assert shop.play(**CANARY, replicas=2)["parked"] and at(shop) == "group 2 gate 1"
     shop.play(**CANARY, replicas=6)
-    waited = []
-    while shop.journal.open:
-        waited.append(at(shop))
-        pass_(shop, 1, replicas=6)
-    assert waited == ["group 2 gate 1", "group 3 gate 1", "group 4 gate 1"]
+    waited = [pass_(shop, 1, replicas=6) or at(shop) for _time in range(3)]
+    assert waited == ["group 3 gate 1", "group 4 gate 1", ""]
     assert shop.running == {"2": 6}
 
 
@@ -99,9 +100,60 @@ def test_more_replicas_skip_no_gate_of_the_groups(shop: Service) -> None:
     assert at(shop) == "group 2 gate 1"  # with which all would be new
     shop.play(**CANARY, replicas=8)
     assert at(shop) == "group 2 gate 1"
-    waited = []
-    while shop.journal.open:
-        waited.append(at(shop))
-        pass_(shop, 1, replicas=8)
-    assert waited == ["group 2 gate 1", "group 3 gate 1", "group 4 gate 1"]
+    waited = [pass_(shop, 1, replicas=8) or at(shop) for _time in range(3)]
+    assert waited == ["group 3 gate 1", "group 4 gate 1", ""]
     assert shop.running == {"2": 8}
+
+
+# Fewer than run -------------------------------------------------------------------------------------------------------
+
+ASK = [{"driver": "approval"}]
+
+
+def test_fewer_leave_at_the_promotion_and_not_before(shop: Service) -> None:
+    shop.world.most = 8
+    rolling: dict[str, t.Any] = {"revision": "2", "replicas": 2, "gates": {"confirm_promotion": ASK}}
+    assert "6 run, 2 are asked for: 4 fewer" in shop.step(begin, check_mode=True, **rolling)["msg"]
+    assert "6 run, 2 are asked for: 4 fewer" in shop.step(plan, **rolling)["msg"]
+    assert shop.play(**rolling)["parked"]
+    assert shop.running == {"1": 4, "2": 2} and any("6 run, 2 are asked for: 4 fewer" in line for line in shop.said)
+    shop.say("promote")
+    shop.world.fewest = 2
+    shop.play(**rolling)
+    stable = shop.journal.stable
+    assert stable and (stable.revision, stable.replicas) == ("2", 2) and shop.running == {"2": 2}
+
+
+def test_who_goes_back_before_the_promotion_has_lost_nothing(shop: Service) -> None:
+    shop.world.most = 8
+    canary = {"revision": "2", "replicas": 2, "strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}]}
+    shop.play(**canary)
+    assert shop.running == {"1": 6, "2": 1}
+    shop.say("abort")
+    with pytest.raises(RolloutFailed, match="abort"):
+        shop.play(**canary)
+    stable = shop.journal.stable
+    assert stable and (stable.revision, stable.replicas) == ("1", 6) and shop.running == {"1": 6}
+    assert shop.world.told.total() == 1  # the new one
+
+
+def test_fewer_of_the_same_revision_leave_at_once(shop: Service) -> None:
+    shop.world.fewest = 2
+    shop.play(revision="1", replicas=2)
+    stable = shop.journal.stable
+    assert stable and stable.replicas == 2 and shop.running == {"1": 2}
+
+
+def test_what_does_not_run_is_not_kept(shop: Service) -> None:
+    # Four of six are gone: two are kept until the promotion, not six made of them.
+    for name in list(shop.world.instances)[:4]:
+        shop.world.instances[name] = replace(shop.world.instances[name], process=Process.FAILED)
+    shop.world.fewest = 2
+    shop.play(revision="2", replicas=1, gates={"confirm_promotion": ASK})
+    assert shop.running == {"1": 1, "2": 1}
+
+
+def test_where_every_port_is_taken_one_makes_room(shop: Service) -> None:
+    shop.world.capacity, shop.world.fewest = 6, 5
+    shop.play(revision="2", replicas=2, gates={"confirm_promotion": ASK})
+    assert shop.running == {"1": 3, "2": 2}

@@ -187,8 +187,8 @@ def called(strategy: str, steps: tuple[Step, ...] = ()) -> Plan:
 def test_gates_of_rolling() -> None:
     assert shape(stages(called("rolling"), goal(4))) == [
         ("confirm", REPLACE, ["confirm_rollout 1", "more 1"]),
-        ("replace", REPLACE, []),
-        ("promote", PROMOTE, ["confirm_promotion 1", "post_rollout 1"]),
+        ("replace", REPLACE, ["confirm_promotion 1"]),
+        ("promote", PROMOTE, ["post_rollout 1"]),
     ]
     assert shape(stages(Plan(), goal(4))) == [("replace", REPLACE, []), ("promote", PROMOTE, [])]
 
@@ -231,7 +231,7 @@ def test_blue_green_is_a_second_set_a_switch_a_hold_and_an_end() -> None:
     assert numbers(listed) == [(0, 6, 0), (4, 6, 0), (4, 6, 100), (4, 6, 100), (4, 0, None)]
     assert [stage.waiting for stage in listed] == ["paused", "awaiting_promotion", "paused", "holding", "paused"]
     assert [stage.waypoint.switches for stage in listed] == [False, False, True, True, False]
-    assert peak(listed, Room(1, 0)) == 10
+    assert peak(listed, Budget(1, 0)) == 10
 
 
 def test_a_first_deployment_is_a_rolling_one_whatever_was_asked() -> None:
@@ -262,7 +262,7 @@ def compared(*steps: Step) -> Plan:
         ([Step("a", weight=80)], goal(10), [(3, 7, None), (8, 3, 80)]),  # not more than there are old ones beside the new
         ([Step("a", weight=50)], goal(4, 0, 1), [(2, 2, None), (2, 2, 50)]),
         ([Step("a", weight=20)], goal(1), [(1, 0, None), (1, 1, 20)]),
-        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 10, 10)]),
+        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 14, 10)]),
         ([Step("a", weight=10), Step("b", weight=30)], goal(10), [(3, 7, None), (1, 10, 10), (3, 8, 30)]),
         ([Step("a", weight=20), Step("b")], goal(10), [(2, 8, None), (2, 9, 20), (2, 9, 20)]),
         ([Step("a", replicas=3)], goal(10, surge=3), [(3, 7, None), (3, 7, None)]),
@@ -321,7 +321,10 @@ def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before:
     try:
         listed = stages(plan, Goal(2, desired, room, before, stable=1))
     except Unfit:
+        with pytest.raises(Unfit):
+            stages(plan, Goal(2, desired, room, desired, stable=1))  # that more serve now is no reason to refuse it
         reject()
+    base = max(before, desired)
     points = [stage.waypoint for stage in listed]
     last = points[-1]
     assert (last.new, last.old, last.desired) == (desired, 0, desired)
@@ -333,16 +336,17 @@ def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before:
     assert parts == sorted(parts)
     keys = [gate.key for stage in listed for gate in stage.gates]
     assert len(keys) == len(set(keys)) and not any(key.startswith("rollback") for key in keys)
-    needed = desired - room.unavailable
-    for point in points:
+    for stage, point in zip(listed, points, strict=True):
         together = point.new + point.old
+        promoted = stage.part != REPLACE or (plan.strategy == "canary" and not point.old)  # or the new ones have every request
+        assert point.desired == (desired if promoted else base), "capacity is not lowered before the promotion"
         if point.new and not point.dark and not point.switches:
-            assert together <= desired + room.surge
-            assert together >= desired
+            assert together <= point.desired + room.surge
+            assert together >= point.desired
         if point.share and not point.switches:
-            assert point.new >= math.ceil(Fraction(needed * point.share, 100))
-            assert point.old >= math.ceil(Fraction(needed * (100 - point.share), 100))
-    assert peak(listed, room) >= max(desired + room.surge, *(point.new + point.old for point in points))
+            assert point.new >= math.ceil(Fraction((desired - room.unavailable) * point.share, 100))
+            assert point.old >= math.ceil(Fraction((point.desired - room.unavailable) * (100 - point.share), 100))
+    assert peak(listed, Budget(room.surge)) == max(base + room.surge, *(point.new + point.old for point in points))
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
@@ -352,7 +356,7 @@ def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Roo
     step, plain = Step("step 1", weight=percent), weights(percent)
     first, *others = stages(compared(step), replace(to, baseline=3))
     assert [replace(stage, waypoint=replace(stage.waypoint, baseline=0)) for stage in others] == list(stages(plain, to))
-    assert first.waypoint.new + first.waypoint.old == to.old
+    assert first.waypoint.new + first.waypoint.old == to.base
     assert first.waypoint.new == min(others[0].waypoint.new, others[0].waypoint.old)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Room, up
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Room, up
 
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")  # the steps that walk a stage, in their order
 
@@ -24,7 +24,7 @@ class Waypoint:
     """A fleet composition to walk to.
 
     `generation` is the one that counts as new; instances of all others are old.
-    `desired` is what the budget is counted from: the capacity the service needs all along the walk.
+    `desired` is what the budget is counted from: the capacity the service needs all along the walk to it.
     `share` is the percentage of requests that goes to the new ones: None for what their number comes to, 0 for a new set
     that stands ready out of rotation, 100 for an old set that stands ready out of rotation. From such a waypoint of 0
     to one of 100 is one switch, at all load balancers.
@@ -159,19 +159,30 @@ class Goal:
 
     generation: int
     desired: int
-    room: Room
-    before: int = 0  # instances of the stable revision when it began; 0: there is nothing to be careful with
+    room: Room  # the budget, of so many
+    before: int = 0  # instances of the stable revision that are to be replaced; 0: there is nothing to be careful with
     stable: int = 0  # their generation
     baseline: int = 0  # the generation of fresh instances of the stable revision, where the plan wants them
+    grown: int = 0  # new instances that were there when fewer than before were asked for: until the promotion they stay, too
 
     def waypoint(self, new: int, old: int, share: int | None = None) -> Waypoint:
-        """One of its waypoints."""
-        return Waypoint(self.generation, new, old, self.desired, share, stable=self.stable, baseline=self.baseline)
+        """One on the way to the promotion: until then capacity is not lowered, however few are asked for."""
+        return Waypoint(self.generation, new, old, self.base, share, stable=self.stable, baseline=self.baseline)
+
+    def end(self, share: int | None = None, old: int = 0) -> Waypoint:
+        """Where all are new, as many as are asked for, with `old` ones out of rotation."""
+        return replace(self.waypoint(self.desired, old, share), desired=self.desired)
 
     @property
-    def old(self) -> int:
-        """The old ones that carry all requests: what is needed is there before any new one is promoted."""
-        return max(self.before, self.desired)
+    def base(self) -> int:
+        """How many there are in all until the promotion: what serves now, or what is asked for if that is more."""
+        same = self.generation == self.stable  # scaling alone: there is nothing to be promoted
+        return self.desired if same else max(self.before, self.desired)
+
+    def grow(self, waypoint: Waypoint) -> Waypoint:
+        """The waypoint with no fewer new ones than there are: old ones are not started again in their place."""
+        more = min(self.grown - waypoint.new, waypoint.old) if waypoint.share is None else 0
+        return replace(waypoint, new=waypoint.new + more, old=waypoint.old - more) if more > 0 else waypoint
 
 
 def rolling(generation: int, desired: int) -> Waypoint:
@@ -203,28 +214,28 @@ def still_passed(before: Sequence[Stage], after: Sequence[Stage], passed: Collec
     return [name for name in names if name in passed and name != again]
 
 
-def peak(listed: Iterable[Stage], room: Room) -> int:
+def peak(listed: Iterable[Stage], budget: Budget) -> int:
     """The most instances that any of these stages lets be there at once."""
     points = [stage.waypoint for stage in listed]
-    return max(max(point.desired + room.surge, point.new + point.old) for point in points)
+    return max(max(point.desired + budget.resolve(point.desired).surge, point.new + point.old) for point in points)
 
 
 def _rolling(plan: Plan, goal: Goal) -> Iterator[Stage]:
-    end = goal.waypoint(goal.desired, 0)
     yield from _confirm(goal.waypoint(0, goal.before), plan.confirm_rollout + plan.confirm_traffic_increase)
-    yield Stage("replace", end, watched=True)
-    yield Stage("promote", end, plan.confirm_promotion + plan.post_rollout, PROMOTE, watched=True)
+    replaced = goal.grow(goal.waypoint(goal.desired, goal.base - goal.desired))
+    yield Stage("replace", replaced, plan.confirm_promotion, watched=True)
+    yield Stage("promote", goal.end(), plan.post_rollout, PROMOTE, watched=True)
 
 
 def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
-    new, old = goal.desired, goal.old
-    switched = goal.waypoint(new, old, 100)
+    new, old = goal.desired, goal.base
+    switched = goal.end(100, old)
     gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
     yield from _confirm(goal.waypoint(0, goal.before, 0), plan.confirm_rollout)
     yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
     yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding")
-    yield Stage("retire", goal.waypoint(new, 0), part=FINISH)
+    yield Stage("retire", goal.end(), part=FINISH)
 
 
 def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
@@ -245,7 +256,7 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
         found.append(
             Stage(
                 step.name,
-                reached,
+                goal.grow(reached),
                 step.gates,
                 on_failure=step.on_failure,
                 reversible=reversible,
@@ -253,7 +264,7 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
                 watched=step.watched,
             )
         )
-    end = goal.waypoint(goal.desired, 0, 100 if weighted else None)
+    end = goal.end(100 if weighted else None)
     found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True))
     for stage, following in pairwise(found):
         gates = stage.gates + _before(plan, stage, following)
@@ -261,7 +272,7 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
             yield replace(stage, gates=gates)
         if fresh and stage is found[0]:
             yield Stage(
-                "baseline", replace(stage.waypoint, generation=goal.baseline, new=fresh, old=goal.old - fresh, share=None)
+                "baseline", replace(stage.waypoint, generation=goal.baseline, new=fresh, old=goal.base - fresh, share=None)
             )
     yield found[-1]
 
@@ -304,17 +315,17 @@ def _reach(step: Step, last: Waypoint, asked: int | None, goal: Goal) -> Waypoin
         new, old = _divide(step, share, asked, goal)
     else:
         new = asked or 0
-        old = goal.desired - new if share is None else _beside(step, new, goal)
+        old = goal.base - new if share is None else _beside(step, new, goal)
     if new < last.new:
         raise Unfit(f"{step.name}: {new} new are fewer than the {last.new} before; a canary only grows")
-    return goal.waypoint(new, old, share)
+    return goal.waypoint(new, old, share) if old else goal.end(share)
 
 
 def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int, int]:
     """New and old for a share of the requests (1 to 99): both have to carry theirs (E-4h)."""
-    desired, surge = goal.desired, goal.room.surge
-    least, rest = carrying(desired, goal.room, share), carrying(desired, goal.room, 100 - share)
-    most = desired + surge - rest
+    desired, base, surge = goal.desired, goal.base, goal.room.surge
+    least, rest = carrying(desired, goal.room, share), carrying(base, goal.room, 100 - share)
+    most = base + surge - rest
     if most < least:
         raise Unfit(f"{step.name}: {desired} replica(s) without surge cannot be both new and old; raise max_surge to 1")
     # Without surge what one side gains the other loses: the nearest is fairest.
@@ -327,11 +338,11 @@ def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int,
         )
     if new > most:
         raise Unfit(
-            f"{step.name}: beside {new} new there is room for {max(0, desired + surge - new)} old, which cannot carry the other {100 - share}% "
-            f"of the requests of {desired} replicas; raise max_surge to {new + rest - desired} or set_replicas at most {most}"
+            f"{step.name}: beside {new} new there is room for {max(0, base + surge - new)} old, which cannot carry the other {100 - share}% "
+            f"of the requests of {base} replicas; raise max_surge to {new + rest - base} or set_replicas at most {most}"
         )
     # The old side stays whole as far as the surge goes: then going back is a change of weights, and starts nothing.
-    return new, min(desired, desired + surge - new)
+    return new, min(base, base + surge - new)
 
 
 def carrying(desired: int, room: Room, share: int) -> int:
@@ -344,9 +355,9 @@ def _beside(step: Step, new: int, goal: Goal) -> int:
     if new > goal.room.surge:
         raise Unfit(
             f"{step.name}: before the first set_weight the old ones carry all requests, so {new} new are beside all "
-            f"{goal.desired} old; raise max_surge to {new}, or set_weight first"
+            f"{goal.base} old; raise max_surge to {new}, or set_weight first"
         )
-    return goal.desired
+    return goal.base
 
 
 def _instances(step: Step, weight: int, goal: Goal) -> tuple[int, int]:
@@ -358,7 +369,7 @@ def _instances(step: Step, weight: int, goal: Goal) -> tuple[int, int]:
     new = min(max(1, _nearest(desired, weight)), desired if surge else desired - 1)
     if not new:
         raise Unfit(f"{step.name}: one replica cannot be both new and old; raise max_surge to 1")
-    return new, min(desired - new + 1, desired + surge - new)
+    return new, min(goal.base - new + 1, goal.base + surge - new)
 
 
 def _up(count: int, percent: int) -> int:
