@@ -193,7 +193,8 @@ class MemoryRun(Run):
     """One step of a run over a world in memory, without Ansible."""
 
     def __init__(self, service: Service, given: Mapping[str, t.Any], own: Mapping[str, t.Any], check_mode: bool) -> None:
-        settings, world = parse({**service.given, **given}, drivers=False), service.world
+        self.given = {**service.given, **given}
+        settings, world = parse(self.given, drivers=False), service.world
         self.settings = replace(
             settings,
             platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import typing as t
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, takeover, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -15,6 +16,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 
 class ActionModule(StepAction):
     own = ("restart", "variables", "hosts")
+
+    def _run(self, task_vars: dict[str, t.Any]) -> Result:
+        """The step, and for which of the play's hosts the others go on."""
+        return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def step(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
@@ -26,7 +31,8 @@ class ActionModule(StepAction):
             rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
         run.conductor.platform.check()
-        run.begin()
+        if host := takeover.begin(run, revision):
+            return run.left_to(host)
         run.conductor.look()
         rollouts.adopt(run)
         if run.in_place:

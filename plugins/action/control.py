@@ -5,30 +5,39 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, values, words
+from ansible import context
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, remembered, values, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import FINISHED, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
+# A reason without quotes, up to the next assignment, and what comes after it.
+_WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
+
 
 class ActionModule(StepAction):
-    own = ("command", "why", "force")
+    own = ("command", "why", "force", "withdraw")
 
     def drives(self, own: Mapping[str, t.Any]) -> bool:
         return False  # it has to be quick, and to work where balancers and hosts do not
 
     def step(self, run: Run) -> Result:
+        if "withdraw" in run.own:
+            return withdraw(run, values.whole(run.own["withdraw"], "rollout_withdraw", 1))
         said = asked(run.own)
-        word, record, store = said["word"], run.session.read(), run.session.store
-        pending = [one for one in store.words(record.obeyed) if record.open and one["rollout"] == record.open.id]
+        word, record, store, me = said["word"], run.session.read(), run.session.store, run.session.identity
+        pending = [one for one in words.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id]
         last = pending[-1] if pending else None
         lease = store.lease()
         # A lease may outlive its run for a while.
         running = lease is not None and holder.gone(lease.details) is not True
+        if host := next((one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))), ""):
+            return run.left_to(host, running=running)
         told = (
             f"the run of {lease.holder} obeys it in a moment"
             if lease and running
@@ -41,8 +50,19 @@ class ActionModule(StepAction):
         rollout = sensible(record, word, last["word"] if last else "", bool(said.get("force")))
         if run.check_mode:
             return answer(run, True, None, running, f"{word} would be said; {told}")
-        said |= {"rollout": rollout.id, "by": run.session.identity.holder, "at": round(clock.now(), 3)}
+        said |= {"rollout": rollout.id, "by": me.holder, "at": round(clock.now(), 3), "request": me.request, "host": me.host}
         return answer(run, True, store.post(said), running, f"{word} is said; {told}")
+
+
+def withdraw(run: Run, number: int) -> Result:
+    """Take back a word, unless it was obeyed: what ends red must not act later."""
+    record = run.session.read()
+    if number <= record.obeyed or record.open is None:
+        return run.report(False)
+    if not run.check_mode:
+        by, at = run.session.identity.holder, round(clock.now(), 3)
+        run.session.store.post({"word": words.WITHDRAW, "of": number, "rollout": record.open.id, "by": by, "at": at})
+    return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back")
 
 
 def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -53,7 +73,25 @@ def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
     force = values.boolean(own.get("force", False), "rollout_force")
     if force and word != "promote":
         raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
-    return {"word": word, "why": values.line(own.get("why"), "rollout_why")} | ({"force": True} if force else {})
+    why = whole(values.line(own.get("why"), "rollout_why"), context.CLIARGS.get("extra_vars") or ())
+    return {"word": word, "why": why} | ({"force": True} if force else {})
+
+
+def whole(why: str, given: Sequence[str]) -> str:
+    """The reason as it was `given` on the command line: of `-e rollout_why='wrong prices shown'` Ansible passes on the first word.
+
+    Raises InputError where it cannot be told where the reason ends.
+    """
+    for text in reversed(given):
+        found = _WHY.search(text)
+        if not found or text[:1] in "@{[" or found[1].split()[0] != why:
+            continue
+        if any("=" not in word for word in found[2].split()):
+            raise InputError(
+                f'rollout_why: Ansible takes {why!r} alone of {text!r}; write -e \'{{"rollout_why": "..."}}\', or -e "rollout_why=\'...\'"'
+            )
+        return " ".join(found[1].split())
+    return why
 
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
@@ -78,4 +116,6 @@ def answer(run: Run, changed: bool, number: int | None, running: bool, told: str
     """The result; `told` is about the rollout under way."""
     rollout = run.record.open
     title = f"{run.record.service} {rollout.revision}" if rollout else run.record.service
-    return run.report(changed, number=number, running=running, msg=f"{title}: {told}")
+    known = remembered.told(run.record) if rollout else {}
+    walker = run.session.identity.host
+    return run.report(changed, number=number, running=running, settings=known, walker=walker, msg=f"{title}: {told}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, rollouts, values, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseHeld, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -20,7 +20,10 @@ class ActionModule(StepAction):
         to = None if run.own.get("to") in (None, "") else values.revision(run.own["to"], "rollout_to")
         rollouts.refuse_in_place(run)
         try:
-            run.begin()
+            if host := run.begin_once():
+                return run.left_to(host)
+        except AlreadyWalked:
+            raise
         except LeaseHeld as exc:
             return tell(run, to, exc)
         rollout = run.record.open

@@ -34,7 +34,7 @@ class ActionModule(StepAction):
     def _watch(self, task_vars: dict[str, t.Any]) -> None:
         """What the watch does, in a process of its own."""
         with self._open(task_vars, outlives=True) as run:
-            run.session.join()
+            run.session.acquire(run.guard.check)
             run.conductor.attend()
             if run.guard.stopped == GONE:
                 run.session.release()

@@ -486,9 +486,15 @@ options:
         type: str
   supersede:
     description:
-      - Whether a rollout of another revision that is under way gives way to this one. Otherwise this one is refused.
+      - Whether a rollout of another revision that is under way gives way to this one. A run that is at work on it is told to, and is waited for,
+        O(progress_deadline) at most. Otherwise this one is refused.
     type: bool
     default: false
+  kept:
+    description:
+      - What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Goes before all options but O(service) and
+        O(store). Of the others only what is secret is taken, since the journal does not keep that.
+    type: dict
   wait:
     description:
       - How long a run waits for a person or the end of a freeze before it leaves the rollout parked and ends well, with RV(ignore:parked).

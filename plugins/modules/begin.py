@@ -132,6 +132,14 @@ msg:
   description: What was found, where no new rollout was opened.
   returned: when there is nothing to do, or a rollout is gone on with
   type: str
+walker:
+  description: The host of the play whose tasks are to go on with it. A rollout is walked once, whatever the hosts of the play.
+  returned: success
+  type: str
+elsewhere:
+  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
+  returned: when it was
+  type: bool
 next:
   description: What would be done now.
   returned: in check mode, when something would be done

@@ -21,9 +21,8 @@ description:
 options:
   command:
     description:
-      - The word.
+      - The word. Required, but for O(withdraw).
     type: str
-    required: true
     choices:
       pause: Stop before the next action, without a deadline, until told to go on.
       resume: Go on after a pause, or where it is held.
@@ -42,6 +41,11 @@ options:
       - With O(command=promote). Switch with however many new instances are ready. It is recorded.
     type: raw
     default: false
+  withdraw:
+    description:
+      - The number of a word, as RV(number) has it. Takes that word back, unless it was obeyed. For who could not go on with the rollout, so that
+        what ended red does not act later.
+    type: int
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -118,6 +122,18 @@ running:
   description: Whether somebody holds the lease, so is at work on the rollout and will obey.
   returned: success
   type: bool
+walker:
+  description: The host of the play whose tasks are to go on with it. What a play asks for is done once, whatever its hosts.
+  returned: success
+  type: str
+elsewhere:
+  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
+  returned: when it was
+  type: bool
+settings:
+  description: What the rollout was given when it began, but for what is secret. To go on with it, for O(kept) of the other steps.
+  returned: success
+  type: dict
 msg:
   description: What was said, and who obeys when.
   returned: success

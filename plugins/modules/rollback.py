@@ -85,6 +85,14 @@ rollout:
     replaced: {description: "Instances taken out in favour of others.", type: int}
     fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
     changed: {description: "Whether this step changed anything.", type: bool}
+walker:
+  description: The host of the play whose tasks are to go on with it. What a play asks for is done once, whatever its hosts.
+  returned: when it is another one
+  type: str
+elsewhere:
+  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
+  returned: when it was
+  type: bool
 msg:
   description: Why there is nothing to roll back.
   returned: when there is nothing to roll back

@@ -49,12 +49,27 @@ class LeaseHeld(RolloutError):
     """Somebody else holds the lease of this service; the text says who, since when and until when."""
 
 
+class AlreadyWalked(LeaseHeld):
+    """Another worker of the same run walks this service; `details` are those of its lease."""
+
+    def __init__(self, service: str, details: Mapping[str, object]) -> None:
+        super().__init__(
+            f"service {service}: the task {details.get('task')!r} for {details.get('host')} in this run already walks {service} (worker pid "
+            f"{details.get('worker_pid')}); run each step once: with run_once: true, or in a play on localhost"
+        )
+        self.details = details
+
+
 class LeaseLost(RolloutError):
     """We held the lease and no longer do: stop before the next action."""
 
 
 class Interrupted(RolloutError):
     """The run that started this step is gone or was told to stop; the action in hand was finished."""
+
+
+class GaveWay(Interrupted):
+    """Another run was told to supersede this rollout, and takes it over as it is."""
 
 
 class RolloutFailed(RolloutError):

@@ -13,7 +13,7 @@ from enum import Enum
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, Parked, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, GaveWay, Parked, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import frozen
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import ANSWER, Gatekeeper, Standing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
@@ -238,7 +238,8 @@ class Guide:
             return False
         self._listened = time.monotonic()
         skip = False
-        for word in self.session.store.words(self.session.record.obeyed):
+        found = self.session.store.words(self.session.record.obeyed)
+        for word in words.standing(found):
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue
@@ -263,6 +264,11 @@ class Guide:
     def _obey(self, word: Mapping[str, t.Any], said: str) -> bool:
         """Do as it was said; whether that is to leave the stage."""
         rollout, name = self.rollout, word["word"]
+        if name == words.GIVE_WAY:
+            raise GaveWay(
+                f"{self.settings.service} {rollout.revision}: gave way to {word.get('why')}, which {word['by']} rolls out; that run goes on "
+                "from here, and nothing was rolled back"
+            )
         if name in ("abort", "hold"):
             raise RolloutFailed(said, then="rollback" if name == "abort" else "hold", ending="aborted" if name == "abort" else "")
         if name == "pause":

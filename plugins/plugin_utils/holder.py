@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who we are to others: the lease's token and holder, the same for all steps of one ansible-playbook run."""
+"""Who we are to others: the lease's token and holder. A lease belongs to the one worker that runs a step."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pwd
 import sys
@@ -19,24 +20,42 @@ from ansible import context
 
 @dataclass(frozen=True)
 class Identity:
-    """`token` proves the lease is ours, `holder` is for people, `details` lets others see whether we are gone."""
+    """`token` proves that the lease is this worker's, `run` is the same for all steps of one ansible-playbook, `holder` is for
+    people, `details` lets others see whether we are gone."""
 
     token: str
+    run: str
     holder: str
     details: Mapping[str, t.Any]
+    request: str = ""  # what the play asks for, the same for each of its hosts
+    host: str = ""  # the one of them that this step runs for
+
+    def repeats(self, request: object, host: object) -> bool:
+        """Whether this asks for what was asked for before, by the same play for another of its hosts."""
+        return self.request != "" and self.request == request and self.host != host
+
+    @property
+    def at_rest(self) -> dict[str, t.Any]:
+        """The details between two steps, when no worker is at work."""
+        return {**self.details, "worker_pid": 0, "worker_ticks": 0}
 
 
-def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None) -> Identity:
-    """Of the run whose main process is `main_pid` (ansible-playbook), asked in one of its workers."""
-    details = _machine() | {
-        "pid": main_pid,
-        "ticks": began(main_pid),
-        "worker_pid": os.getpid(),
-        "worker_ticks": began(os.getpid()),
-    }
-    run = "|".join(str(details[key]) for key in ("hostname", "boot_id", "pid_namespace", "pid", "ticks"))
-    token = hashlib.sha256(run.encode()).hexdigest()[:32]
-    return Identity(token, f"{_user()}@{details['hostname']} pid {main_pid} ({_command()}){_job(task_vars or {})}", details)
+def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None, task: t.Any = None, asks: object = None) -> Identity:
+    """Of the run whose main process is `main_pid` (ansible-playbook), asked in one of its workers.
+
+    `task` is Ansible's; `asks` is plain data that tells apart what it is asked for.
+    """
+    variables = task_vars or {}
+    host = str(variables.get("inventory_hostname") or "")
+    details = _machine() | {"pid": main_pid, "ticks": began(main_pid)}
+    run = _digest(*details.values())
+    details |= {"worker_pid": os.getpid(), "worker_ticks": began(os.getpid())}
+    token = _digest(run, details["worker_pid"], details["worker_ticks"])
+    request = _digest(run, play, json.dumps(asks)) if (play := _play(task)) else ""
+    name = task.get_name() if task is not None else ""
+    details |= {"run": run, "request": request, "host": host, "task": str(name)}
+    holder = f"{_user()}@{details['hostname']} pid {main_pid} ({_command()}){_job(variables)}"
+    return Identity(token, run, holder, details, request, host)
 
 
 def gone(details: Mapping[str, t.Any]) -> bool | None:
@@ -50,6 +69,12 @@ def orphaned(details: Mapping[str, t.Any]) -> bool:
     return _living(details) == (False, True)
 
 
+def resting(details: Mapping[str, t.Any]) -> bool:
+    """Whether no worker of the holder is at work: its run is between two steps, or the worker is provably no more."""
+    living = _living(details)
+    return details.get("worker_pid") == 0 or (living is not None and not living[1])
+
+
 def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
     """Whether a holder's main process and its worker live; None if we cannot know from here."""
     here = _machine()
@@ -59,7 +84,7 @@ def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
         main, worker = ((int(details[f"{who}pid"]), int(details[f"{who}ticks"])) for who in ("", "worker_"))
     except (KeyError, TypeError, ValueError):
         return None
-    return lives(*main), lives(*worker)
+    return lives(*main), worker[0] != 0 and lives(*worker)
 
 
 def _machine() -> dict[str, t.Any]:
@@ -70,6 +95,18 @@ def _machine() -> dict[str, t.Any]:
     except OSError:  # not Linux
         boot = namespace = ""
     return {"hostname": os.uname().nodename, "boot_id": boot, "pid_namespace": namespace}
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+def _play(task: t.Any) -> str:
+    """What tells a play of this run from the others, the same for all its hosts and batches; "" if unknown."""
+    part = task
+    while part is not None and not hasattr(part, "_play"):
+        part = getattr(part, "_parent", None)
+    return str(getattr(getattr(part, "_play", None), "_uuid", "") or "")
 
 
 def _stat(pid: int) -> list[str]:

@@ -95,6 +95,9 @@ class Rollout:
     reversible: bool = True  # False: there is no way back any more
     baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
     ending: str = ""  # the outcome once it is back: rolled_back | aborted | superseded
+    request: str = ""  # of the play that asked for it last, and for which of its hosts: not asked again for the others
+    host: str = ""
+    given: dict[str, t.Any] = field(default_factory=dict)  # what it goes on with by an operator's word; see `remembered`
 
     @property
     def over(self) -> bool:
@@ -132,6 +135,7 @@ class Rollout:
     def end(self, outcome: str, reason: str, now: float) -> None:
         """Close it."""
         self.phase, self.outcome, self.reason, self.updated, self.tally = FINISHED, outcome, reason, now, None
+        self.given = {}
         for kept in (*self.gates.values(), *self.background.values()):
             kept.pop("memory", None)  # nobody goes on with it, and the history is kept for long
 

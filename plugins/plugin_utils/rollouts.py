@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, remembered, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
@@ -234,6 +234,9 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int, ba
         plan=steps.fingerprint(run.settings.plan),
         base=base,
         baseline=baseline,
+        request=run.session.identity.request,
+        host=run.session.identity.host,
+        given=remembered.of(run.given),
     )
     run.conductor.event(
         "begin", revision=revision, generation=generation, replicas=replicas, rollout=kind, by=run.session.identity.holder
@@ -269,7 +272,8 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
             f"rollout_steps: strategy, steps or gates were changed while the rollout of {run.record.service} {rollout.revision} is under way; "
             "run it with those it began with, or abort it (abort.yml) and begin anew"
         )
-    generations.go_on(run, rollout)
+    if not run.by_word:
+        generations.go_on(run, rollout)
     if run.check_mode:
         return would_go_on(run, rollout, replicas)
     changed = rollout.phase == HELD or rollout.replicas != replicas
@@ -282,6 +286,9 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
         mine = [i for i in run.conductor.fleet if i.generation in started and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
         run.record.draining.update({i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)})
+    rollout.request, rollout.host = run.session.identity.request, run.session.identity.host
+    if not run.by_word:
+        rollout.given = remembered.of(run.given)
     run.conductor.event("resume", phase=rollout.phase, by=run.session.identity.holder)
     run.conductor.commit()
     return run.report(

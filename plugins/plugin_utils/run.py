@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Platform
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, Interrupted, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HELD, ROLLING_BACK, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
@@ -32,10 +32,13 @@ Result = dict[str, t.Any]
 class Run:
     """Everything one step works with, made when it begins and given back when it ends."""
 
+    by_word = False  # whether it goes on by an operator's word, with what the rollout began with
+
     def __init__(
         self,
         action: t.Any,
         settings: Settings,
+        given: Mapping[str, t.Any],
         own: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
@@ -43,6 +46,7 @@ class Run:
     ) -> None:
         """`outlives`: see `interrupt.Guard`."""
         self.settings = settings
+        self.given = given  # what the settings were made of
         self.own = own  # the step's own options
         self.check_mode = bool(action._task.check_mode)
         self.say = say
@@ -53,7 +57,8 @@ class Run:
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
         store = settings.store.module.Driver(settings.store.options, self.context)
-        self.session = Session(store, settings.service, holder.identity(self.guard.parent, task_vars), settings.lease)
+        me = holder.identity(self.guard.parent, task_vars, action._task, [action._task.action, settings.revision, *_asks(own)])
+        self.session = Session(store, settings.service, me, settings.lease)
 
     @cached_property
     def conductor(self) -> Conductor:
@@ -89,6 +94,8 @@ class Run:
             fails = exc is not None and rollout is not None and rollout.phase != ROLLING_BACK
             if not between or fails or isinstance(exc, Interrupted):
                 self.session.release()
+            else:
+                self.session.rest()
         except RolloutError:
             pass  # the first error is the one to tell
         finally:
@@ -110,6 +117,28 @@ class Run:
             self.session.read()
         else:
             self.session.acquire(self.guard.check)
+
+    def begin_once(self) -> str:
+        """As `begin`, but for one host of a play only, whatever asks for the same for others; which host sees to it, "" if this one."""
+        self.session.read()
+        if host := self._elsewhere():
+            return host
+        try:
+            self.begin()
+        except AlreadyWalked as exc:
+            if not self.session.identity.repeats(exc.details.get("request"), exc.details.get("host")):
+                raise
+            return str(exc.details.get("host"))
+        return self._elsewhere()  # it may have been opened since it was read
+
+    def _elsewhere(self) -> str:
+        last = self.record.rollout
+        return last.host if last and self.session.identity.repeats(last.request, last.host) else ""
+
+    def left_to(self, host: str, **more: t.Any) -> Result:
+        """The result where the step for another host of the play sees to it, or has done so."""
+        what = f"{self.settings.service}: done once for all hosts of the play, by the tasks for {host}; nothing to do for "
+        return self.report(False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more)
 
     def report(self, changed: bool, **more: t.Any) -> Result:
         """The result every step returns; a `msg` among `more` is said as well, since results show only with -v."""
@@ -177,6 +206,11 @@ class Run:
             "fleet": fleet,
             "changed": changed,
         }
+
+
+def _asks(own: Mapping[str, t.Any]) -> list[str]:
+    """What of a step's own options tells one request from another; none of it is secret."""
+    return [f"{key} {own[key]}" for key in ("restart", "to", "command", "force") if own.get(key)]
 
 
 def share(rollout: Rollout | None, fleet: Mapping[str, Mapping[str, t.Any]]) -> dict[str, t.Any]:

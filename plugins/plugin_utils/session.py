@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, LeaseLost, StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record
 
-PATIENCE = 0.2  # seconds between two looks at a lease whose run is ending
+PATIENCE = 0.2  # seconds between two looks at a lease whose run or step is ending
+COLLEAGUE = 5.0  # seconds that another worker of the same run is waited for: longer than one that finds nothing to do takes
 
 
 class Session:
@@ -36,11 +37,13 @@ class Session:
         return self.record
 
     def acquire(self, check: Callable[[], None]) -> None:
-        """Take the lease, or renew the one this run holds; then read the record.
+        """Take the lease, or renew it; then read the record. Raises LeaseHeld, or AlreadyWalked if it is another worker's of this run.
 
-        A run of this machine that was killed leaves a lease and, for a moment, a worker that finishes the action in
-        hand. That worker is waited for (`check` is called meanwhile); then its lease is taken over, before it expires.
+        A step takes the lease over from the step of its run before it. A run of this machine that was killed leaves a lease and,
+        for a moment, a worker that finishes the action in hand. That worker is waited for (`check` is called meanwhile); then its
+        lease is taken over, before it expires.
         """
+        patience = time.monotonic() + COLLEAGUE
         while True:
             try:
                 lease = self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.details)
@@ -49,23 +52,17 @@ class Session:
                 held = self.store.lease()
                 if held is None:
                     continue
-                if holder.gone(held.details) is True:
+                ours = held.details.get("run") == self.identity.run
+                if holder.gone(held.details) is True or (ours and holder.resting(held.details)):
                     lease = self._take_over(held)
                     if lease:
                         break
-                elif not holder.orphaned(held.details):
+                elif ours and time.monotonic() > patience:
+                    raise AlreadyWalked(self.service, held.details) from None
+                elif not ours and not holder.orphaned(held.details):
                     raise
             check()
             time.sleep(PATIENCE)
-        self.epoch = lease.epoch
-        self._renewed = time.monotonic()
-        self.read()
-
-    def join(self) -> None:
-        """Act under the lease that a step of this run holds already; raises LeaseLost if it does not. Then read the record."""
-        lease = self.store.lease()
-        if lease is None or lease.token != self.identity.token:
-            raise LeaseLost(f"this run no longer holds the lease of {self.service}")
         self.epoch = lease.epoch
         self._renewed = time.monotonic()
         self.read()
@@ -94,6 +91,12 @@ class Session:
     def due(self) -> bool:
         """Whether the record, or at least the lease, is to be written."""
         return self.changed or time.monotonic() - self._renewed > self.ttl / 3
+
+    def rest(self) -> None:
+        """Keep the lease for the next step of this run."""
+        if self.epoch:
+            self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest)
+            self.epoch = 0
 
     def release(self) -> None:
         """Give the lease back."""

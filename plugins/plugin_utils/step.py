@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.progressive.rollout.plugins.plugin_utils import settings, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Parked, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils import remembered, settings, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 
 display = Display()
@@ -39,7 +39,7 @@ class StepAction(ActionBase):
         """The one place where an error becomes a failed task."""
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         try:
-            result.update(self._run(task_vars or {}))
+            result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
         except RolloutError as exc:
             result.update(failed=True, msg=str(exc), **exc.facts)
         except Exception as exc:
@@ -58,12 +58,38 @@ class StepAction(ActionBase):
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> Run:
         """What the step works with, of its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
         args = plain(self._task.args)
-        values.refuse_unknown(args, (*settings.COMMON, *self.own), settings.PREFIX)
-        own = {name: args.pop(name) for name in self.own if name in args}
+        values.refuse_unknown(args, (*settings.COMMON, *self.own, "kept"), settings.PREFIX)
+        own = {name: args.pop(name) for name in (*self.own, "kept") if name in args}
         self._spelling(own.pop("variables", None))
         own = {name: value for name, value in own.items() if value is not None}
+        known = own.pop("kept", None)
+        if known:
+            args = remembered.restored(known, args)
         parsed = settings.parse(args, drivers=self.drives(own))
-        return Run(self, parsed, own, task_vars, display.display, outlives)
+        run = Run(self, parsed, args, own, task_vars, display.display, outlives)
+        run.by_word = bool(known)
+        return run
+
+    def _left_out(self, task_vars: Mapping[str, t.Any]) -> bool:
+        """Whether --tags or --skip-tags leave out the other steps of the role, of which one has the tag `always` to find that out.
+
+        That is what a tag at the role asks for; without one, nothing could be done, and InputError is raised.
+        """
+        tags = set(self._task.tags)
+        if "always" not in tags:
+            return False
+        own = tags - {"always"}
+        own = own | {"tagged"} if own else {"untagged"}
+        only, skip = (set(task_vars.get(f"ansible_{kind}_tags") or ()) for kind in ("run", "skip"))
+        wanted = bool(only & own) or ("all" in only and "never" not in own)
+        if wanted and not skip & own:
+            return False
+        if own == {"untagged"}:
+            raise InputError(
+                "--tags, --skip-tags: they leave out every step of the rollout, so nothing would be done; run it without them, or give the role tags"
+                " in your playbook (with include_role under apply, too)"
+            )
+        return True
 
     def _spelling(self, variables: t.Any) -> None:
         """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""

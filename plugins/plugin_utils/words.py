@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import typing as t
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
     FINISHED,
@@ -18,6 +19,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 PENDING, PAUSED, AWAITING_PROMOTION, HOLDING = "pending", "paused", "awaiting_promotion", "holding"
 
 WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold")
+GIVE_WAY = "give_way"  # said by a run that supersedes this rollout: leave it as it is
+WITHDRAW = "withdraw"  # takes back the word whose number it has in `of`, if that was not obeyed yet
 
 # The words that make sense in each phase.
 _WALKING = ("pause", "promote_full", "skip", "abort", "hold")
@@ -64,11 +67,20 @@ _ESPECIALLY: Mapping[tuple[str, str], str] = {
 _AHEAD: Mapping[str, str] = {"pause": PAUSED, "hold": HELD, "abort": ROLLING_BACK}
 
 
+def standing(found: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.Any]]:
+    """The words among those found that were not taken back."""
+    listed = list(found)
+    withdrawn = {word.get("of") for word in listed if word["word"] == WITHDRAW}
+    return [word for word in listed if word["word"] != WITHDRAW and word["number"] not in withdrawn]
+
+
 def refusal(phase: str, word: str, force: bool = False) -> str:
     """Why `word` makes no sense to a rollout in `phase` (FINISHED where there is none), and what would; "" if it does.
 
     With `force` nobody waits for all to be ready, so promote makes sense before they are.
     """
+    if word == GIVE_WAY and phase not in (ROLLING_BACK, FINISHED):
+        return ""
     if word in SENSE[phase] or (force and (phase, word) == (PROGRESSING, "promote")):
         return ""
     return _ESPECIALLY.get((phase, word)) or _OTHERWISE[phase]

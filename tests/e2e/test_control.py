@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import typing as t
+from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.playbook import Playground, Task
 
@@ -88,3 +89,59 @@ def test_where_nobody_runs_it_the_play_that_says_the_word_goes_on_with_it(playgr
     outcome = playground.run("progressive.rollout.control", {**one, "rollout_command": "promote_full"})
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
     assert playground.revisions() == ["1"]
+
+
+def test_a_reason_on_the_command_line_is_kept_whole(playground: Playground) -> None:
+    """Ansible splits it at its blanks."""
+    assert playground.steps({"begin": {}}).rc == 0
+    outcome = playground.run("progressive.rollout.pause", {}, "-e", "rollout_why=wrong prices shown")
+    assert outcome.rc == 0, outcome.output
+    assert [word["why"] for word in heard(playground)] == ["wrong prices shown"]
+
+
+PARKED = {
+    "rollout_revision": "2",
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_replicas": 1}, {"pause": {}}],
+    "rollout_wait": 0,
+}
+
+
+def alone(playground: Playground) -> dict[str, None]:
+    """Variables that leave the service and the journal, and no other."""
+    return dict.fromkeys(playground.variables.keys() - {"rollout_service", "rollout_store"})
+
+
+def test_a_word_to_a_parked_rollout_needs_the_service_and_the_journal_only(playground: Playground) -> None:
+    """It goes on with what it began with: neither strategy, steps nor platform have to be given."""
+    platform = {**playground.variables["rollout_platform"], "env": {"TOKEN": "swordfish"}}
+    assert playground.run().rc == 0
+    parked = playground.run(variables={**PARKED, "rollout_platform": platform})
+    assert parked.rc == 0 and parked.rollout["phase"] == "paused", parked.output
+    outcome = playground.run("progressive.rollout.promote", alone(playground))
+    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+    assert playground.revisions() == ["2"] * 3
+    for record in playground.living():
+        assert b"TOKEN=swordfish" in Path(f"/proc/{record['pid']}/environ").read_bytes()
+    assert playground.journal()["history"][-1]["given"] == {}
+
+
+def test_a_word_that_ends_red_does_not_act_later(playground: Playground) -> None:
+    """What is secret is not in the journal. Without it nobody can go on, and the word is taken back."""
+    assert playground.run().rc == 0
+    hook = {"driver": "web", "url": "http://127.0.0.1:1/", "headers": {"Authorization": "swordfish"}, "method": "GET"}
+    parked = {**PARKED, "rollout_gates": {"rollback": [{**hook, "interval": "1h"}]}}
+    assert playground.run(variables=parked).rc == 0
+    refused = playground.run("progressive.rollout.promote", alone(playground))
+    assert refused.rc != 0
+    assert (
+        "rollout_gates.rollback[0].headers: secret, so the journal does not have it; give rollout_gates as well" in refused.output
+    )
+    assert "the word was not obeyed, and is taken back" in refused.output
+    again = playground.run(variables=parked)
+    assert again.rc == 0 and again.rollout["phase"] == "paused", again.output
+    assert not any("swordfish" in path.read_text() for path in playground.store.glob("**/*") if path.is_file())
+
+    given = {**alone(playground), "rollout_gates": parked["rollout_gates"]}
+    outcome = playground.run("progressive.rollout.promote", given)
+    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output

@@ -86,6 +86,7 @@ USED = {
     "docs/operator.md": {
         *(
             "variables.yml",
+            "play.yml",
             "prepare.yml",
             "systemd.yml",
             "containers.yml",
@@ -298,6 +299,14 @@ def test_readme_service(site: Site, balancer: Balancer) -> None:
     assert "shop 2.4.0 promoted: 6 instance(s) replaced" in back and "shop 2.4.0 promoted: 6 instance(s) replaced" in restart
     assert site.served() == {"2.4.0"} and site.playground.revisions() == ["2.4.0"] * 6
     assert not {record["id"] for record in before} & {record["id"] for record in site.playground.living()}
+
+
+def test_operator_play_of_ones_own(site: Site, balancer: Balancer) -> None:
+    site.write("README.md", "inventory.yml", "shop.yml")
+    site.write("docs/operator.md", "play.yml")
+    run = site.text("README.md", "run").replace("rollout.yml", "play.yml")
+    assert "--limit leaves out web2, web3" in site.shell(f"{run.strip()} --limit web1", rc=2) and not site.playground.records()
+    assert site.shell(run).count("shop 2.4.1 promoted") == 1 and site.served() == {"2.4.1"}
 
 
 # docs/balancers.md

@@ -117,6 +117,7 @@ def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("front", ["haproxy"], indirect=True)
 def test_a_second_rollout_is_refused_and_told_by_whom(front: Front, shop: Shop) -> None:
+    shop.set_env(START_DELAY="4")  # so that it is under way still when the other one comes
     run = shop.start(variables={"rollout_revision": "2"})
     until(lambda: steps_of(shop) > 15, "the rollout is under way")
     other = shop.run(variables={"rollout_revision": "3"})

@@ -403,6 +403,22 @@ def test_tasks_of_ones_own_prepare_the_hosts_first(playground: Playground) -> No
     assert playground.run("progressive.rollout.restart").rc == 0
 
 
+def test_tasks_of_ones_own_are_found_beside_the_playbook_and_where_they_were_looked_for_is_told(playground: Playground) -> None:
+    """Of an imported playbook `playbook_dir` is the collection's; and the inventory may be anywhere."""
+    project = playground.home / "project"
+    project.mkdir()
+    (project / "rollout.yml").write_text(json.dumps([{"ansible.builtin.import_playbook": "progressive.rollout.rollout"}]))
+    playground.variables["rollout_prepare_tasks"] = "prepare.yml"
+    missing = playground.run(str(project / "rollout.yml"))
+    assert missing.rc != 0 and not playground.files()
+    assert f"rollout_prepare_tasks: there is no file prepare.yml: looked in {project}, /" in missing.output, missing.output
+    assert f", {playground.home}; write where it is" in missing.output
+    (project / "prepare.yml").write_text(json.dumps([{"ansible.builtin.debug": {"msg": "ready"}, "name": "Mine"}]))
+    for inventories in ((), ("-i", "other,")):
+        found = playground.run(str(project / "rollout.yml"), {}, *inventories)
+        assert found.rc == 0 and len(found.of("Mine")) == 3, found.output
+
+
 def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None:
     outcome = playground.run("progressive.rollout.rollout", None, "--limit", "localhost,web1")
     assert outcome.rc != 0 and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances" in outcome.failed.msg

@@ -476,3 +476,28 @@ def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables
             again = walk.run()
             assert again.rc == 0, again.output
             walk.ended("promoted")
+
+
+def test_a_rollout_that_waits_gives_way_to_one_that_supersedes_it(shop: Shop) -> None:
+    """Its run is told to, and ends; the other goes on from there."""
+    first = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, PERSON])
+    last = str(int(first.new) + 1)
+    with loaded(shop):
+        run = first.start()
+        first.comes_to("paused")
+        refused = shop.run(variables={"rollout_revision": last})
+        assert (
+            refused.rc != 0
+            and "or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)" in refused.failed.msg
+        )
+        assert run.process.poll() is None
+        began = time.monotonic()
+        second = shop.run(variables={"rollout_revision": last, "rollout_supersede": True})
+        ended = run.wait(5)
+        assert second.rc == 0, second.output
+    print(f"superseded and promoted in {time.monotonic() - began:.1f} s")
+    assert f"shop {last}: told {first.new} to give way; waits for that for " in second.output
+    assert ended.rc != 0 and f"shop {first.new}: gave way to {last}, which " in ended.failed.msg
+    outcomes = [(one["revision"], one["outcome"]) for one in shop.journal()["history"][-2:]]
+    assert outcomes == [(first.new, "superseded"), (last, "promoted")]
+    shop.settled(last)

@@ -365,9 +365,11 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     run = SimpleNamespace(
         record=Record("shop", rollout=rollout),
         settings=SimpleNamespace(plan=None),
+        given={},
+        by_word=False,
         check_mode=False,
         in_place=False,
-        session=SimpleNamespace(identity=SimpleNamespace(holder="ann")),
+        session=SimpleNamespace(identity=SimpleNamespace(holder="ann", request="", host="")),
         conductor=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
     )

@@ -30,9 +30,9 @@ def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[
     platform = SimpleNamespace(module=SimpleNamespace(Driver=object), options={})
     settings = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
     conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
-    session = SimpleNamespace(identity=SimpleNamespace(holder="me"))
+    session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)
-    return t.cast(Run, SimpleNamespace(settings=settings, conductor=conductor, session=session, record=record))
+    return t.cast(Run, SimpleNamespace(settings=settings, given={}, conductor=conductor, session=session, record=record))
 
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:

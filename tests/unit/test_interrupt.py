@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils import errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.holder import gone, identity, orphaned
+from ansible_collections.progressive.rollout.plugins.plugin_utils.holder import gone, identity, orphaned, resting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import GONE, Guard
 
 fork = multiprocessing.get_context("fork")
@@ -150,7 +150,7 @@ class ActionModule(ActionBase):
         reader, writer = os.pipe()
         with Guard(wake=lambda: os.write(writer, b"!")) as guard:
             me = identity(guard.parent, task_vars)
-            put(token=me.token, holder=me.holder, details=me.details)
+            put(token=me.token, run=me.run, holder=me.holder, details=me.details)
             if self._task.args.get("wait"):
                 select.select([reader], [], [], 20)
                 deadline = time.monotonic() + 20  # of a parent with threads the main one dies first
@@ -175,7 +175,7 @@ PLAY = """
 
 @pytest.mark.parametrize("number, reason", [(signal.SIGKILL, GONE), (signal.SIGTERM, "SIGTERM")])
 def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> None:
-    """Two steps of a run are one holder; killed (itself) or told to stop (its worker), the step in hand ends in order."""
+    """Two steps of a run are known as such; killed (itself) or told to stop (its worker), the step in hand ends in order."""
     (tmp_path / "action_plugins").mkdir()
     (tmp_path / "action_plugins" / "hold.py").write_text(ACTION)
     (tmp_path / "play.yml").write_text(PLAY)
@@ -208,7 +208,7 @@ def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> N
         output = playbook.communicate(timeout=60)[0]
     lines = list(map(json.loads, text(log).splitlines()))
     assert lines[2] == {"end": reason}
-    assert first["token"] == second["token"]
+    assert first["run"] == second["run"] and first["token"] != second["token"]
     assert first["details"]["pid"] == second["details"]["pid"] == playbook.pid
     assert first["details"]["worker_pid"] != second["details"]["worker_pid"]
     assert second["holder"].endswith(f" pid {playbook.pid} (playbook.py play.yml), AWX job 42 of ann")
@@ -221,6 +221,9 @@ def sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
 
 
+AT_REST = {"worker_pid": 0, "worker_ticks": 0}
+
+
 def test_a_holder_is_gone_when_both_its_processes_are() -> None:
     with sleeper() as main, sleeper() as worker:
         try:
@@ -228,10 +231,12 @@ def test_a_holder_is_gone_when_both_its_processes_are() -> None:
             of_worker = identity(worker.pid).details
             details.update(worker_pid=of_worker["pid"], worker_ticks=of_worker["ticks"])
             assert details["ticks"] > 0
-            assert (gone(details), orphaned(details)) == (False, False)
+            assert (gone(details), orphaned(details), resting(details)) == (False, False, False)
+            assert (gone(details | AT_REST), resting(details | AT_REST)) == (False, True)
             main.kill()
             until(lambda: not alive(main.pid))  # nobody has waited for it: dead all the same
             assert (gone(details), orphaned(details)) == (False, True)  # its worker lives
+            assert gone(details | AT_REST) is True
             worker.kill()
             until(lambda: not alive(worker.pid))
             assert (gone(details), orphaned(details)) == (True, False)
@@ -249,7 +254,7 @@ def test_a_holder_is_gone_when_both_its_processes_are() -> None:
     assert gone({key: value for key, value in details.items() if key != "worker_pid"}) is None
 
 
-def test_an_identity_is_the_same_for_all_that_share_the_main_process() -> None:
+def test_a_run_is_the_same_for_all_that_share_the_main_process_and_a_token_is_each_workers_own() -> None:
     queue = fork.SimpleQueue()
     children = [fork.Process(target=lambda: queue.put(identity(os.getppid()))) for _dummy in range(2)]
     for child in children:
@@ -257,7 +262,9 @@ def test_an_identity_is_the_same_for_all_that_share_the_main_process() -> None:
     one, two = queue.get(), queue.get()
     for child in children:
         child.join()
-    assert (one.token, one.holder) == (two.token, two.holder) == (identity(os.getpid()).token, identity(os.getpid()).holder)
+    here = identity(os.getpid())
+    assert (one.run, one.holder) == (two.run, two.holder) == (here.run, here.holder)
+    assert len({one.token, two.token, here.token}) == 3 and identity(os.getpid()).token == here.token
     assert {one.details["worker_pid"], two.details["worker_pid"]} == {child.pid for child in children}
-    assert identity(os.getppid()).token != one.token
+    assert identity(os.getppid()).run != one.run
     assert identity(os.getpid(), {"tower_job_id": 7}).holder.endswith("), AWX job 7")

@@ -10,10 +10,18 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action.control import sensible
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.action.control import sensible, whole
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.words import SENSE, WORDS, ahead, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.words import (
+    GIVE_WAY,
+    SENSE,
+    WITHDRAW,
+    WORDS,
+    ahead,
+    refusal,
+    standing,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = [
@@ -86,3 +94,40 @@ def test_the_operators_guide_has_the_same_table() -> None:
     written = {row[0].strip("`"): [phase for phase, cell in zip(PHASES, row[2:], strict=True) if cell == "x"] for row in rows}
     assert written == {word: [phase for phase in PHASES if not refusal(phase, word)] for word in WORDS}
     assert all(row[1] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on", "reason"),
+    [
+        ("rollout_why=wrong prices shown", "wrong", "wrong prices shown"),
+        ("rollout_why=wrong", "wrong", "wrong"),
+        ("rollout_service=shop rollout_why=wrong  prices", "wrong", "wrong prices"),
+        ("rollout_why=wrong prices rollout_service=shop", "wrong", "wrong prices"),
+        ("rollout_why='wrong prices' x=1", "wrong prices", "wrong prices"),
+        ('{"rollout_why": "wrong prices"}', "wrong prices", "wrong prices"),
+        ("@shop.yml", "wrong", "wrong"),
+        ("rollout_why=others said this", "wrong", "wrong"),  # a later one goes before it
+    ],
+)
+def test_a_reason_is_whole_as_it_was_given(given: str, passed_on: str, reason: str) -> None:
+    """As `ansible-playbook -e` is given it, and what Ansible makes of that."""
+    assert whole(passed_on, ["@shop.yml", given]) == reason
+
+
+def test_a_reason_of_which_the_end_cannot_be_told_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"^rollout_why: Ansible takes 'ratio' alone of .*; write -e '\{\"rollout_why\": \"...\"\}'"
+    ):
+        whole("ratio", ["rollout_why=ratio new=3 is too high"])
+
+
+def test_a_word_that_was_taken_back_is_none() -> None:
+    said = [{"number": n, "word": word} for n, word in ((3, "pause"), (4, "promote"))]
+    assert standing(said) == said
+    assert standing([*said, {"number": 5, "word": WITHDRAW, "of": 4}]) == said[:1]
+    assert standing([{"number": 5, "word": WITHDRAW, "of": 1}]) == []
+
+
+def test_only_what_goes_forward_gives_way_and_no_operator_says_so() -> None:
+    assert {phase for phase in PHASES if refusal(phase, GIVE_WAY)} == {"rolling_back", "finished"}
+    assert GIVE_WAY not in WORDS and WITHDRAW not in WORDS

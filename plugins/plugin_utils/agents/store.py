@@ -163,11 +163,17 @@ def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are kept, each with its number."""
-    kept = _words(files)
+    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are kept, each with its number.
+
+    What a play asks for (`request`) is said for the first of its hosts (`host`) only.
+    """
+    kept, new = _words(files), request["word"]
+    for word in kept:
+        if new.get("request") and word.get("request") == new["request"] and word.get("host") != new["host"]:
+            return {"number": word["number"]}
     # A file that was lost does not begin with numbers that were obeyed already.
     last = max(kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0))
-    kept.append(dict(request["word"], number=last + 1))
+    kept.append(dict(new, number=last + 1))
     _files.write(files.words, "".join(json.dumps(word) + "\n" for word in kept[-KEEP:]), 0o600)
     _sync(files.journal)
     return {"number": last + 1}

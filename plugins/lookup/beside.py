@@ -1,0 +1,83 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a file of the user's own is, that a playbook or a role of the collection is to read."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ansible import context
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+DOCUMENTATION = r"""
+name: beside
+short_description: Find a file of yours that a playbook of the collection reads
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Looks for a file beside the playbooks of the command line, beside the playbook under way unless that is a collection's, in the working
+    directory, and beside the inventory, in this order.
+options:
+  _terms:
+    description: Paths. An absolute one is taken as it is.
+    required: true
+    type: list
+    elements: str
+  variable:
+    description: The variable that the paths come from, for the message where there is no such file.
+    type: str
+    default: path
+"""
+
+EXAMPLES = r"""
+- name: Include tasks of the user's own
+  ansible.builtin.include_tasks:
+    file: "{{ lookup('progressive.rollout.beside', rollout_prepare_tasks, variable='rollout_prepare_tasks') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The absolute path of each file.
+  type: list
+  elements: str
+"""
+
+
+class LookupModule(LookupBase):
+    """The lookup."""
+
+    def run(self, terms: list[t.Any], variables: Mapping[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
+        """The absolute path of each file; raises AnsibleLookupError with the places where one is not there."""
+        places = list(dict.fromkeys(os.path.abspath(place) for place in _places(variables or {})))
+        return [_find(str(term), places, kwargs.get("variable", "path")) for term in terms]
+
+
+def _find(path: str, places: list[str], variable: str) -> str:
+    path = os.path.expanduser(path)
+    found = next((whole for place in places if os.path.isfile(whole := os.path.join(place, path))), None)
+    if found is None:
+        looked = "it is absolute" if os.path.isabs(path) else f"looked in {', '.join(places)}"
+        raise AnsibleLookupError(f"{variable}: there is no file {path}: {looked}; write where it is")
+    return found
+
+
+def _places(variables: Mapping[str, t.Any]) -> Iterator[str]:
+    """The directories in which a file may be, the likeliest first."""
+    for playbook in context.CLIARGS.get("args") or ():
+        if os.path.isfile(playbook):  # others are named by their collection
+            yield os.path.dirname(playbook)
+    here = str(variables.get("playbook_dir") or "")
+    if here and "ansible_collections" not in Path(here).parts:
+        yield here
+    yield os.getcwd()
+    for source in context.CLIARGS.get("inventory") or ():
+        if os.path.exists(source):  # others are lists of hosts
+            yield source if os.path.isdir(source) else os.path.dirname(source)
+    if beside := variables.get("inventory_dir"):
+        yield str(beside)

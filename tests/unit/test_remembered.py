@@ -1,0 +1,99 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the journal keeps of what a rollout was given: all that it goes on with, and nothing secret."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import remembered, settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+
+WHERE = {"service": "shop", "store": {"driver": "file", "path": "/j"}}
+HOOK = {"driver": "web", "url": "https://hooks.example/a", "headers": {"Authorization": "swordfish"}, "secret": "swordfish"}
+METRIC = {
+    "name": "p99",
+    "driver": "prometheus",
+    "address": "https://prometheus.example",
+    "query": "x",
+    "password": "swordfish",
+    "username": "me",
+}
+GIVEN: dict[str, t.Any] = {
+    **WHERE,
+    "revision": "2",
+    "replicas": 6,
+    "strategy": "canary",
+    "steps": [
+        {"set_weight": 10},
+        {"gate": HOOK, "name": "hook"},
+        {"pause": {}},
+        {"analysis": {"metrics": [{**METRIC, "success_condition": "result < 1"}], "probe": {"headers": {"Cookie": "swordfish"}}}},
+    ],
+    "gates": {"rollback": [{"driver": "web", "url": "https://me:swordfish@alerts.example/a", "method": "GET"}]},
+    "analysis": {
+        "metrics": [
+            {"name": "e", "driver": "web", "url": "https://m.example/?token=swordfish", "success_condition": "result < 1"}
+        ]
+    },
+    "approval": {"url": "https://a.example/?token=swordfish", "timeout": "4h"},
+    "platform": {
+        "driver": "process",
+        "hosts": "web",
+        "ports": "8100-8199",
+        "command": ["/bin/shop"],
+        "env": {"TOKEN": "swordfish", "LOG_LEVEL": "info"},
+    },
+    "traffic": {"driver": "haproxy", "hosts": "lb", "socket": "/run/haproxy.sock", "backend": "shop"},
+    "health": {"http": "/healthz", "headers": {"Authorization": "swordfish"}},
+    "budget": {"max_surge": 2},
+    "min_ready": "2s",
+    "supersede": True,
+    "freeze": [],
+}
+
+
+def test_nothing_secret_is_kept_and_all_else_is() -> None:
+    settings.parse(GIVEN)  # it is what users may write
+    found = remembered.of(GIVEN)
+    assert "swordfish" not in json.dumps(found)
+    assert found["platform"] == {**GIVEN["platform"], "env": remembered.SECRET}
+    assert found["steps"][1] == {"gate": {**HOOK, "headers": remembered.SECRET, "secret": remembered.SECRET}, "name": "hook"}
+    same = ("strategy", "traffic", "budget", "min_ready")
+    assert {name: found[name] for name in same} == {name: GIVEN[name] for name in same}
+    assert not found.keys() & {"service", "store", "revision", "replicas", "supersede", "freeze"}
+
+
+def test_it_goes_on_with_what_was_kept_and_with_secrets_as_they_are_given() -> None:
+    found = remembered.restored(
+        json.loads(json.dumps(remembered.of(GIVEN))), {**GIVEN, "budget": {"max_surge": 5}, "strategy": "rolling"}
+    )
+    assert found == {name: value for name, value in GIVEN.items() if name not in ("revision", "replicas", "supersede", "freeze")}
+    assert settings.parse(found).plan == settings.parse(GIVEN).plan
+
+
+def test_without_the_secrets_it_says_which_variables_to_give() -> None:
+    with pytest.raises(InputError) as caught:
+        remembered.restored(remembered.of(GIVEN), WHERE)
+    said = str(caught.value)
+    for path in (
+        "rollout_steps[1].gate.headers",
+        "rollout_platform.env",
+        "rollout_health.headers",
+        "rollout_gates.rollback[0].url",
+    ):
+        assert path in said
+    assert said.endswith(
+        "secret, so the journal does not have it; give rollout_steps and rollout_gates and rollout_analysis and rollout_approval and "
+        "rollout_platform and rollout_health as well, as the rollout began with it"
+    )
+
+
+def test_where_nothing_is_secret_the_service_and_the_journal_are_enough() -> None:
+    plain = {name: value for name, value in GIVEN.items() if name in (*WHERE, "strategy", "traffic", "budget")}
+    assert remembered.restored(remembered.of(plain), WHERE) == plain
+    groups = {"group_size": 2, "acceptance": "checks", "gates": [{"driver": "command", "command": ["/bin/true"]}]}
+    assert remembered.of({"steps": groups}) == {"steps": groups}
