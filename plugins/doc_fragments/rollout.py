@@ -227,6 +227,8 @@ options:
   failure_limit:
     description:
       - How many new instances may fail without progress in between. That many end the rollout.
+      - Or a mapping. C(in_a_row) is that number, V(3) if not given. C(total) is how many may fail in the whole rollout, whatever succeeds in between,
+        as a number or a percentage of O(replicas) (V("25%")), rounded up. Not bounded if not given.
     type: raw
     default: 3
   on_failure:

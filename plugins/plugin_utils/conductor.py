@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet a
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.counters import Counters
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
@@ -207,6 +207,12 @@ class Conductor:
         finally:
             guide.close()
 
+    def bounds(self, stage: Stage, rollout: Rollout) -> Rules:
+        """The rules, with what may fail at this stage, and in all."""
+        total = None if rollout.phase == ROLLING_BACK else self.settings.failure_total
+        most = None if total is None else max(1, up(total, rollout.replicas))
+        return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+
     def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
         """The keeper of what is asked from stage to stage, where it is."""
         if not stage.watched or rollout.phase == ROLLING_BACK:
@@ -226,8 +232,8 @@ class Conductor:
         decide: Decide,
     ) -> Motion:
         # Time in which nobody walked is no lack of progress.
-        rollout.tally = replace(rollout.tally or Tally(0.0), since=clock.now())
-        rules = self.rules if stage.failure_limit is None else replace(self.rules, failure_limit=stage.failure_limit)
+        rollout.tally = replace(rollout.counting(0.0), since=clock.now())
+        rules = self.bounds(stage, rollout)
         began, last, held = time.monotonic(), Decision(), None
         while True:
             self.guard.check()
@@ -241,7 +247,7 @@ class Conductor:
                 else:
                     held = None
                 decision = decide(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
-                rollout.tally = decision.tally
+                rollout.count(decision.tally)
                 self._note(decision)
                 if decision.stable_lost and motion is Motion.GO and guide.stable_lost() is Motion.SKIP:
                     return Motion.SKIP

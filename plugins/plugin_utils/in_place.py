@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally, limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Goal,
     Plan,
@@ -186,7 +186,7 @@ def settle(run: Run, rollout: Rollout, results: Mapping[str, str]) -> None:
     fleet = run.conductor.look()
     wave = [i for i in engine.going(fleet, scope) if i.host in results and i.generation == target.generation]
     before = engine.done(fleet, stage.waypoint)
-    rollout.tally = (rollout.tally or Tally(clock.now())).advance(before, len(fleet) - before, (), clock.now())
+    rollout.count(rollout.counting(clock.now()).advance(before, len(fleet) - before, (), clock.now()))
     _deployed(run, rollout, wave, target, results)
     names = frozenset(instance.id for instance in wave if not results[instance.host])
     put_back = partial(engine.settle, names=names)
@@ -225,10 +225,12 @@ def _judge(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Instance]) -
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
     fleet = run.conductor.look()
     put_back = engine.done(fleet, stage.waypoint)
-    rollout.tally = (rollout.tally or Tally(now)).advance(put_back, len(fleet) - put_back, failures, now)
-    limit = run.settings.rules.failure_limit
-    if limit is not None and len(rollout.tally.failures) >= limit and rollout.phase not in (ROLLING_BACK, HELD):
-        _ends(run, rollout, stage, RolloutFailed(f"rollout_failure_limit is {limit}"))
+    tally = rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now)
+    rollout.count(tally)
+    rules = run.conductor.bounds(stage, rollout)
+    reached = [most for count, most, _where in limits(rules, tally, stable=False) if count >= most]
+    if reached and rollout.phase not in (ROLLING_BACK, HELD):
+        _ends(run, rollout, stage, RolloutFailed(f"rollout_failure_limit is {reached[0]}"))
     run.conductor.commit()
 
 

@@ -80,6 +80,8 @@ class Rollout:
     grown: int = 0  # new instances that were there when another number was asked for
     replaced: int = 0  # instances stopped in favour of new ones
     tally: Tally | None = None  # of the walk under way
+    failed: int = 0  # new instances that failed in all
+    pardoned: int = 0  # of them, those that failed before a person let it go on
     plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
     passed: list[str] = field(default_factory=list)  # the strategy's stages that it has left behind, by name
     stage: int = 0  # how many those are, in a journal that has no names of them yet
@@ -117,6 +119,16 @@ class Rollout:
     def analysis(self) -> dict[str, str]:
         """How each analysis stands that it is judged by now, in a sentence."""
         return {key: kept.get("message", "") for key, kept in (self.background | self.gates).items() if "memory" in kept}
+
+    def counting(self, now: float) -> Tally:
+        """The tally of the walk under way; a new one knows what failed in the stages before."""
+        return self.tally or Tally(now, earlier=self.failed - self.pardoned)
+
+    def count(self, tally: Tally) -> None:
+        """Take the tally of a turn. What fails on a way back is not of the new revision."""
+        self.tally = tally
+        if self.phase != ROLLING_BACK:
+            self.failed = self.pardoned + tally.total
 
     def turn_to(self, phase: str, reason: str, now: float) -> bool:
         """Enter a phase, with the moment; whether it was in another one."""

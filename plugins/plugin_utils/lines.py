@@ -77,6 +77,11 @@ def progress_bar(done: float) -> str:
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things: `1 instance`, `2 instances`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def clock(seconds: float) -> str:
     """A span of time as people read it, in two units at most."""
     whole = round(seconds)

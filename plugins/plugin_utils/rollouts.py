@@ -47,6 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
     Record,
     Rollout,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import count
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, when
 
 # Of rollout_traffic: what does not say which load balancers are meant, or how old and new share them.
@@ -281,7 +282,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
         renumber(rollout, replicas, run.conductor.fleet, stages_of)
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
-        rollout.tally, rollout.gates, rollout.background = None, {}, {}
+        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = None, {}, {}, rollout.failed
         started = (rollout.generation, rollout.baseline)
         mine = [i for i in run.conductor.fleet if i.generation in started and not run.in_place]
         # It was held because of them, or they had their time while it was: they are replaced.
@@ -468,12 +469,20 @@ def close(run: Run, outcome: str, reason: str) -> None:
 
 def ended(service: str, rollout: Rollout) -> str:
     """How it ended, in a line."""
-    back = f" to {rollout.previous.revision}" if rollout.outcome == "rolled_back" and rollout.previous else ""
-    back = f", back to {rollout.previous.revision}" if rollout.outcome == "aborted" and rollout.previous else back
-    what = f": {rollout.replaced or rollout.replicas} instance(s){' replaced' if rollout.replaced else ''} in"
-    took = f"{what if rollout.outcome == 'promoted' else ' after'} {rollout.elapsed:.1f} s"
-    why = f" ({rollout.reason})" if rollout.kind == "rollback" else f". Why: {rollout.reason}" if rollout.reason else ""
-    return f"{service} {rollout.revision} {rollout.outcome.replace('_', ' ')}{back}{took}{why}"
+    outcome, previous = rollout.outcome.replace("_", " "), rollout.previous
+    back = f" to {previous.revision}" if rollout.outcome == "rolled_back" and previous else ""
+    back = f", back to {previous.revision}" if rollout.outcome == "aborted" and previous else back
+    failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
+    took = f"{failed}{',' if failed else ''} in {rollout.elapsed:.1f} s"
+    if rollout.outcome != "promoted":
+        why = f". Why: {rollout.reason}" if rollout.reason else ""
+        return f"{service} {rollout.revision} {outcome}{back} after {rollout.elapsed:.1f} s{failed}{why}"
+    if rollout.kind == "scale":
+        return f"{service} {rollout.revision} scaled: {count(rollout.replicas, 'instance')}{took}"
+    done = f"{count(rollout.replaced, 'instance')} replaced" if rollout.replaced else count(rollout.replicas, "instance")
+    left = previous.revision if rollout.kind == "rollback" and previous and previous.revision != rollout.revision else ""
+    why = f" (rolled back from {left})" if left else f". Why: {rollout.reason}" if rollout.reason else ""
+    return f"{service} {rollout.revision} {outcome}: {done}{took}{why}"
 
 
 def left_behind(service: str, lost: Sequence[Instance]) -> str:

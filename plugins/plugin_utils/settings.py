@@ -85,6 +85,7 @@ class Settings:
     plan: Plan
     budget: Budget
     rules: Rules
+    failure_total: Amount | None  # how many new instances that fail end the whole rollout; None: any number may
     on_failure: str
     on_stable_lost: str
     headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
@@ -116,7 +117,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         raise InputError(
             f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline"
         )
-    limit = whole(args.get("failure_limit", 3), PREFIX + "failure_limit", 1)
+    limit, total = failures(args.get("failure_limit", 3))
     return Settings(
         service=values.service(args.get("service"), PREFIX + "service"),
         revision=None if revision in (None, "") else values.revision(revision, PREFIX + "revision"),
@@ -130,6 +131,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
             failure_limit=None if on_failure == "continue" else limit,
             watch_new=values.duration(args.get("watch_new", 120), PREFIX + "watch_new"),
         ),
+        failure_total=None if on_failure == "continue" else total,
         on_failure=on_failure,
         on_stable_lost=_choice(args, "on_stable_lost", ON_STABLE_LOST),
         headroom=_headroom(args.get("headroom", "1.25")),
@@ -176,6 +178,21 @@ def _headroom(given: t.Any) -> Fraction:
             f"{name}: {value} is less than the usual number of requests; write 1 or more, or 0 for never more than usual"
         )
     return Fraction(value)
+
+
+def failures(given: t.Any) -> tuple[int, Amount | None]:
+    """How many new instances may fail in a row and in all: a number, or `{in_a_row, total}`."""
+    name = PREFIX + "failure_limit"
+    if not isinstance(given, Mapping):
+        return whole(given, name, 1, "write a whole number (3), or {in_a_row: 3, total: 25%}"), None
+    values.refuse_unknown(given, ("in_a_row", "total"), name + ".")
+    limit = whole(given.get("in_a_row", 3), name + ".in_a_row", 1)
+    if given.get("total") is None:
+        return limit, None
+    total = amount(given["total"], name + ".total")
+    if _is_zero(total):
+        raise InputError(f"{name}.total: {given['total']!r} would end every rollout; the least is 1")
+    return limit, total
 
 
 def _is_zero(value: Amount) -> bool:

@@ -327,7 +327,8 @@ def test_e_26_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> N
     assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).idle
 
 
-# Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gatekeeper. ---
+# Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gatekeeper.
+# E-3a: test_failure_limit. ---
 
 
 def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
@@ -388,20 +389,6 @@ def test_e_37_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
         assert decision.create == 1
     # With nothing to spare it serves until the old one is back.
     assert not turn([*some(9), *some(1, 2)], back, Budget(1, 0)).drain
-
-
-def test_e_3a_each_step_has_its_own_allowance() -> None:
-    def failed(lives: list[Life]) -> list[str]:
-        simulator = started(4, Budget(1, 0), lives=lives)
-        ends = []
-        for stage in stages(Plan("canary", Groups(1, 3, failure_limit=2)), Goal(2, 4, Room(1, 0), 4, 1)):
-            simulator.rules = replace(simulator.rules, failure_limit=stage.failure_limit or 3)  # as the conductor does it
-            ends.append(simulator.walk(stage.waypoint).failed)
-        return ends
-
-    assert not any(failed([CRASHES, WELL] * 3 + [WELL]))
-    # Two in one step are too many.
-    assert "2 instance(s) failed" in failed([WELL, CRASHES, CRASHES, WELL])[1]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally, limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 
 
@@ -265,9 +265,8 @@ def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally
 
 def _tries(wanted: int, side: _Side, on_the_way: int, stable: bool, rules: Rules, tally: Tally) -> int:
     """How many of the wanted ones to start: after a failure no more at once than may still fail, so that the limit is met exactly (E-07)."""
-    if rules.failure_limit is not None and any(failure.stable == stable for failure in tally.failures):
-        wanted = min(wanted, rules.failure_limit - len(tally.failures) - on_the_way + len(side.overdue))
-    return max(0, wanted)
+    left = [most - count - on_the_way + len(side.overdue) for count, most, _where in limits(rules, tally, stable) if count]
+    return max(0, min([wanted, *left]))
 
 
 def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
@@ -364,15 +363,12 @@ def _stable_lost(census: _Census, waypoint: Waypoint) -> bool:
 
 def _verdict(census: _Census, waypoint: Waypoint, rules: Rules, tally: Tally, now: float) -> str:
     """Why the walk must end without arriving, or nothing."""
-    failures = tally.failures
     # A promoted revision is not held up by a set that is only kept warm: no more of it are tried then.
-    idle = census.switched and all(failure.stable for failure in failures)
-    if rules.failure_limit is not None and len(failures) >= rules.failure_limit and not idle:
-        last = failures[-1]
-        return (
-            f"{len(failures)} instance(s) failed without progress in between (the limit is {rules.failure_limit}); "
-            f"the last one was {last.id} {last.why}"
-        )
+    bounds = [*limits(rules, tally, False), *(() if census.switched else limits(rules, tally, True))]
+    for count, most, where in bounds:
+        if count >= most:
+            last = f"; the last one was {tally.failures[-1].id} {tally.failures[-1].why}" if tally.failures else ""
+            return f"{count} instance(s) failed {where} (the limit is {most}){last}"
     if now - tally.since > rules.progress_deadline and not _reached(census, waypoint):
         return f"no progress for {rules.progress_deadline:g} s: {_waiting_for(census, waypoint)}"
     return ""

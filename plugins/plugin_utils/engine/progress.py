@@ -10,7 +10,7 @@ instance that was ready and broke is not made good by others that have just beco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 
@@ -22,6 +22,8 @@ class Rules:
     progress_deadline: float = 600.0
     ready_deadline: float | None = None  # how long a new instance may take to become ready; None: as long as the walk
     failure_limit: int | None = 3  # that many failures without progress end the walk; None: failures alone never do
+    stage_limit: int | None = None  # that many new ones that fail on the way to one stage do, whatever succeeds; None: see above
+    total_limit: int | None = None  # that many that fail in the whole rollout do; None: any number
     drain_timeout: float = 30.0  # how long requests in flight are waited for
     settle: float = 0.0  # the least time between leaving rotation and being stopped
     watch_new: float = 120.0  # how long a new instance has to last before it counts against earlier ones that broke
@@ -49,6 +51,13 @@ class Tally:
     began: float = 0.0  # when the first turn was: what was started later was started by this walk
     kept: int = 0  # the most old instances in service so far, of those that stay
     lasting: int = 0  # the most new instances that lasted so far
+    failed: int = 0  # new instances that failed so far, whatever succeeded in between
+    earlier: int = 0  # new instances that failed in the stages before
+
+    @property
+    def total(self) -> int:
+        """How many new instances have failed in the whole rollout."""
+        return self.earlier + self.failed
 
     def advance(
         self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int = 0, lasting: int | None = None
@@ -62,7 +71,8 @@ class Tally:
             # The first turn: what failed before the walk is not its failure (a held one goes on, a fleet is repaired).
             since = now if new > self.new else self.since
             judged = frozenset(failure.id for failure in failed)
-            return Tally(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
+            first = Tally(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
+            return replace(first, earlier=self.total)
         fresh = [failure for failure in failed if failure.id not in self.judged]
         progressed = new > self.new or old < self.old or kept > self.kept
         lasted = lasting > self.lasting
@@ -78,4 +88,17 @@ class Tally:
             judged=self.judged.union(failure.id for failure in fresh) if fresh else self.judged,
             kept=max(self.kept, kept),
             lasting=max(self.lasting, lasting),
+            failed=self.failed + sum(not failure.stable for failure in fresh),
         )
+
+
+def limits(rules: Rules, tally: Tally, stable: bool) -> Iterator[tuple[int, int, str]]:
+    """What bounds the failures of new or of stable instances: how many there were, how many end the walk, and of which it is."""
+    if rules.failure_limit is not None and (stable or rules.stage_limit is None):
+        counted = [failure for failure in tally.failures if failure.stable or rules.stage_limit is None]
+        own = any(failure.stable == stable for failure in counted)
+        yield len(counted) if own else 0, rules.failure_limit, "without progress in between"
+    if rules.stage_limit is not None and not stable:
+        yield tally.failed, rules.stage_limit, "on the way to this stage"
+    if rules.total_limit is not None and not stable:
+        yield tally.total, rules.total_limit, "in the whole rollout"
