@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible import context
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, remembered, values, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import FINISHED, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -33,9 +34,7 @@ class ActionModule(StepAction):
         word, record, store, me = said["word"], run.session.read(), run.session.store, run.session.identity
         pending = [one for one in words.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id]
         last = pending[-1] if pending else None
-        lease = store.lease()
-        # A lease may outlive its run for a while.
-        running = lease is not None and holder.gone(lease.details) is not True
+        lease, running = at_work(run)
         if host := next((one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))), ""):
             return run.left_to(host, running=running)
         told = (
@@ -54,15 +53,22 @@ class ActionModule(StepAction):
         return answer(run, True, store.post(said), running, f"{word} is said; {told}")
 
 
+def at_work(run: Run) -> tuple[Lease | None, bool]:
+    """The lease, and whether its run is at work: a lease may outlive its run for a while."""
+    lease = run.session.store.lease()
+    return lease, lease is not None and holder.gone(lease.details) is not True
+
+
 def withdraw(run: Run, number: int) -> Result:
     """Take back a word, unless it was obeyed: what ends red must not act later."""
     record = run.session.read()
+    known = {"number": number, "running": at_work(run)[1]}
     if number <= record.obeyed or record.open is None:
-        return run.report(False)
+        return run.report(False, **known)
     if not run.check_mode:
         by, at = run.session.identity.holder, round(clock.now(), 3)
         run.session.store.post({"word": words.WITHDRAW, "of": number, "rollout": record.open.id, "by": by, "at": at})
-    return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back")
+    return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back", **known)
 
 
 def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -157,3 +157,29 @@ def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(playground: 
         assert "rollout_strategy: blue_green switches requests at a load balancer" in wanted.failed.msg
     else:
         assert wanted.rc == 0 and playground.revisions() == ["1"] * 3, wanted.output
+
+
+@pytest.mark.parametrize("keywords", [{}, {"serial": 1}, {"strategy": "free"}], ids=str)
+def test_a_word_is_said_once_for_the_whole_play(playground: Playground, keywords: dict[str, t.Any]) -> None:
+    """A second one would let the rollout pass at its next pause, too."""
+    assert playground.run().rc == 0
+    steps = [{"set_replicas": 1}, {"pause": {}}, {"set_replicas": 2}, {"pause": {}}]
+    canary = {"rollout_revision": "2", "rollout_strategy": "canary", "rollout_steps": steps, "rollout_wait": 0}
+    assert playground.run(variables=canary).rc == 0
+    role = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "control"}, "vars": {"rollout_command": "promote"}}
+    outcome = playground.run([{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}], canary)
+    assert outcome.rc == 0, outcome.output
+    assert len((playground.store / "journal" / "shop.words.jsonl").read_text().splitlines()) == 1
+    assert playground.revisions() == ["1", "2", "2"] and ran(outcome, "replace") == 1
+    assert playground.journal()["rollout"]["phase"] == "paused"
+
+
+@pytest.mark.parametrize("keywords", [{}, {"serial": 1}, {"strategy": "free"}], ids=str)
+def test_a_rollback_is_one_for_the_whole_play(playground: Playground, keywords: dict[str, t.Any]) -> None:
+    for revision in ("1", "2"):
+        assert playground.run(variables={"rollout_revision": revision}).rc == 0
+    role = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "rollback"}}
+    outcome = playground.run([{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}], {"rollout_revision": None})
+    assert outcome.rc == 0, outcome.output
+    assert [one["kind"] for one in playground.journal()["history"]] == ["rollout", "rollout", "rollback"]
+    assert playground.revisions() == ["1"] * 3
