@@ -97,6 +97,7 @@ class World:
     balancers: int = 1  # 0: there is none
     latency: int = 0  # until a balancer has done what it was told
     prove: int = 0  # until a balancer's own check has passed a new entry
+    headroom: Fraction = Fraction(0)  # of stable instances on a way back
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,7 @@ class Simulator:
             if self.clock in self.world.resize:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
-            self.split = Split(waypoint.generation, waypoint.share, waypoint.new)
+            self.split = Split(waypoint)
             try:
                 decision = self._turn(waypoint, revision)
             except Killed:
@@ -408,7 +409,9 @@ class Simulator:
         decision = evaluate(fleet, waypoint, self.budget, self.rules, tally, float(self.clock))
         self.tally = decision.tally
         self.log.append((self.clock, decision))
-        available = sum(map(self.available, fleet))
+        # On a way back those that carry all requests are in service, however long they have been ready.
+        back = waypoint.headroom is not None
+        available = sum(self.available(i) or (back and i.generation == waypoint.generation and carries(i)) for i in fleet)
         self.peak = max(self.peak, self.counted())
         self.least = available if self.least is None else min(self.least, available)
         check(fleet, decision, waypoint, self.budget, self.rules, float(self.clock))
@@ -571,7 +574,8 @@ class Simulator:
                 self._commit()
         except Ended as end:
             # A clean-up that fails is no reason to take a good revision back.
-            held = end.then == "hold" or (end.then == "rollback" and (stage.part == FINISH or not stage.reversible))
+            retiring = stage.part == FINISH and not stage.waypoint.old
+            held = end.then == "hold" or (end.then == "rollback" and (retiring or not stage.reversible))
             rollout.phase, rollout.reason = HELD if held else ROLLING_BACK, str(end)
             rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
             self.tally = None
@@ -594,7 +598,7 @@ class Simulator:
         for name in rollouts.unserved(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
         try:
-            for stage in rollouts.way_home(self.fleet, rollout.asked, target, rollout.baseline):
+            for stage in rollouts.way_home(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
                 self._stage(stage, target.revision, script)
                 self.tally = None
             self.stable = target.generation
@@ -613,7 +617,7 @@ class Simulator:
             if rollout.phase not in (PROMOTING, *WAITING):
                 rollout.phase = PROGRESSING
         self.tally = replace(self.tally or Tally(0.0), since=float(self.clock))
-        self.split = Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
+        self.split = Split(stage.waypoint)
         while True:
             assert self.clock - begun < BOUND, "4, 5: a walk without an end"
             if self._renumber(rollout):
@@ -743,26 +747,46 @@ class Simulator:
             ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
             for entry in ins:
                 assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
-            split = self.split
-            if split is None or not split.share or self.world.latency:
+            if self.split is None or not self.split.waypoint.share or self.world.latency:
                 continue
-            new = [entry.weight for entry in ins if self.made_as[entry.name] == split.generation]
-            old = [entry.weight for entry in ins if self.made_as[entry.name] != split.generation]
+            new = [entry.weight for entry in ins if self.made_as[entry.name] == self.split.generation]
+            old = [entry.weight for entry in ins if self.made_as[entry.name] != self.split.generation]
             if new and old:
-                part, least = Fraction(split.share * len(new), split.new), Fraction(100, 1 + MOST * len(old) // len(new))
-                got = Fraction(100 * sum(new), sum(new) + sum(old))
-                assert got <= max(part + Fraction(1, 2), least), f"{len(new)} of {split.new} have {got}% of {split.share}%"
-                assert len(set(new)) == 1, "all new ones are alike"
-                if self.rollout and self.rollout.phase == ROLLING_BACK and self.rollout.asked is not None:
-                    bad = [e.weight for e in ins if self.made_as[e.name] == self.rollout.generation]
-                    part = Fraction(100 * sum(bad), sum(new) + sum(old))
-                    least = Fraction(100, 1 + MOST * len(new) // len(old))
+                assert len(set(new)) == len(set(old)) == 1, "all of a side are alike"
+                if self.split.waypoint.headroom is None:
+                    check_parts(self.split.waypoint, len(new), len(old), Fraction(new[0], sum(new) + sum(old)))
+                elif self.rollout and self.rollout.asked is not None:
+                    part, least = Fraction(100 * sum(old), sum(new) + sum(old)), Fraction(100, 1 + MOST * len(new) // len(old))
                     self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
+
+
+EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
+
+
+def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
+    """14: what each of so many new ones gets of the requests, and each of so many old ones."""
+    share, serving = Fraction(point.share or 0, 100), new + old
+    rest = (1 - each * new) / old
+    # What they are to get where all are there, and what is missing of that with those that are.
+    planned = share / max(1, point.new)
+    usual = max(Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0))
+    short = max(Fraction(0), 1 - planned * new - usual * old)
+    least = Fraction(1, new + MOST * old)  # what cannot be undercut
+    assert each <= max(planned + short / serving, least) + EPSILON / new, f"{new} of {point.new} new have {each} of {share} each"
+    # Where those of one side are to have less than those of the other, they carry no more than an even part of what is missing.
+    uneven = max(new * (usual - planned), old * (planned - usual))
+    most = max(usual, planned, Fraction(1, serving)) + uneven / serving
+    assert max(each, rest) <= most + EPSILON, f"14: {each} for each of {new} new, {rest} for each of {old} old: more than {most}"
 
 
 def lost(fleet: Sequence[Instance]) -> list[Instance]:
     """Those that are gone on without: nobody sends requests to them, and their hosts do not answer."""
     return [i for i in fleet if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation]
+
+
+def carries(instance: Instance) -> bool:
+    """Ready, and in rotation everywhere."""
+    return instance.state is State.READY and instance.proven and instance.rotation is Rotation.IN
 
 
 def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
@@ -791,7 +815,13 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     floor = waypoint.desired - room.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
     going = [by_id[name] for name in decision.drain]
+    carried = [i for i in fresh if carries(i)]
+    judged = bool(waypoint.headroom) and not waypoint.switches and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
+    if judged and not decision.failed:
+        assert {i.id for i in staying if i not in fresh} <= set(decision.drain), "14: judged bad, and not needed"
     for instance in going:
+        if judged and instance not in fresh:
+            continue
         assert not available(instance) or ready > floor, f"2: {instance.id} is drained at {ready} available of {floor}"
         assert not serves(instance) or serving > floor, f"2: {instance.id} is drained at {serving} serving of {floor}"
         ready, serving = ready - available(instance), serving - serves(instance)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from decimal import Decimal
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
@@ -63,6 +64,7 @@ rules_ = st.builds(
     settle=st.sampled_from([0.0, 0.0, 2.0]),
     watch_new=st.sampled_from([0.0, 5.0, 120.0]),
 )
+headrooms = st.sampled_from([Fraction(0), Fraction(1), Fraction(5, 4)])
 calm = st.builds(
     World,
     lives=st.lists(working, min_size=1, max_size=4),
@@ -70,6 +72,7 @@ calm = st.builds(
     balancers=st.integers(0, 2),
     latency=st.integers(0, 2),
     prove=st.integers(0, 3),
+    headroom=headrooms,
 )
 moments = st.integers(0, 60)
 spans = st.tuples(moments, st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -88,6 +91,7 @@ rough = st.builds(
     balancers=st.integers(0, 2),
     latency=st.integers(0, 2),
     prove=st.integers(0, 3),
+    headroom=headrooms,
 )
 sizes = st.integers(1, 12)
 olds = st.lists(st.one_of(working, working, faulty, st.just(Life(crash=0))), max_size=12)

@@ -197,11 +197,9 @@ class Conductor:
         lines = Lines(self.say, title, clock.now() - rollout.elapsed)
         asks = (self.event, lines.tell, self.checker.wake, self._asked_along(stage, rollout))
         guide = Guide(stage, rollout, self.settings, self.session, self.context, *asks)
-        self._target, self._counted = stage.waypoint.generation, None
-        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
-        for window in self.windows:
-            window.showing = forward and (stage.waypoint.dark or not window.dark)
-        self._split = None if decide else Split(stage.waypoint.generation, stage.waypoint.share, stage.waypoint.new)
+        self._aim(stage, rollout)
+        if decide:
+            self._split = None
         try:
             return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
         finally:
@@ -212,6 +210,23 @@ class Conductor:
         total = None if rollout.phase == ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))
         return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+
+    def turn(self, stage: Stage, revision: str, rollout: Rollout) -> None:
+        """One turn of a walk to the stage, whose new instances are of `revision`, and no more; nothing is waited for."""
+        self._aim(stage, rollout)
+        now, waypoint = clock.now(), stage.waypoint
+        decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(now), now)
+        self._note(decision)
+        self._act(decision, self._starts(decision, waypoint, revision, rollout))
+        self._present()
+
+    def _aim(self, stage: Stage, rollout: Rollout) -> None:
+        """From now on this stage is walked to: requests are divided as it asks for, and its new ones shown."""
+        self._target, self._counted = stage.waypoint.generation, None
+        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
+        for window in self.windows:
+            window.showing = forward and (stage.waypoint.dark or not window.dark)
+        self._split = Split(stage.waypoint)
 
     def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
         """The keeper of what is asked from stage to stage, where it is."""

@@ -9,6 +9,7 @@ import typing as t
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Report, Server, Table, Target
@@ -130,7 +131,8 @@ def _targets(
     """Of one balancer."""
     rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
     serving = Counter(r.labels.generation == split.generation for r, where in rotations if split and where is Rotation.IN)
-    weights = split.weights(serving[True], serving[False]) if split else (EVEN, EVEN)
+    left = _left(rotations, servers, split) if split and split.waypoint.headroom is not None else Fraction(1)
+    weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
     found = {}
     for report, rotation in rotations:
         server = servers.get(report.labels.endpoint)
@@ -139,6 +141,16 @@ def _targets(
             weight = weights[report.labels.generation != split.generation]
         found[report.labels.endpoint] = Target(rotation, max(1, weight), report.labels.id)
     return found
+
+
+def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: Split) -> Fraction:
+    """The share of the requests that this balancer sends to the old ones now; all of them where it sends none to anybody."""
+    weights: Counter[bool] = Counter()
+    for report, _where in reports:
+        server = servers.get(report.labels.endpoint)
+        if server is not None and server.rotation is Rotation.IN:
+            weights[report.labels.generation == split.generation] += server.weight
+    return Fraction(weights[False], weights.total()) if weights.total() else Fraction(1)
 
 
 _ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)

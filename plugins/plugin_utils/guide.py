@@ -146,7 +146,8 @@ class Guide:
             if (self.stage.on_failure or self.settings.on_failure) != "continue":
                 raise RolloutFailed(standing.message)
             self.rollout.background[standing.failed.key]["state"] = "passed"  # it goes on all the same
-        self._doubt = standing.message if standing.person else ""
+        # After a switch nothing is left to compare with: there doubt is no reason to keep the old set for good.
+        self._doubt = standing.message if standing.person and self.stage.waiting != HOLDING else ""
         if not standing.passed and not self._doubt:
             self._tell_news(standing.message.removeprefix("waits at "))
 

@@ -11,12 +11,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, remembered, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import TROUBLE, as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
@@ -376,6 +378,7 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
         else:
             go_back(run, rollout, str(exc), exc.ending)
             run.conductor.commit()
+            turn_back(run, rollout)
             left = ""
         raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}{left}") from None
 
@@ -387,8 +390,10 @@ def consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) ->
     if exc.ending:
         return "rollback"  # an operator said so
     then = exc.then or stage.on_failure or run.settings.on_failure
-    # A clean-up that fails is no reason to take a good revision back, and some steps cannot be taken back at all.
-    return "hold" if then == "rollback" and (stage.part == FINISH or not stage.reversible) else then
+    # A clean-up that fails is no reason to take a good revision back, and some steps cannot be taken back at all. But as long as the
+    # old set is kept, going back is open.
+    cleaning = stage.part == FINISH and not stage.waypoint.old
+    return "hold" if then == "rollback" and (cleaning or not stage.reversible) else then
 
 
 def go_back(run: Run, rollout: Rollout, reason: str, ending: str = "") -> None:
@@ -398,22 +403,39 @@ def go_back(run: Run, rollout: Rollout, reason: str, ending: str = "") -> None:
     rollout.gates, rollout.background = {}, {}
 
 
+def begin_back(run: Run, rollout: Rollout) -> Sequence[Stage]:
+    """The stages of the way back of the fleet as it is: what was to go of the stable revision stays, and what has no request goes."""
+    # A first deployment has nothing to go back to: everything of it goes (E-15).
+    target = rollout.previous or Composition(rollout.revision, 0, 0)
+    run.conductor.spare(target.generation)
+    if rollout.generation != target.generation:
+        idle = unserved(run.conductor.fleet, rollout.generation, rollout.asked)
+        run.record.draining.update({name: clock.now() for name in idle if name not in run.record.draining})
+    return way_home(run.conductor.fleet, rollout.asked, target, rollout.baseline, run.settings.headroom)
+
+
+def revision_back(rollout: Rollout) -> str:
+    """What is started on the way back."""
+    return rollout.previous.revision if rollout.previous else rollout.revision
+
+
+def turn_back(run: Run, rollout: Rollout) -> None:
+    """The first turn of the way back, at once: where the stable ones can carry all requests, they get them now, not when the step
+    `rollback` has begun. What cannot be done now is done there."""
+    with suppress(*TROUBLE):
+        run.conductor.turn(begin_back(run, rollout)[0], revision_back(rollout), rollout)
+
+
 def walk_back(run: Run, rollout: Rollout) -> None:
     """Old back and in rotation before new goes, within the same budget; where the old set is still warm, in one switch."""
     back = rollout.previous
     if rollout.phase != ROLLING_BACK:
         go_back(run, rollout, rollout.reason or "rolled back by hand")
     rollout.step = "rollback"
-    # A first deployment has nothing to go back to: everything of it goes (E-15).
-    target = back or Composition(rollout.revision, 0, 0)
-    run.conductor.spare(target.generation)
-    if rollout.generation != target.generation:
-        idle = unserved(run.conductor.fleet, rollout.generation, rollout.asked)
-        run.record.draining.update({name: clock.now() for name in idle if name not in run.record.draining})
     try:
-        for stage in way_home(run.conductor.fleet, rollout.asked, target, rollout.baseline):
+        for stage in begin_back(run, rollout):
             rollout.name = stage.name
-            run.conductor.walk(stage, target.revision, rollout, lambda: run.describe(False))
+            run.conductor.walk(stage, revision_back(rollout), rollout, lambda: run.describe(False))
             rollout.tally = None
     except RolloutFailed as exc:
         hold(run, rollout, f"{rollout.reason}; and the way back failed: {exc}")
@@ -432,12 +454,14 @@ def unserved(fleet: Iterable[Instance], generation: int, asked: int | None) -> l
     return [i.id for i in there if i.generation == generation and not i.in_rotation]
 
 
-def way_home(fleet: Iterable[Instance], asked: int | None, target: Composition, baseline: int = 0) -> Sequence[Stage]:
-    """The stages of the way back of a fleet whose stage asked for this share. The new ones' share only falls on it, and they
-    go before what was started to compare with them."""
-    # By weights, if they were divided by weights: by number, a big canary with a small share would gain on its way out.
+def way_home(
+    fleet: Iterable[Instance], asked: int | None, target: Composition, baseline: int = 0, headroom: Fraction = Fraction(0)
+) -> Sequence[Stage]:
+    """The stages of the way back of a fleet whose stage asked for this share. The new ones' share only falls on it: they have
+    none as soon as the stable ones can carry all requests with their `headroom`. They go before what was started to compare with them."""
     home = replace(rolling(target.generation, target.replicas), baseline=baseline)
-    end = Stage("back", replace(home, share=None if asked is None else 100))
+    # By weights, whatever the requests were divided by: by number, a big canary with a small share would gain on its way out.
+    end = Stage("back", replace(home, share=100, headroom=headroom))
     there = [i for i in fleet if i.state.counted]
     warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.proven]
     others = sum(i.generation != target.generation for i in there)

@@ -9,6 +9,7 @@ the new ones' share is at no balancer more than was asked for, and that a switch
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -126,6 +127,12 @@ def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...], most: int = 4) -> Scrip
     )
 
 
+def floor(size: int, budget: Budget, world: World) -> int:
+    """How many are in service all along: as many as the budget asks for, and on a way back as many as carry it all with their headroom."""
+    least = size - budget.resolve(size).unavailable
+    return min(least, math.ceil(size / world.headroom)) if world.headroom else least
+
+
 def generations(simulator: Simulator) -> list[int]:
     """Of all that is there, in order."""
     return sorted(node.labels.generation for node in simulator.nodes.values() if not node.gone)
@@ -186,8 +193,7 @@ def test_an_abort_at_any_moment(
     assert kills or simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     there = 1 if end.outcome == "aborted" else 2
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
-    room = budget.resolve(size)
-    assert simulator.least is not None and simulator.least >= size - room.unavailable
+    assert simulator.least is not None and simulator.least >= floor(size, budget, world)
     assert simulator.peak <= peak(path, budget)
 
 
@@ -213,7 +219,7 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     assert simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     back = [simulator.made_as[name] for clock, decision in simulator.log if clock >= moment for name in decision.drain]
     assert back == sorted(back), "the new ones go first"
-    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert simulator.least is not None and simulator.least >= floor(size, budget, world)
 
 
 @given(
@@ -238,7 +244,7 @@ def test_a_baseline_and_runs_that_are_killed(
     assert end.outcome in ("promoted", "aborted") and (moment is not None or end.outcome == "promoted"), end.reason
     there = 1 if end.outcome == "aborted" else 2
     assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
-    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert simulator.least is not None and simulator.least >= floor(size, budget, world)
     assert simulator.peak <= peak(path, budget)
 
 

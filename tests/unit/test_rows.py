@@ -252,7 +252,7 @@ def test_e_10_all_are_ready() -> None:
 
 def test_e_12_every_failure_has_a_consequence() -> None:
     """Of whatever it is made: one of three, written down; and nothing is taken back that cannot be."""
-    for kind, ending, then, own, whole, part, reversible in itertools.product(
+    for kind, ending, then, own, whole, part, reversible, old in itertools.product(
         ("rollout", "restart", "scale", "rollback"),
         ("", "aborted"),
         (None, "rollback", "hold"),
@@ -260,8 +260,9 @@ def test_e_12_every_failure_has_a_consequence() -> None:
         ("rollback", "hold", "continue"),
         PARTS,
         (True, False),
+        (0, 3),
     ):
-        stage = Stage("stage", SWITCH, part=part, on_failure=own, reversible=reversible)
+        stage = Stage("stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible)
         run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         found = rollouts.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
@@ -269,7 +270,7 @@ def test_e_12_every_failure_has_a_consequence() -> None:
             assert found == "hold"
         elif ending:
             assert found == "rollback"
-        elif part == FINISH or not reversible:
+        elif (part == FINISH and not old) or not reversible:  # nothing but retiring old ones is left
             assert found in ("hold", "continue")
         else:
             assert found == (then or own or whole)
@@ -339,7 +340,7 @@ def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
     record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase="rolling_back", reason="it is bad")
     conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
-    run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop")))
+    run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1)))
     with pytest.raises(RolloutFailed, match=r"the way back from 2 failed: no progress for 60 s.*held as it is"):
         rollouts.walk_back(run, record.rollout)
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")

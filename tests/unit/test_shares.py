@@ -10,10 +10,17 @@ from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import EVEN, MOST, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.tests.simulator import check_parts
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 HALF = Fraction(1, 2)  # a percentage point
+
+
+def split(share: int | None, new: int, old: int, desired: int = 1) -> Split:
+    """Of a waypoint with so many new and old ones, where all of them together are what the service needs unless it says more."""
+    return Split(Waypoint(2, new, old, desired, share))
 
 
 def achieved(weights: tuple[int, int], new: int, old: int) -> Fraction:
@@ -41,12 +48,12 @@ def achieved(weights: tuple[int, int], new: int, old: int) -> Fraction:
     ],
 )
 def test_vectors(share: int, asked: int, new: int, old: int, expected: tuple[int, int]) -> None:
-    assert Split(2, share, asked).weights(new, old) == expected
+    assert split(share, asked, old).weights(new, old) == expected
 
 
 @pytest.mark.parametrize(("share", "new", "old"), [(None, 3, 5), (0, 0, 5), (0, 3, 5), (20, 0, 5), (20, 3, 0), (100, 3, 0)])
 def test_where_there_is_nothing_to_divide_all_are_alike(share: int | None, new: int, old: int) -> None:
-    assert Split(2, share, 3).weights(new, old) == (EVEN, EVEN)
+    assert split(share, 3, old).weights(new, old) == (EVEN, EVEN)
 
 
 counts = st.integers(1, 50)
@@ -62,7 +69,7 @@ def test_the_share_is_what_was_asked_for(share: int, new: int, old: int) -> None
     # Within half a percentage point, wherever one instance need not have more than so many times another's requests.
     ratio = Fraction(share * old, (100 - share) * new)
     assume(Fraction(1, MOST) <= ratio <= MOST)
-    assert abs(achieved(Split(2, share, new).weights(new, old), new, old) - share) <= HALF
+    assert abs(achieved(split(share, new, old).weights(new, old), new, old) - share) <= HALF
 
 
 @settings(max_examples=500)
@@ -72,7 +79,7 @@ def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int,
     # Capacity before traffic (E-4h): each new one at most what it has when all are there, the old ones carry the rest.
     there = min(there, asked)
     part = Fraction(share * there, asked)
-    weights = Split(2, share, asked).weights(there, old)
+    weights = split(share, asked, old).weights(there, old)
     least = achieved((1, MOST), there, old)  # what cannot be undercut
     assert achieved(weights, there, old) <= max(part + HALF, least)
     assert all(1 <= weight <= MOST for weight in weights)
@@ -80,6 +87,89 @@ def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int,
 
 @given(shares, counts, counts)
 def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: int) -> None:
-    split = Split(2, share, asked)
-    grown = [achieved(split.weights(there, old), there, old) for there in range(1, asked + 1)]
+    whole = split(share, asked, old)
+    grown = [achieved(whole.weights(there, old), there, old) for there in range(1, asked + 1)]
     assert all(after >= before - HALF / 5 for before, after in itertools.pairwise(grown))
+
+
+# Not whatever is left: what is missing is spread ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("point", "new", "old", "expected"),
+    [
+        # 10 replicas, 4 may be unavailable: five new and one old are in service on the way to all new. Even is a sixth each.
+        (Waypoint(2, 10, 0, 10, 100), 5, 1, (1, 1)),
+        (Waypoint(2, 10, 0, 10, 100), 9, 1, (1, 1)),
+        (Waypoint(2, 10, 0, 10, 100), 5, 7, (7, 5)),  # they carry it all: a tenth for each new one, as it is to stay
+        # Three of four stable ones died beside a canary of 20 %: 47.5 % and 52.5 %, not 20 and 80.
+        (Waypoint(2, 1, 4, 4, 20), 1, 1, (19, 21)),
+        (Waypoint(2, 1, 4, 4, 20), 1, 4, (1, 1)),
+        # Without surge nine old ones carry 99 %: that is what was asked for. With one of them gone all carry what is missing.
+        (Waypoint(2, 1, 9, 10, 1), 1, 9, (1, 11)),
+        (Waypoint(2, 1, 9, 10, 1), 1, 8, (2, 11)),
+    ],
+)
+def test_what_is_missing_is_spread_over_all(point: Waypoint, new: int, old: int, expected: tuple[int, int]) -> None:
+    assert Split(point).weights(new, old) == expected
+
+
+@st.composite
+def points(draw: st.DrawFn) -> Waypoint:
+    return Waypoint(2, draw(counts), draw(st.integers(0, 50)), draw(counts), draw(st.integers(1, 100)))
+
+
+@settings(max_examples=1000)
+@given(points(), counts, counts)
+@example(Waypoint(2, 10, 0, 10, 100), 5, 1)
+@example(Waypoint(2, 1, 9, 10, 1), 1, 8)
+def test_no_instance_has_more_than_its_part(point: Waypoint, new: int, old: int) -> None:
+    # 14, for every composition of the waypoint and of what is in service.
+    each, rest = Split(point).weights(new, old)
+    check_parts(point, new, old, Fraction(each, each * new + rest * old))
+
+
+@settings(max_examples=500)
+@given(st.integers(1, 50), counts, counts, st.integers(1, 100))
+def test_where_each_is_to_have_an_even_part_none_ever_has_more(desired: int, new: int, old: int, percent: int) -> None:
+    # The end of every walk by weights, and steps whose number goes evenly into the share.
+    point = Waypoint(2, desired, 0, desired, 100)
+    if desired * percent % 100 == 0:
+        point = Waypoint(2, desired * percent // 100, desired, desired, percent)
+    each, rest = Split(point).weights(new, old)
+    whole = each * new + rest * old
+    assert max(Fraction(each, whole), Fraction(rest, whole)) <= max(Fraction(1, desired), Fraction(1, new + old)) + HALF / 100
+
+
+# A way back -------------------------------------------------------------------------------------------------------------
+
+
+def back(desired: int, headroom: str = "1.25") -> Split:
+    return Split(Waypoint(1, desired, 0, desired, 100, headroom=Fraction(headroom)))
+
+
+@pytest.mark.parametrize(
+    ("split", "stable", "bad", "left", "expected"),
+    [
+        (back(6), 3, 3, 50, Fraction(75, 2)),
+        (back(6, "0"), 3, 3, 50, 50),
+        (back(6), 4, 3, 50, Fraction(50, 3)),
+        (back(6), 5, 2, 20, 0),
+        (back(6), 2, 1, 20, 20),  # it does not grow
+        (back(10), 4, 1, 60, 20),  # and one alone has no more than is even
+        (back(10), 4, 1, 3, 3),
+    ],
+)
+def test_the_share_of_what_was_judged_bad(split: Split, stable: int, bad: int, left: int, expected: Fraction) -> None:
+    weights = split.weights(stable, bad, Fraction(left, 100))
+    least = achieved((1, MOST), bad, stable)
+    assert abs(100 - achieved(weights, stable, bad) - max(expected, least)) <= HALF / 5
+
+
+@settings(max_examples=500)
+@given(st.integers(1, 50), counts, counts, st.fractions(0, 1, max_denominator=256), st.sampled_from(["0", "1", "1.25", "3"]))
+def test_the_share_of_what_was_judged_bad_only_falls(desired: int, stable: int, bad: int, left: Fraction, headroom: str) -> None:
+    weights = back(desired, headroom).weights(stable, bad, left)
+    got = 1 - achieved(weights, stable, bad) / 100
+    assert got <= max(left, achieved((1, MOST), bad, stable) / 100) + HALF / 100
+    assert got / bad <= max(Fraction(1, desired), Fraction(1, stable + bad), Fraction(1, bad + MOST * stable)) + HALF / 100

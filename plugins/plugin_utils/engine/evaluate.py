@@ -242,6 +242,16 @@ def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
     )
 
 
+def _carried(census: _Census, waypoint: Waypoint) -> bool:
+    """Whether the stable ones in service can carry all requests on a way back."""
+    if not waypoint.headroom or waypoint.switches:
+        return False
+    serving = len(census.new.available) + sum(
+        1 for i in census.new.rest if i.state is State.READY and i.proven and i.rotation is Rotation.IN
+    )
+    return serving * waypoint.headroom >= waypoint.desired
+
+
 def _missing(census: _Census, waypoint: Waypoint, room: Room, tally: Tally) -> int:
     """How many stable instances have to come back, because new ones that were ready broke and too few are left in service."""
     if not waypoint.repairs or not any(failure.late and not failure.stable for failure in tally.failures):
@@ -293,6 +303,9 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     chosen = [*census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
     returning = census.old.starting if missing else 0
     excess_old = len(census.old) - waypoint.old - len(census.old.overdue) - len(census.old.away) - returning
+    if _carried(census, waypoint):  # what was judged bad is no capacity
+        everyone = (*census.old.rest, *census.old.prepared, *census.old.available)
+        return [*census.new.overdue, *census.new.away, *everyone]
     excess_new = len(census.new) - waypoint.new - len(census.new.overdue) - len(census.new.away)
     pool, excess = (census.old, excess_old) if excess_old > 0 else (census.new, excess_new)
     if excess <= 0:

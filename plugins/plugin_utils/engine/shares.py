@@ -4,7 +4,8 @@
 """From the share of requests a waypoint asks for to the weights of instances. Pure, and as near as whole numbers come.
 
 Capacity comes before traffic: a new instance never gets more than its part of the share, however few of them are there
-yet; the old ones carry the rest.
+yet; the old ones carry the rest. But not whatever is left: where too few are in service for that, what is missing is spread
+evenly over all of them. On a way back the old ones are what was judged bad: their share only falls.
 """
 
 from __future__ import annotations
@@ -12,24 +13,57 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+
 EVEN = 100  # the weight of every instance where all are alike
 MOST = 256  # the highest weight that every load balancer takes
 
 
 @dataclass(frozen=True)
 class Split:
-    """How requests are divided between the instances of `generation` and all others."""
+    """How requests are divided between the new instances of a waypoint and all others."""
 
-    generation: int
-    share: int | None  # percent for the new ones, once all `new` are in rotation; None: all instances alike
-    new: int
+    waypoint: Waypoint
 
-    def weights(self, new: int, old: int) -> tuple[int, int]:
-        """The weight of each new and of each old instance, where so many of them are in rotation at one balancer."""
-        if not self.share or not new or not old:
+    @property
+    def generation(self) -> int:
+        """Of those that count as new."""
+        return self.waypoint.generation
+
+    @property
+    def parts(self) -> tuple[Fraction, Fraction]:
+        """What each new and each old instance is to carry, where all that the waypoint asks for are in service."""
+        point = self.waypoint
+        share = Fraction(point.share or 0, 100)
+        even = Fraction(1, max(1, point.desired))
+        return share / max(1, point.new), max(even, (1 - share) / point.old if point.old else even)
+
+    def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
+        """The weight of each new and of each old instance, where so many of them are in rotation at one balancer.
+
+        `left` is the old ones' share of the requests there now, which does not grow on a way back.
+        """
+        if not self.waypoint.share or not new or not old:
             return EVEN, EVEN
-        each = Fraction(self.share, 100 * max(1, self.new))
-        rest = (1 - min(each * new, Fraction(1))) / old
-        ratio = (min(each, rest) / max(each, rest)).limit_denominator(MOST)
-        low, high = (ratio.numerator, ratio.denominator) if ratio else (1, MOST)
-        return (low, high) if each <= rest else (high, low)
+        if self.waypoint.headroom is not None:
+            bad = self._bad(new, old, left)
+            return _whole((1 - bad) / new, bad / old)
+        each, usual = self.parts
+        short = 1 - each * new - usual * old
+        if short > 0:
+            return _whole(each + short / (new + old), usual + short / (new + old))
+        return _whole(each, (1 - min(each * new, Fraction(1))) / old)
+
+    def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
+        """The share of those that were judged bad: what the stable ones cannot carry, and no more than is even."""
+        desired = max(1, self.waypoint.desired)
+        carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
+        even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))
+        return max(Fraction(0), min(left, 1 - carried, even))
+
+
+def _whole(new: Fraction, old: Fraction) -> tuple[int, int]:
+    """Whole weights in the ratio of two parts."""
+    ratio = (min(new, old) / max(new, old)).limit_denominator(MOST)
+    low, high = (ratio.numerator, ratio.denominator) if ratio else (1, MOST)
+    return (low, high) if new <= old else (high, low)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Room, up
@@ -38,6 +39,9 @@ class Waypoint:
     need: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
     stable: int = 0  # the generation of the stable revision: the last of the old ones to go (E-16), and started again if they die
     baseline: int = 0  # but for this one: fresh instances of the stable revision, to compare with; 0: there are none
+    # On a way back: how many times its usual part a stable one takes, so that the old ones, which were judged bad, go as soon
+    # as the stable ones can carry everything; 0: never more than usual. None: this is no way back.
+    headroom: Fraction | None = None
 
     @property
     def dark(self) -> bool:
@@ -234,7 +238,7 @@ def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
     yield from _confirm(goal.waypoint(0, goal.before, 0), plan.confirm_rollout)
     yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
-    yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding")
+    yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding", watched=True)
     yield Stage("retire", goal.end(), part=FINISH)
 
 
