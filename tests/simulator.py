@@ -88,7 +88,7 @@ class World:
     """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to` None: for ever."""
 
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
-    repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision beside them
+    repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
     restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
@@ -325,7 +325,7 @@ class Simulator:
             self._check(node)
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)} if self.balancers else None
         self.reports = [self._report(node) for node in self.nodes.values()]
-        target = self.split.generation if self.split else None
+        target = self.split.waypoint.generation if self.split else None
         known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
         self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready)
@@ -410,8 +410,8 @@ class Simulator:
         self.tally = decision.tally
         self.log.append((self.clock, decision))
         # On a way back those that carry all requests are in service, however long they have been ready.
-        back = waypoint.headroom is not None
-        available = sum(self.available(i) or (back and i.generation == waypoint.generation and carries(i)) for i in fleet)
+        back, stable = waypoint.headroom is not None, (waypoint.generation, waypoint.baseline)
+        available = sum(self.available(i) or (back and i.generation in stable and carries(i)) for i in fleet)
         self.peak = max(self.peak, self.counted())
         self.least = available if self.least is None else min(self.least, available)
         check(fleet, decision, waypoint, self.budget, self.rules, float(self.clock))
@@ -458,12 +458,11 @@ class Simulator:
         self._step()
         serial = self.serial
         self.serial = number - 1
-        if stable:
-            node = self._node("old", waypoint.stable, self.world.repairs[self.repaired % len(self.world.repairs)], self.clock)
-            self.repaired += 1
-        else:
-            node = self._node(revision, waypoint.generation, self.world.lives[self.made % len(self.world.lives)], self.clock)
-            self.made += 1
+        back = stable or revision == "old"
+        lives, number = (self.world.repairs, self.repaired) if back else (self.world.lives, self.made)
+        generation = waypoint.stable if stable else waypoint.generation
+        node = self._node("old" if back else revision, generation, lives[number % len(lives)], self.clock)
+        self.repaired, self.made = self.repaired + stable, self.made + (not stable)
         self.serial = serial
         most = max(waypoint.desired + surge, waypoint.new + waypoint.old)
         assert self.counted() <= most, f"1: {node.labels.id} is one too many"
@@ -749,8 +748,8 @@ class Simulator:
                 assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
             if self.split is None or not self.split.waypoint.share or self.world.latency:
                 continue
-            new = [entry.weight for entry in ins if self.made_as[entry.name] == self.split.generation]
-            old = [entry.weight for entry in ins if self.made_as[entry.name] != self.split.generation]
+            new = [entry.weight for entry in ins if self.split.is_new(self.made_as[entry.name])]
+            old = [entry.weight for entry in ins if not self.split.is_new(self.made_as[entry.name])]
             if new and old:
                 assert len(set(new)) == len(set(old)) == 1, "all of a side are alike"
                 if self.split.waypoint.headroom is None:
@@ -758,6 +757,32 @@ class Simulator:
                 elif self.rollout and self.rollout.asked is not None:
                     part, least = Fraction(100 * sum(old), sum(new) + sum(old)), Fraction(100, 1 + MOST * len(new) // len(old))
                     self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
+
+
+class Seen(Simulator):
+    """Keeps what there is at the end of each second: of the stable revision, in service, and what has died in it."""
+
+    def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
+        super().__init__(world, budget, rules)
+        self.stable_there: dict[int, int] = {}
+        self.in_service: dict[int, int] = {}
+        self.died: list[int] = []  # when instances failed that were not told to go
+        self.asked_for: dict[int, Waypoint] = {}  # what is walked to, or waited at
+
+    def _live(self) -> None:
+        there = [i for i in self.look() if i.state is State.READY]
+        self.stable_there[self.clock] = sum(1 for i in there if i.generation == 1)
+        self.in_service[self.clock] = sum(1 for i in there if i.rotation is Rotation.IN)
+        if self.split:
+            self.asked_for[self.clock] = self.split.waypoint
+        failed = [node for node in self.nodes.values() if node.gone is Process.FAILED]
+        super()._live()
+        fresh = [node for node in self.nodes.values() if node.gone is Process.FAILED and node not in failed]
+        self.died += [self.clock for node in fresh if node.labels.id not in self.marks]
+
+    def died_between(self, since: int, until: int) -> int:
+        """How many died after one moment, up to another."""
+        return sum(1 for moment in self.died if since < moment <= until)
 
 
 EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
@@ -815,17 +840,18 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     floor = waypoint.desired - room.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
     going = [by_id[name] for name in decision.drain]
-    carried = [i for i in fresh if carries(i)]
+    stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
+    carried = [i for i in stable if carries(i)]
     judged = bool(waypoint.headroom) and not waypoint.switches and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
-    if judged and not decision.failed:
-        assert {i.id for i in staying if i not in fresh} <= set(decision.drain), "14: judged bad, and not needed"
+    bad = {i.id for i in staying if i not in stable} if judged and not decision.failed else set()
+    assert bad <= set(decision.drain), "14: judged bad, and not needed"
     for instance in going:
-        if judged and instance not in fresh:
+        if instance.id in bad:
             continue
         assert not available(instance) or ready > floor, f"2: {instance.id} is drained at {ready} available of {floor}"
         assert not serves(instance) or serving > floor, f"2: {instance.id} is drained at {serving} serving of {floor}"
         ready, serving = ready - available(instance), serving - serves(instance)
-    sides = {i.generation == waypoint.generation for i in going if available(i)}
+    sides = {i.generation == waypoint.generation for i in going if available(i) and i.id not in bad}
     for i in staying:
         useless = i.state is not State.READY and not serves(i)
         if useless and (i.generation == waypoint.generation) in sides:

@@ -130,7 +130,7 @@ def _targets(
 ) -> dict[Endpoint, Target]:
     """Of one balancer."""
     rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
-    serving = Counter(r.labels.generation == split.generation for r, where in rotations if split and where is Rotation.IN)
+    serving = Counter(split.is_new(r.labels.generation) for r, where in rotations if split and where is Rotation.IN)
     left = _left(rotations, servers, split) if split and split.waypoint.headroom is not None else Fraction(1)
     weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
     found = {}
@@ -138,7 +138,7 @@ def _targets(
         server = servers.get(report.labels.endpoint)
         weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
         if split and rotation is Rotation.IN:
-            weight = weights[report.labels.generation != split.generation]
+            weight = weights[not split.is_new(report.labels.generation)]
         found[report.labels.endpoint] = Target(rotation, max(1, weight), report.labels.id)
     return found
 
@@ -149,7 +149,7 @@ def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint,
     for report, _where in reports:
         server = servers.get(report.labels.endpoint)
         if server is not None and server.rotation is Rotation.IN:
-            weights[report.labels.generation == split.generation] += server.weight
+            weights[split.is_new(report.labels.generation)] += server.weight
     return Fraction(weights[False], weights.total()) if weights.total() else Fraction(1)
 
 

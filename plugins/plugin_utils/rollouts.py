@@ -424,6 +424,7 @@ def turn_back(run: Run, rollout: Rollout) -> None:
     `rollback` has begun. What cannot be done now is done there."""
     with suppress(*TROUBLE):
         run.conductor.turn(begin_back(run, rollout)[0], revision_back(rollout), rollout)
+        run.conductor.commit()
 
 
 def walk_back(run: Run, rollout: Rollout) -> None:

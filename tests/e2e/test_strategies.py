@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 import typing as t
 import urllib.request
@@ -337,6 +338,89 @@ def test_a_bad_canary_goes_back_by_itself(shop: Shop, kind: str) -> None:
         served = load.served(began, time.time())
     assert outcome.rc != 0 and why in outcome.failed.msg and "now rolled back to" in outcome.failed.msg, outcome.output
     assert kind == "fails its gate" or set(served) == {canary.old}
+    canary.ended("rolled_back")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "variables"),
+    [
+        ("canary", "paused", {"rollout_steps": [{"set_weight": 25}, PERSON]}),
+        ("blue_green", "awaiting_promotion", {"rollout_auto_promote": False, "rollout_hold": "1s"}),
+    ],
+)
+def test_stable_instances_that_are_killed_one_by_one_are_started_again(
+    shop: Shop, strategy: str, phase: str, variables: Mapping[str, t.Any]
+) -> None:
+    """All of them, while the rollout waits: it serves on, tells of it, and goes on as if nothing had happened."""
+    walk = Walk(shop, strategy, **variables)
+    (front,) = shop.fronts
+    run = walk.start()
+    walk.comes_to(phase)
+    for record in [record for record in shop.living() if record["revision"] == walk.old]:
+        os.kill(record["pid"], signal.SIGKILL)
+
+        def whole(killed: str = record["id"]) -> bool:
+            there = [one for one in shop.living() if one["revision"] == walk.old and one["id"] != killed]
+            return len(there) == REPLICAS and {(one["address"], one["port"]) for one in there} <= front.serving()
+
+        until(whole, f"another one serves instead of {record['id']}")
+    most = REPLICAS + (SURGE if strategy == "canary" else REPLICAS)
+    with loaded(shop, most=most) as load:
+        answered(load, 300)
+        walk.say("promote")
+        assert run.wait().rc == 0, run.output
+    repairs = walk.events("repair")
+    assert [(len(event["failed"]), event["started"]) for event in repairs] == [(1, 1)] * REPLICAS
+    assert run.output.count("stable: shop-") == REPLICAS
+    walk.ended("promoted")
+
+
+@pytest.mark.parametrize("kind", ["alarm", "analysis"])
+def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, kind: str) -> None:
+    """The old set is kept warm for exactly that, and nobody has to be awake for it."""
+    alarm = shop.home / "alarm"
+    asked: dict[str, t.Any] = {"driver": "command", "command": ["test", "-e", str(alarm)], "interval": "200ms"}
+    silent = {
+        "driver": "command",
+        "command": ["cat", str(shop.home / "errors")],
+        "interval": "200ms",
+        "failure_condition": "result > 0",
+    }
+    (shop.home / "errors").write_text("0")
+    variables = {
+        "alarm": {"rollout_gates": {"rollback": [asked]}},
+        "analysis": {"rollout_analysis": {"interval": "200ms", "metrics": [{"name": "errors", **silent}]}},
+    }
+    pair = Walk(shop, "blue_green", rollout_hold="60s", **variables[kind])
+    with loaded(shop, most=2 * REPLICAS) as load:
+        run = pair.start()
+        pair.comes_to("holding", "hold")
+        answered(load, 100)
+        alarm.touch()
+        (shop.home / "errors").write_text("1")
+        outcome = run.wait()
+        assert outcome.rc != 0, outcome.output
+        answered(load, 100)
+    alarm.unlink()
+    assert len(pair.events("switch")) == 2, "back in one switch"
+    (decided,) = [event["at"] for event in pair.events("phase") if event["phase"] == "rolling_back"]
+    print(f"without a request {pair.events('switch')[-1]['at'] - decided:.3f} s after it was decided")
+    pair.ended("rolled_back")
+
+
+def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
+    """At 60 % as well: nothing is gone on with because it is nearly done (E-4f)."""
+    alarm = shop.home / "alarm"
+    asked = {"driver": "command", "command": ["test", "-e", str(alarm)], "interval": "200ms"}
+    canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 60}, PERSON], rollout_gates={"rollback": [asked]})
+    with loaded(shop) as load:
+        run = canary.start()
+        canary.comes_to("paused", "step 1")
+        answered(load, 100)
+        alarm.touch()
+        outcome = run.wait()
+    alarm.unlink()
+    assert outcome.rc != 0 and "rollback 1 (command) asked for it" in outcome.failed.msg, outcome.output
     canary.ended("rolled_back")
 
 

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
     Goal,
@@ -25,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
-from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World, some
+from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Seen, World, some
 
 NOW = 100.0
 START = (
@@ -47,21 +49,6 @@ def turn(fleet: list[Instance], waypoint: Waypoint, budget: Budget | None = None
     return evaluate(fleet, waypoint, budget or Budget(1, 0), RULES, tally or Tally(NOW, old=len(fleet)), NOW)
 
 
-class Seen(Simulator):
-    """Keeps how many of the stable revision, and how many of all, are in service at the end of each second."""
-
-    def __init__(self, world: World, budget: Budget | None = None, rules: Rules = RULES) -> None:
-        super().__init__(world, budget or Budget(1, 0), rules)
-        self.stable_there: dict[int, int] = {}
-        self.in_service: dict[int, int] = {}
-
-    def _live(self) -> None:
-        there = [i for i in self.look() if i.state is State.READY]
-        self.stable_there[self.clock] = sum(1 for i in there if i.generation == 1)
-        self.in_service[self.clock] = sum(1 for i in there if i.rotation is Rotation.IN)
-        super()._live()
-
-
 # Repaired while it is waited -------------------------------------------------------------------------------------------
 
 
@@ -72,7 +59,7 @@ class Seen(Simulator):
 def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(plan: Plan, stage: str, crashes: list[int]) -> None:
     path = listed(plan, 4)
     wanted = next(one.waypoint.old for one in path if one.name == stage)
-    simulator = Seen(World())
+    simulator = Seen(World(), Budget(1, 0), RULES)
     simulator.populate([Life()] * (4 - len(crashes)) + [Life(crash=crash) for crash in crashes])
     end = simulator.roll(path, Script(gates={stage: 60}))
     assert end.outcome == "promoted", end.reason
@@ -85,7 +72,7 @@ def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(pla
 
 
 def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
-    simulator = Seen(World())
+    simulator = Seen(World(), Budget(1, 0), RULES)
     simulator.populate([Life(crash=30), *[Life()] * 3])
     end = simulator.roll(listed(BLUE_GREEN, 4), Script({45: "abort"}, {"hold": 60}))
     assert (end.outcome, simulator.repaired) == ("aborted", 1)
@@ -93,14 +80,14 @@ def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
 
 
 def test_rolling_has_no_old_side_to_keep() -> None:
-    simulator = Seen(World(lives=[Life(start=10)]))
+    simulator = Seen(World(lives=[Life(start=10)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=3), *[Life()] * 3])
     assert simulator.roll(listed(Plan(), 4)).outcome == "promoted"
     assert simulator.repaired == 0
 
 
 def test_one_on_a_host_that_is_gone_is_replaced_elsewhere() -> None:
-    simulator = Seen(World(unreachable=[(1, 20, None)]))
+    simulator = Seen(World(unreachable=[(1, 20, None)]), Budget(1, 0), RULES)
     lost = Life(crash=20)
     simulator.populate([lost, Life(), Life(), lost])  # those on the second host
     assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
@@ -120,7 +107,7 @@ def test_repair_comes_before_replacing_and_within_the_same_limits(flight: int, t
 
 def test_a_stable_side_that_cannot_start_ends_held() -> None:
     never = [Life(crash=1, start=9)]
-    simulator = Seen(World(repairs=never))
+    simulator = Seen(World(repairs=never), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
     path = listed(BY_WEIGHT, 4)
     end = simulator.roll(path, Script(gates={"one": 50}))
@@ -131,14 +118,14 @@ def test_a_stable_side_that_cannot_start_ends_held() -> None:
 
 
 def test_one_that_never_becomes_ready_is_replaced_after_its_time() -> None:
-    simulator = Seen(World(repairs=[Life(never=True), Life()]), rules=replace(RULES, ready_deadline=10.0))
+    simulator = Seen(World(repairs=[Life(never=True), Life()]), Budget(1, 0), replace(RULES, ready_deadline=10.0))
     simulator.populate([Life(crash=20), *[Life()] * 3])
     assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
     assert simulator.repaired == 2 and simulator.stable_there[20 + 11 + START + 3] == 4
 
 
 def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
-    simulator = Seen(World(repairs=[Life(crash=6)]))
+    simulator = Seen(World(repairs=[Life(crash=6)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
     assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 500})).phase == "held"
     assert simulator.repaired == 3
@@ -150,7 +137,7 @@ def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
 def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
     path = listed(Plan("canary", (Step("one", weight=10),)), 12, before=4, budget=Budget(3, 0))
     waypoint = path[0].waypoint
-    simulator = Seen(World(), Budget(3, 0))
+    simulator = Seen(World(), Budget(3, 0), RULES)
     simulator.populate([Life()] * 4)
     assert (waypoint.new, waypoint.old) == (2, 12)
     assert simulator.walk(waypoint).reached and simulator.clock == START
@@ -222,7 +209,7 @@ def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> No
 def test_what_follows_where_none_serves_any_more(plan: Plan, then: str, outcome: str, phase: str) -> None:
     # They cannot be started any more: what is kept up in vain ends as failures do.
     stage = next(name for name in ("one", "prepare") if name in [one.name for one in listed(plan, 4)])
-    simulator = Seen(World(repairs=[Life(crash=1, start=9)]))
+    simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20)] * 4)
     end = simulator.roll(listed(plan, 4), Script(gates={stage: 500}, on_stable_lost=then))
     if then == "repair":
@@ -234,7 +221,77 @@ def test_what_follows_where_none_serves_any_more(plan: Plan, then: str, outcome:
 
 
 def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
-    simulator = Seen(World(repairs=[Life(crash=1, start=9)]))
+    simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
     assert simulator.roll(listed(BLUE_GREEN, 4), Script(gates={"hold": 60})).outcome == "promoted"
     assert simulator.repaired == 3 and simulator.clock < 90
+
+
+# New ones that break ---------------------------------------------------------------------------------------------------
+
+CRASHES_LATER = Life(start=1, crash=6)  # ready, in rotation, counted on, and gone
+
+
+def below(simulator: Seen, floor: int) -> int:
+    """For how many seconds at a stretch, at most, fewer were in service."""
+    longest = now = 0
+    for second in range(simulator.clock):
+        now = now + 1 if simulator.in_service[second] < floor else 0
+        longest = max(longest, now)
+    return longest
+
+
+@pytest.mark.parametrize("desired", [4, 6, 10])
+@pytest.mark.parametrize("surge", [1, 2, Percent(Decimal(50))])
+@pytest.mark.parametrize("later", [[0], [0, 1], [0, 1, 2]])
+def test_a_revision_that_crashes_after_it_was_ready_goes_back(desired: int, surge: Amount, later: list[int]) -> None:
+    lives = [replace(CRASHES_LATER, crash=6 + more) for more in later]
+    simulator = Seen(World(lives=lives, headroom=Fraction(5, 4)), Budget(surge, 0), replace(RULES, min_ready=1.0))
+    simulator.populate([Life()] * desired)
+    end = simulator.roll(listed(Plan(), desired, budget=Budget(surge, 0)))
+    assert end.outcome == "rolled_back", end.reason
+    (failed,) = [decision.failed for _clock, decision in simulator.log if decision.failed]
+    assert "instance(s) failed without progress" in failed
+    # Too few for no longer than an instance takes to start: it is seen, started, ready, and in rotation.
+    assert below(simulator, desired) <= START + 2
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_good_revision_of_which_one_instance_crashes_is_promoted(number: int) -> None:
+    lives = [CRASHES_LATER if place == number else Life() for place in range(7)]
+    simulator = Seen(World(lives=lives), Budget(2, 0), replace(RULES, min_ready=1.0))
+    simulator.populate([Life()] * 6)
+    assert simulator.roll(listed(Plan(), 6, budget=Budget(2, 0))).outcome == "promoted"
+    assert below(simulator, 6) <= START + 2
+    assert {i.generation for i in simulator.fleet if i.state.counted} == {2}
+
+
+def test_stable_ones_come_back_where_new_ones_broke() -> None:
+    tally = Tally(NOW - 9, new=2, old=3, began=NOW - 50, failures=(Failure("2-x", "it ended", late=True),))
+    rolling = Waypoint(2, 5, 0, 5, stable=1)
+    # One is missing, and comes from the side that works; the new one after it, as far as there is room.
+    decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), tally)
+    assert (decision.create_old, decision.create) == (1, 1)
+    # It is not started twice, nor sent away before it is there.
+    coming = some(1, 1, State.STARTING, NOW)
+    decision = turn([*some(2), *coming, *some(2, 2), *some(1, 2, State.STARTING, NOW)], rolling, Budget(1, 0), tally)
+    assert (decision.create_old, decision.drain) == (0, ())
+    # With as many as are needed it is like any other old one: without use as long as it is not ready.
+    decision = turn([*some(2), *coming, *some(3, 2)], rolling, Budget(1, 0), tally)
+    assert decision.drain == (coming[0].id,)
+    # What never was ready broke nothing, and what the balancers send requests to is in service.
+    early = replace(tally, failures=(Failure("2-x", "it ended"),))
+    assert turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
+    unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, proven=True)
+    assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), tally).create_old == 0
+    # Nothing is started of a revision that a rollback leads away from, nor where there is none.
+    assert turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), tally).create_old == 0
+
+
+def test_who_becomes_ready_for_a_moment_makes_nothing_good() -> None:
+    broke = Failure("i1", "it ended", late=True)
+    tally = Tally(0.0, new=1, old=5, failures=(broke, Failure("i2", "it never started")))
+    # More are ready than ever: that makes good what never started, and not what broke.
+    later = tally.advance(2, 5, (), 10.0, lasting=0)
+    assert later.failures == (broke,) and later.since == 10.0
+    assert later.advance(2, 5, (), 200.0, lasting=1).failures == ()

@@ -242,14 +242,16 @@ def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
     )
 
 
-def _carried(census: _Census, waypoint: Waypoint) -> bool:
-    """Whether the stable ones in service can carry all requests on a way back."""
+def _needless(census: _Census, waypoint: Waypoint) -> list[Instance]:
+    """What was judged bad, on a way back on which the stable ones in service can carry all requests: it is no capacity."""
     if not waypoint.headroom or waypoint.switches:
-        return False
-    serving = len(census.new.available) + sum(
-        1 for i in census.new.rest if i.state is State.READY and i.proven and i.rotation is Rotation.IN
-    )
-    return serving * waypoint.headroom >= waypoint.desired
+        return []
+    old = (*census.old.rest, *census.old.prepared, *census.old.available)
+    stable = (*census.new.available, *census.new.rest, *(i for i in old if i.generation == waypoint.baseline))
+    serving = sum(1 for i in stable if i.state is State.READY and i.proven and i.rotation is Rotation.IN)
+    if serving * waypoint.headroom < waypoint.desired:
+        return []
+    return [i for i in old if i.generation != waypoint.baseline]
 
 
 def _missing(census: _Census, waypoint: Waypoint, room: Room, tally: Tally) -> int:
@@ -303,9 +305,8 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     chosen = [*census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
     returning = census.old.starting if missing else 0
     excess_old = len(census.old) - waypoint.old - len(census.old.overdue) - len(census.old.away) - returning
-    if _carried(census, waypoint):  # what was judged bad is no capacity
-        everyone = (*census.old.rest, *census.old.prepared, *census.old.available)
-        return [*census.new.overdue, *census.new.away, *everyone]
+    if bad := _needless(census, waypoint):
+        return [*census.new.overdue, *census.new.away, *bad]
     excess_new = len(census.new) - waypoint.new - len(census.new.overdue) - len(census.new.away)
     pool, excess = (census.old, excess_old) if excess_old > 0 else (census.new, excess_new)
     if excess <= 0:

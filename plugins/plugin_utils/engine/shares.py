@@ -25,10 +25,10 @@ class Split:
 
     waypoint: Waypoint
 
-    @property
-    def generation(self) -> int:
-        """Of those that count as new."""
-        return self.waypoint.generation
+    def is_new(self, generation: int) -> bool:
+        """Whether an instance of a generation counts as new. On a way back so does what is of the stable revision, too."""
+        point = self.waypoint
+        return generation == point.generation or (point.headroom is not None and generation == point.baseline)
 
     @property
     def parts(self) -> tuple[Fraction, Fraction]:

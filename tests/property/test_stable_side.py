@@ -1,0 +1,91 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stable side of random rollouts: as long as it is kept it is whole, and it comes back where new ones break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, peak
+from ansible_collections.progressive.rollout.tests.property.test_strategies import (
+    generations,
+    listed,
+    plans,
+    quiet,
+    served,
+    waits,
+)
+from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Seen, World
+from ansible_collections.progressive.rollout.tests.worlds import budgets, examples, rules_
+from hypothesis import assume, given, note
+from hypothesis import strategies as st
+
+
+def slowest(simulator: Seen, lives: list[Life]) -> int:
+    """Seconds until a dead instance is made good, at most: it is seen, there is room for another, and that is in rotation."""
+    world, rules = simulator.world, simulator.rules
+    start = max(life.start for life in [Life(), *lives])
+    leave = max(life.work + life.stop for life in [Life(), *lives]) + rules.settle
+    return int(2 + leave + start + rules.min_ready + world.prove + 4 * world.latency)
+
+
+@given(
+    quiet,
+    plans(("canary", "blue_green")),
+    st.lists(st.none() | st.integers(1, 120), min_size=2, max_size=10),
+    budgets(),
+    rules_,
+    st.data(),
+)
+@examples(150)
+def test_the_old_side_is_whole_as_long_as_it_is_kept(
+    world: World, plan: Plan, crashes: list[int | None], budget: Budget, rules: Rules, data: st.DataObject
+) -> None:
+    # 13, 1: whichever of the stable ones die, and whenever; and the rollout goes on.
+    size = len(crashes)
+    path = listed(plan, size, size, budget)
+    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
+    simulator = Seen(world, budget, replace(rules, ready_deadline=None))
+    simulator.populate([Life(crash=crash) for crash in crashes])
+    end = simulator.roll(path, Script(gates=gates))
+    note(f"died at {simulator.died}, {end.outcome} at {simulator.clock}: {end.reason}")
+    assert end.outcome == "promoted", end.reason
+    assert generations(simulator) == [2] * size and served(simulator) == [{2}] * world.balancers
+    assert simulator.peak <= peak(path, budget)
+    at_once = len(simulator.died) if budget.max_in_flight is not None else 1
+    late = slowest(simulator, [*world.lives, *world.repairs]) * max(1, at_once)
+    for second, point in simulator.asked_for.items():
+        if point.repairs and not point.fresh and point.generation == 2:
+            missing = point.old - simulator.stable_there[second]
+            assert plan.baseline or missing <= simulator.died_between(second - late, second), (
+                f"13: {missing} are missing at {second}"
+            )
+
+
+@given(
+    quiet,
+    st.integers(3, 10),
+    budgets(),
+    rules_,
+    st.lists(st.integers(2, 12), min_size=1, max_size=5),
+)
+@examples(150)
+def test_what_breaks_after_it_was_ready_goes_back_and_the_stable_ones_come_back(
+    world: World, size: int, budget: Budget, rules: Rules, ages: list[int]
+) -> None:
+    # 2, 5: every new one breaks so long after it was ready; fewer than the floor serve only while what is missing starts.
+    lives = [Life(start=life.start, crash=life.start + age) for life in world.lives for age in ages]
+    rules = replace(rules, ready_deadline=None, failure_limit=3, watch_new=120.0, min_ready=min(rules.min_ready, 1.0))
+    simulator = Seen(replace(world, lives=lives), budget, rules)
+    simulator.populate([Life()] * size)
+    end = simulator.roll(listed(Plan(), size, size, budget))
+    note(f"died at {simulator.died}, {end.outcome} at {simulator.clock}: {end.reason}")
+    assume(end.outcome != "promoted")  # all of them were there before the third broke
+    assert end.outcome == "rolled_back" and generations(simulator) == [1] * size
+    late = slowest(simulator, [*lives, *world.repairs])
+    needed = size - budget.resolve(size).unavailable
+    for second, there in simulator.in_service.items():
+        assert needed - there <= simulator.died_between(second - late, second), f"2: {there} of {needed} serve at {second}"

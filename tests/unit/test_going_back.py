@@ -1,0 +1,111 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Going back begins in the step that decides it: what was judged bad has no request as soon as the stable ones can carry them all."""
+
+from __future__ import annotations
+
+import typing as t
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.tests.memory import Service, World
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
+    monkeypatch.setattr(conductors, "WAITING", 0.02)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Service:
+    """Six instances of revision 1."""
+    service = Service(tmp_path, World(most=8, fewest=0), budget={"max_surge": 2, "max_unavailable": 0}, replicas=6, wait=60)
+    service.play(revision="1")
+    return service
+
+
+def shares(shop: Service) -> dict[str, Fraction]:
+    """The share of the requests of each revision that has any."""
+    weights: dict[str, int] = {}
+    for report in shop.world.alive():
+        server = shop.world.servers.get(report.labels.endpoint)
+        if server and server.rotation is Rotation.IN:
+            weights[report.labels.revision] = weights.get(report.labels.revision, 0) + server.weight
+    return {revision: Fraction(weight, sum(weights.values())) for revision, weight in weights.items()}
+
+
+def canary(weight: int, path: Path) -> dict[str, t.Any]:
+    """Its gate says no."""
+    (path / "answer").write_text("no")
+    gate = {"driver": "approval", "file": str(path / "answer"), "interval": 0.1}
+    return {"revision": "2", "strategy": "canary", "steps": [{"set_weight": weight}, {"gate": gate}]}
+
+
+def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests_away(shop: Service, tmp_path: Path) -> None:
+    shop.world.fewest = 6
+    shop.step(begin, **canary(20, tmp_path))
+    with pytest.raises(RolloutFailed, match="step 2 gate"):
+        shop.step(replaces, **canary(20, tmp_path))
+    assert shop.journal.open and shop.journal.open.phase == "rolling_back"
+    assert shares(shop) == {"1": 1}
+    shop.step(rollback, **canary(20, tmp_path))
+    assert shop.running == {"1": 6} and shop.world.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("headroom", "expected"),
+    # Three new and five old ones: 1 - 5/6 would be left for the bad ones without headroom.
+    [(0, Fraction(1, 6)), (1, Fraction(1, 6)), (1.1, 1 - Fraction(11, 12)), (1.25, 0)],
+)
+def test_otherwise_they_keep_what_the_others_cannot_carry(
+    shop: Service, tmp_path: Path, headroom: float, expected: Fraction
+) -> None:
+    shop.step(begin, **canary(50, tmp_path))
+    with pytest.raises(RolloutFailed, match="step 2 gate"):
+        shop.step(replaces, headroom=headroom, **canary(50, tmp_path))
+    left = shares(shop).get("2", Fraction(0))
+    assert abs(left - expected) <= Fraction(1, 200)
+    shop.step(rollback, headroom=headroom, **canary(50, tmp_path))
+    assert shop.running == {"1": 6} and shares(shop) == {"1": 1}
+
+
+def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:
+    shop.world.most = 12
+    alarm = tmp_path / "alarm"
+    asked = {"driver": "approval", "file": str(alarm), "interval": 0.1}
+    given = {"revision": "2", "strategy": "blue_green", "hold": 60, "gates": {"rollback": [asked]}}
+    for step in (begin, replaces, promote):
+        shop.step(step, **given)
+    assert shares(shop) == {"2": 1}
+    alarm.touch()
+    with pytest.raises(RolloutFailed, match=r"rollback 1 \(approval\) asked for it"):
+        shop.step(finish, **given)
+    assert shares(shop) == {"1": 1}
+    shop.step(rollback, **given)
+    assert shop.running == {"1": 6} and shop.journal.stable and shop.journal.stable.revision == "1"
+
+
+def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.world.most = 12
+    given = {"revision": "2", "strategy": "blue_green", "hold": 0, "failure_limit": 1}
+    for step in (begin, replaces, promote):
+        shop.step(step, **given)
+
+    def fails(*_: object) -> t.NoReturn:
+        raise RolloutFailed("no progress for 60 s")
+
+    walk = conductors.Conductor.walk
+    monkeypatch.setattr(
+        conductors.Conductor, "walk", lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more)
+    )
+    with pytest.raises(RolloutFailed, match="it is held as it is"):
+        shop.step(finish, **given)
+    assert shop.journal.open and shop.journal.open.phase == "held" and shares(shop) == {"2": 1}
