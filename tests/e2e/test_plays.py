@@ -61,6 +61,7 @@ def test_one_worker_walks_whatever_the_play(shop: Shop, kind: str) -> None:
     assert watch.most <= REPLICAS + SURGE and watch.fewest >= REPLICAS, (watch.most, watch.fewest)
     assert len(shop.journal()["history"]) == before + 1
     assert [ran(outcome, step) for step in ("replace", "promote", "finish")] == [1, 1, 1]
+    assert ran(outcome, "begin") == (len(shop.hosts) if "serial" in PLAYS[kind] or "strategy" in PLAYS[kind] else 1)
     shop.settled(new)
 
 
@@ -183,3 +184,15 @@ def test_a_rollback_is_one_for_the_whole_play(playground: Playground, keywords: 
     assert outcome.rc == 0, outcome.output
     assert [one["kind"] for one in playground.journal()["history"]] == ["rollout", "rollout", "rollback"]
     assert playground.revisions() == ["1"] * 3
+
+
+def test_a_step_that_fails_once_the_rollout_is_over_ends_red(playground: Playground) -> None:
+    """The result of a failed step says `finished` then; that must not be taken for an end that is well."""
+    assert playground.run().rc == 0
+    names = {key.removeprefix("rollout_"): f"{{{{ {key} }}}}" for key in playground.variables}
+    away = {"driver": "haproxy", "socket": ["127.0.0.1:1"], "backend": "shop"}
+    defaults = {"group/progressive.rollout.steps": names, "progressive.rollout.finish": {"traffic": away}}
+    walk = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "walk"}}
+    outcome = playground.run([{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [walk]}])
+    assert outcome.of("finish")[0].result["rollout"]["phase"] == "finished"
+    assert outcome.rc != 0 and "127.0.0.1:1" in outcome.failed.msg, outcome.output
