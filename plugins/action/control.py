@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ansible import context
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, remembered, values, words
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import FINISHED, Record, Rollout
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -30,7 +31,7 @@ class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         if "withdraw" in run.own:
             return withdraw(run, values.whole(run.own["withdraw"], "rollout_withdraw", 1))
-        said = asked(run.own)
+        said = asked(run.own, run.settings.replicas)
         word, record, store, me = said["word"], run.session.read(), run.session.store, run.session.identity
         pending = [one for one in words.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id]
         last = pending[-1] if pending else None
@@ -71,8 +72,8 @@ def withdraw(run: Run, number: int) -> Result:
     return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back", **known)
 
 
-def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The word, why, and whether it is forced; raises InputError."""
+def asked(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
+    """The word, why, whether it is forced, and to how many replicas; raises InputError."""
     word = own.get("command")
     if word not in words.WORDS:
         raise InputError(f"rollout_command: {word!r} is none of {', '.join(words.WORDS)}; say one of them")
@@ -80,7 +81,14 @@ def asked(own: Mapping[str, t.Any]) -> dict[str, t.Any]:
     if force and word != "promote":
         raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
     why = whole(values.line(own.get("why"), "rollout_why"), context.CLIARGS.get("extra_vars") or ())
-    return {"word": word, "why": why} | ({"force": True} if force else {})
+    number = {}
+    if word == "scale":
+        if not isinstance(replicas, int):
+            raise InputError(
+                f"rollout_replicas: {replicas or 'not given'}; scale needs a whole number: say how many there shall be"
+            )
+        number = {"replicas": replicas}
+    return {"word": word, "why": why} | ({"force": True} if force else {}) | number
 
 
 def whole(why: str, given: Sequence[str]) -> str:
@@ -102,7 +110,7 @@ def whole(why: str, given: Sequence[str]) -> str:
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
     """Whether two words ask for the same."""
-    return all(one.get(key) == other.get(key) for key in ("word", "force"))
+    return all(one.get(key) == other.get(key) for key in ("word", "force", "replicas"))
 
 
 def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING, Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -29,5 +29,8 @@ class ActionModule(StepAction):
             )
         rollout.step = "finish"
         rollouts.walk(run, rollout, FINISH)
+        run.record.stable = Composition(
+            rollout.revision, rollout.generation, rollout.replicas
+        )  # it may have been scaled meanwhile
         rollouts.close(run, "promoted", rollout.reason)
         return run.report(True)

@@ -16,8 +16,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         wanted = run.settings.replicas
-        if wanted is None:
-            raise InputError("rollout_replicas: not given; say how many instances to wait for")
+        if not isinstance(wanted, int):
+            what = "not given" if wanted is None else f"{wanted} is not a whole number"
+            raise InputError(f"rollout_replicas: {what}; say how many instances to wait for")
         stable = run.session.read().stable
         revision = run.settings.revision or (stable.revision if stable else None)
         deadline = time.monotonic() + run.settings.rules.progress_deadline

@@ -34,13 +34,14 @@ class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         if "hosts" in run.own:
             in_place.check(run)
-        revision, replicas = rollouts.asked(run, False)
         if "fleet" in run.own:
-            fleet = imagined(run.own["fleet"], revision)
+            fleet = imagined(run.own["fleet"], run.settings.revision or "")
             old = sum(1 for i in fleet if i.generation != 1 and i.state.counted)
+            _revision, replicas = rollouts.asked(run, False, old)
             found = rollouts.listed(run, 1, replicas, Composition("", 0, old), run.settings.plan)
             less = rollouts.fewer(run.settings.service, old, replicas)
             return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0)), **less}
+        revision, replicas = rollouts.asked(run, False)
         run.session.read()
         if "hosts" in run.own:
             run.conductor.look()

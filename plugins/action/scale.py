@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
@@ -16,8 +19,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         replicas = run.settings.replicas
-        if replicas is None:
-            raise InputError("rollout_replicas: not given; say how many instances there shall be")
+        if not isinstance(replicas, int):
+            what = "not given" if replicas is None else f"{replicas} is not a whole number"
+            raise InputError(f"rollout_replicas: {what}; say how many instances there shall be")
         run.begin()
         run.conductor.look()
         rollouts.adopt(run)
@@ -38,7 +42,10 @@ class ActionModule(StepAction):
             return run.report(False)
         rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        rollouts.walk_to(run, Stage("scale", waypoint), rollout, revision)
+        while rollouts.walk_to(run, Stage("scale", waypoint), rollout, revision) is Motion.RENUMBER:
+            rollouts.rescale(run, rollout)
+            replicas = replicas if under_way else rollout.replicas
+            waypoint = replace(waypoint, new=replicas, desired=replicas + others)
         if under_way is None:
             stable = run.record.stable
             if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one

@@ -12,6 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
@@ -66,6 +67,7 @@ def divide(run: Run, share: int) -> Result:
     diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
     if run.check_mode:
         return run.report(before != share, diff=diff)
-    rollouts.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision)
+    while rollouts.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Motion.RENUMBER:
+        rollouts.rescale(run, rollout)
     run.conductor.commit()
     return run.report(run.conductor.acted or before != share, diff=diff)

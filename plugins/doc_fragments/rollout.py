@@ -23,7 +23,10 @@ options:
     type: str
   replicas:
     description:
-      - How many instances there shall be, at least 1.
+      - How many instances there shall be, at least 1. V(current) for as many as there are.
+      - Or a mapping with C(min), V(1) if not given, and C(max), for as many as there are within these bounds. Where nothing is deployed it is C(min),
+        and with a C(min) of 0 it is C(max).
+      - Where fewer are asked for than run, the others leave at the promotion.
     type: raw
   strategy:
     description:

@@ -32,6 +32,7 @@ options:
       abort: Go back to the revision before.
       retry: Go on where it stopped after a failure.
       hold: Stop it as it is, as after a failure.
+      scale: Go on to O(replicas) instances. The gates of the stage are asked anew.
   why:
     description:
       - Why, for those who read the journal later. No secrets.

@@ -254,7 +254,7 @@ class Conductor:
             self.guard.check()
             try:
                 motion = guide.motion(described)
-                if motion is Motion.SKIP:
+                if motion in (Motion.SKIP, Motion.RENUMBER):
                     return motion
                 waypoint = goal(stage, rollout)
                 if motion is Motion.STAY:

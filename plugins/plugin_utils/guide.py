@@ -42,6 +42,7 @@ class Motion(Enum):
     GO = "go"
     STAY = "stay"  # keep the fleet as it is, and in repair
     SKIP = "skip"  # leave this stage for the next one
+    RENUMBER = "renumber"  # leave it, for an operator asked for another number of replicas
 
 
 class Guide:
@@ -95,6 +96,8 @@ class Guide:
         skip = self._listen()
         if self._back:
             return Motion.GO
+        if self.rollout.wanted:
+            return Motion.RENUMBER
         for hook in self._hooks:
             if hook.pulls(described()):
                 raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then="rollback")
@@ -247,8 +250,9 @@ class Guide:
             if word["word"] in ("retry", "resume") and self._standing == PROGRESSING:
                 continue  # said while nobody ran it: this run does so
             refused = words.refusal(self._standing, word["word"], bool(word.get("force")))
-            self._note("word", **{key: word[key] for key in ("word", "by", "why") if word.get(key)}, refused=refused)
-            said = f"{word['word']} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
+            self._note("word", **{key: word[key] for key in ("word", "by", "why", "replicas") if word.get(key)}, refused=refused)
+            number = f" to {word['replicas']}" if word.get("replicas") else ""
+            said = f"{word['word']}{number} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
             self._tell(f"{said}{f'; refused: {refused}' if refused else ''}")
             skip = (not refused and self._obey(word, said)) or skip
         return skip
@@ -274,6 +278,9 @@ class Guide:
             raise RolloutFailed(said, then="rollback" if name == "abort" else "hold", ending="aborted" if name == "abort" else "")
         if name == "pause":
             rollout.paused = {key: word.get(key) for key in ("by", "why", "at")}
+            return False
+        if name == "scale":
+            rollout.wanted = int(word["replicas"])
             return False
         was_paused, rollout.paused = bool(rollout.paused), {}
         self._waiting, self._waits = None, ""

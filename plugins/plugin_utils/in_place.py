@@ -289,7 +289,8 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
     rollout.name = stage.name
     try:
         motion = Motion.SKIP
-        while motion is Motion.SKIP:
+        while motion in (Motion.SKIP, Motion.RENUMBER):
+            rollouts.rescale(run, rollout)
             motion = run.conductor.walk(
                 stage,
                 goal(rollout).revision,

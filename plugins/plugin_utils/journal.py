@@ -77,6 +77,8 @@ class Rollout:
     updated: float = 0.0
     elapsed: float = 0.0  # seconds spent walking
     base: int = 0  # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
+    played: int = 0  # how many the last play asked for: an operator's word may have changed it since
+    wanted: int = 0  # how many an operator asked for, as long as that was not obeyed
     grown: int = 0  # new instances that were there when another number was asked for
     replaced: int = 0  # instances stopped in favour of new ones
     tally: Tally | None = None  # of the walk under way

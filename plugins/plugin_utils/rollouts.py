@@ -19,6 +19,7 @@ from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, remembered, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import TROUBLE, as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
@@ -68,8 +69,9 @@ def turn(run: Run, rollout: Rollout, phase: str, reason: str = "") -> None:
         run.conductor.event("phase", phase=phase, **({"reason": reason} if reason else {}))
 
 
-def asked(run: Run, restart: bool) -> tuple[str, int]:
-    """The revision and the number asked for; a restart takes those that run, and who goes on those of the rollout under way."""
+def asked(run: Run, restart: bool, there: int | None = None) -> tuple[str, int]:
+    """The revision and the number asked for; a restart takes those that run, and who goes on those of the rollout under way.
+    `there`: how many instances of other revisions there are, where that is only thought of."""
     revision, replicas = run.settings.revision, run.settings.replicas
     if replicas is None and run.in_place:
         replicas = run.conductor.platform.capacity()
@@ -84,7 +86,28 @@ def asked(run: Run, restart: bool) -> tuple[str, int]:
         raise InputError('rollout_revision: not given; name the revision to roll out ("2.4.1")')
     if replicas is None:
         raise InputError("rollout_replicas: not given; say how many instances there shall be")
-    return revision, replicas
+    return revision, number(run, replicas, revision, there)
+
+
+def number(run: Run, asked: int | Bounds, revision: str, there: int | None = None) -> int:
+    """How many replicas are asked for, for this revision. What follows the present number stays what it is while a rollout is under
+    way, whose own instances are never counted."""
+    if isinstance(asked, int):
+        return asked
+    if there is None:
+        record = run.session.read()
+        known = record.open if record.open and record.open.revision == revision else record.stable
+        if known is None:
+            run.conductor.look()  # a journal that was lost is no reason for fewer
+            adopt(run)
+        there = known.replicas if known else record.stable.replicas if record.stable else 0
+    found = asked.of(there)
+    if found is None:
+        raise InputError(
+            f"rollout_replicas: {asked} is as many as run, and nothing of {run.settings.service} does; give a number for the first "
+            "deployment (rollout_replicas: 6)"
+        )
+    return found
 
 
 def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0) -> tuple[Stage, ...]:
@@ -108,9 +131,13 @@ def baseline_of(plan: Plan, generation: int) -> int:
 def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
     refuse_in_place(run)
-    plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
     before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
-    return listed(run, rollout.generation, rollout.replicas, before, plan, rollout.grown)
+    return listed(run, rollout.generation, rollout.replicas, before, plan_of(run, rollout), rollout.grown)
+
+
+def plan_of(run: Run, rollout: Rollout) -> Plan:
+    """What is asked for on the way of a rollout: of a way to what ran before, or of scaling, nothing."""
+    return replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
 
 
 def onward(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
@@ -130,6 +157,27 @@ def renumber(rollout: Rollout, replicas: int, fleet: Iterable[Instance], stages_
     onward(before, rollout)
     rollout.passed, rollout.replicas, rollout.grown = still_passed(before, after, rollout.passed), replicas, grown
     rollout.gates, rollout.background = {}, {}
+
+
+def rescale(run: Run, rollout: Rollout) -> None:
+    """Go on to the number of replicas that an operator asked for, or say why that cannot be."""
+    replicas, rollout.wanted = rollout.wanted, 0
+    if replicas in (0, rollout.replicas):
+        return
+    name, before = f"{run.settings.service} {rollout.revision}", rollout.replicas
+    try:
+        fits(run, replicas, plan_of(run, rollout))
+        renumber(rollout, replicas, run.conductor.look(), partial(stages_of, run))
+    except InputError as exc:
+        run.conductor.event("scale", refused=str(exc), replicas=replicas)
+        run.conductor.say(f"{name}: stays at {before} replicas, and is not scaled to {replicas}: {exc}")
+    else:
+        rollout.tally = None  # the way is another one now
+        run.conductor.event("scale", replicas=replicas)
+        run.conductor.say(
+            f"{name}: scaled from {before} to {replicas} replicas; the gates of {rollout.name or 'the stage'} are asked anew"
+        )
+    run.conductor.commit()
 
 
 def refuse_in_place(run: Run) -> None:
@@ -211,7 +259,10 @@ def adopt(run: Run) -> None:
     if record.stable is None and record.open is None and alive:
         revision, count = Counter(i.revision for i in alive).most_common(1)[0]
         generation = Counter(i.generation for i in alive if i.revision == revision).most_common(1)[0][0]
-        record.stable = Composition(revision, generation, count)
+        # What serves beside it takes its part of the requests: without that, there would be more of this one.
+        serving = [i for i in alive if i.in_rotation]
+        weights = [sum(i.weight for i in serving if one in (None, i.revision)) for one in (revision, None)]
+        record.stable = Composition(revision, generation, whole(count, *weights))
 
 
 def open_(run: Run, kind: str, revision: str, generation: int, replicas: int, base: int = 0) -> Rollout:
@@ -236,6 +287,7 @@ def open_(run: Run, kind: str, revision: str, generation: int, replicas: int, ba
         entered=clock.now(),
         plan=steps.fingerprint(run.settings.plan),
         base=base,
+        played=replicas,
         baseline=baseline,
         request=run.session.identity.request,
         host=run.session.identity.host,
@@ -279,9 +331,12 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
         generations.go_on(run, rollout)
     if run.check_mode:
         return would_go_on(run, rollout, replicas)
-    changed = rollout.phase == HELD or rollout.replicas != replicas
-    if rollout.replicas != replicas:
+    changed = rollout.phase == HELD
+    # The same number again is no other one: an operator may have changed it since.
+    if replicas not in (rollout.replicas, rollout.played):
+        changed = True
         renumber(rollout, replicas, run.conductor.fleet, stages_of)
+    rollout.played = replicas
     if rollout.phase == HELD:
         turn(run, rollout, PROGRESSING)
         rollout.tally, rollout.gates, rollout.background, rollout.pardoned = None, {}, {}, rollout.failed
@@ -328,12 +383,15 @@ def prepare(run: Run, rollout: Rollout) -> None:
 
 def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
-    found = stages_of(run, rollout)
-    here = (onward(found, rollout) or found[-1:])[0]
-    waypoint = as_it_is(run.conductor.look(), here.waypoint, rollout.previous)
-    watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
-    stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
-    walk_to(run, stage, rollout, revision_of(rollout, waypoint))
+    motion = Motion.RENUMBER
+    while motion is Motion.RENUMBER:
+        rescale(run, rollout)
+        found = stages_of(run, rollout)
+        here = (onward(found, rollout) or found[-1:])[0]
+        waypoint = as_it_is(run.conductor.look(), here.waypoint, rollout.previous)
+        watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
+        stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
+        motion = walk_to(run, stage, rollout, revision_of(rollout, waypoint))
     rollout.gates.pop(gate.key, None)
     run.conductor.commit()
 
@@ -342,7 +400,9 @@ def walk(run: Run, rollout: Rollout, part: str) -> None:
     """Through the strategy's stages, up to the last one that this step or one before it walks."""
     mine = PARTS[: PARTS.index(part) + 1]
     while (ahead := onward(stages_of(run, rollout), rollout)) and ahead[0].part in mine:
-        walk_to(run, ahead[0], rollout, revision_of(rollout, ahead[0].waypoint))
+        if walk_to(run, ahead[0], rollout, revision_of(rollout, ahead[0].waypoint)) is Motion.RENUMBER:
+            rescale(run, rollout)
+            continue
         count = 1
         while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
             count += 1
@@ -532,7 +592,13 @@ def way_back(run: Run, to: str | None = None) -> Composition | None:
         return record.stable
     if record.before is None:
         return None
-    return Composition(record.before.revision, record.generation + 1, run.settings.replicas or record.stable.replicas)
+    return Composition(record.before.revision, record.generation + 1, _number_back(run, record.stable.replicas))
+
+
+def _number_back(run: Run, known: int) -> int:
+    """How many replicas a rollback goes to: as many as are asked for, or as are stable."""
+    given = run.settings.replicas
+    return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
 
 def _kept(run: Run, to: str) -> Composition | None:
@@ -546,7 +612,7 @@ def _kept(run: Run, to: str) -> Composition | None:
         )
     if record.stable is None or record.stable.revision == to:
         return None
-    return Composition(to, record.generation + 1, run.settings.replicas or record.stable.replicas)
+    return Composition(to, record.generation + 1, _number_back(run, record.stable.replicas))
 
 
 def open_rollback(run: Run, back: Composition) -> Rollout:
@@ -598,7 +664,7 @@ def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
     if rollout.phase == ROLLING_BACK:
         return would_roll_back(run)
     rollout = replace(rollout)
-    if rollout.replicas != replicas:
+    if replicas not in (rollout.replicas, rollout.played):
         renumber(rollout, replicas, run.conductor.fleet, partial(stages_of, run))
     ahead = onward(stages_of(run, rollout), rollout)
     return run.would([stage.waypoint for stage in ahead] or [rolling(rollout.generation, replicas)], rollout.revision)

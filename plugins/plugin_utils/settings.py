@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, drivers, freeze, steps, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Bounds, Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
@@ -81,7 +81,7 @@ class Settings:
 
     service: str
     revision: str | None
-    replicas: int | None
+    replicas: int | Bounds | None
     plan: Plan
     budget: Budget
     rules: Rules
@@ -121,7 +121,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     return Settings(
         service=values.service(args.get("service"), PREFIX + "service"),
         revision=None if revision in (None, "") else values.revision(revision, PREFIX + "revision"),
-        replicas=None if replicas in (None, "") else whole(replicas, PREFIX + "replicas", 1),
+        replicas=None if replicas in (None, "") else number(replicas),
         plan=steps.parse(args),
         budget=budget(_mapping(args, "budget")),
         rules=Rules(
@@ -178,6 +178,25 @@ def _headroom(given: t.Any) -> Fraction:
             f"{name}: {value} is less than the usual number of requests; write 1 or more, or 0 for never more than usual"
         )
     return Fraction(value)
+
+
+def number(given: t.Any) -> int | Bounds:
+    """How many replicas: a number, `current`, or `{min, max}`."""
+    name, hint = PREFIX + "replicas", "write a whole number (6), current, or {min: 4, max: 40}"
+    if given == "current":
+        return Bounds()
+    if not isinstance(given, Mapping):
+        return whole(given, name, 1, hint)
+    values.refuse_unknown(given, ("min", "max"), name + ".")
+    if not given:
+        raise InputError(f"{name}: {given!r} says nothing; {hint}")
+    least = whole(given.get("min", 1), name + ".min", 0)
+    most = None if given.get("max") is None else whole(given["max"], name + ".max", 1)
+    if most is not None and least > most:
+        raise InputError(f"{name}: min {least} is more than max {most}; lower it, or raise max")
+    if not least and most is None:
+        raise InputError(f"{name}.min: 0 begins with as many as max, and that is not given; give it, or a min of 1 or more")
+    return Bounds(least, most)
 
 
 def failures(given: t.Any) -> tuple[int, Amount | None]:

@@ -18,19 +18,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 
 PENDING, PAUSED, AWAITING_PROMOTION, HOLDING = "pending", "paused", "awaiting_promotion", "holding"
 
-WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold")
+WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
 GIVE_WAY = "give_way"  # said by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # takes back the word whose number it has in `of`, if that was not obeyed yet
 
 # The words that make sense in each phase.
-_WALKING = ("pause", "promote_full", "skip", "abort", "hold")
+_WALKING = ("pause", "promote_full", "skip", "abort", "hold", "scale")
 SENSE: Mapping[str, tuple[str, ...]] = {
     PENDING: _WALKING,
     PROGRESSING: _WALKING,
-    PAUSED: ("resume", "promote", "promote_full", "skip", "abort", "hold"),
-    AWAITING_PROMOTION: ("promote", "promote_full", "skip", "pause", "abort", "hold"),
-    PROMOTING: ("abort", "hold"),
-    HOLDING: ("promote_full", "skip", "abort", "hold"),
+    PAUSED: ("resume", "promote", "promote_full", "skip", "abort", "hold", "scale"),
+    AWAITING_PROMOTION: ("promote", "promote_full", "skip", "pause", "abort", "hold", "scale"),
+    PROMOTING: ("abort", "hold", "scale"),
+    HOLDING: ("promote_full", "skip", "abort", "hold", "scale"),
     HELD: ("resume", "retry", "abort"),
     ROLLING_BACK: ("hold",),
     FINISHED: (),
@@ -54,6 +54,12 @@ _ESPECIALLY: Mapping[tuple[str, str], str] = {
     (PROMOTING, "promote_full"): "it is being promoted already; abort goes back",
     (HOLDING, "promote"): "it is promoted already; skip takes the old instances away now, abort goes back to them",
     (HELD, "hold"): "it is held already; retry goes on from here, abort goes back",
+    (HELD, "scale"): "it stopped after a failure; retry goes on from here, abort goes back, and either can be scaled then",
+    (ROLLING_BACK, "scale"): "it is on its way back to as many as there were; hold stops it as it is",
+    (
+        FINISHED,
+        "scale",
+    ): "no rollout is under way; rollout.yml with the revision that runs and another rollout_replicas scales it",
     (ROLLING_BACK, "abort"): "it is on its way back already; hold stops it as it is",
     (
         ROLLING_BACK,
@@ -88,4 +94,6 @@ def refusal(phase: str, word: str, force: bool = False) -> str:
 
 def ahead(phase: str, word: str) -> str:
     """The phase in which to judge the next word, while `word` was said in `phase` and is not obeyed yet."""
+    if word == "scale":
+        return phase
     return _AHEAD.get(word) or (PROMOTING if phase in (PROMOTING, HOLDING) else PROGRESSING)

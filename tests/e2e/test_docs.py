@@ -102,6 +102,7 @@ USED = {
         ),
         *(
             "canary.yml",
+            "within.yml",
             "replicas.yml",
             "groups.yml",
             "instances.yml",
@@ -452,6 +453,7 @@ LISTED = {  # the stages of six instances, and new and old ones of each
     },
     "docs/operator.md": {
         "canary.yml": "step 1 1+6, step 3 a fifth 2+5, step 5 3+3, promote 6+0",
+        "within.yml": "replace 6+0, promote 6+0",
         "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
         "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",
         "instances.yml": "step 1 1+6, step 2 3+4, promote 6+0",

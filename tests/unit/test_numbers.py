@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils import guide, settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.tests.memory import Service, World
 
 GROUPS = {"group_size": 1, "cycles": 3, "acceptance": "checks", "gates": [{"driver": "approval"}]}
@@ -26,6 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conductors, "PAUSE", 0.0)
     monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
     monkeypatch.setattr(conductors, "WAITING", 0.0)
+    monkeypatch.setattr(guide, "LISTEN", 0.0)
 
 
 @pytest.fixture
@@ -85,8 +88,9 @@ def test_what_is_recorded_at_the_end_is_what_runs(shop: Service) -> None:
     shop.play(**CANARY, replicas=6)
     pass_(shop, 3, replicas=6)
     assert at(shop) == "group 4 gate 1" and shop.running == {"2": 6}
-    shop.world.fewest = 2
+    shop.world.fewest, made = 2, shop.journal.serial
     assert shop.play(**CANARY, replicas=2)["parked"] and at(shop) == "group 2 gate 1"
+    assert shop.running == {"2": 6} and shop.journal.serial == made  # nothing is started that is not to stay
     pass_(shop, 1, replicas=2)
     stable = shop.journal.stable
     assert stable and (stable.revision, stable.replicas) == ("2", 2) and shop.running == {"2": 2}
@@ -157,3 +161,157 @@ def test_where_every_port_is_taken_one_makes_room(shop: Service) -> None:
     shop.world.capacity, shop.world.fewest = 6, 5
     shop.play(revision="2", replicas=2, gates={"confirm_promotion": ASK})
     assert shop.running == {"1": 3, "2": 2}
+
+
+# By a word ------------------------------------------------------------------------------------------------------------
+
+PAUSED: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": [{"set_replicas": 2}, {"pause": {}}], "replicas": 6}
+
+
+@pytest.mark.parametrize(("to", "most"), [(9, 10), (3, 7)])
+def test_a_word_scales_a_rollout_that_waits(shop: Service, to: int, most: int) -> None:
+    shop.play(**PAUSED)
+    shop.world.most, shop.world.fewest = most, min(6, to)
+    assert shop.say("scale", replicas=to)["changed"] and not shop.say("scale", replicas=to)["changed"]
+    # Obeyed by the next run, whatever that was given when it began; its gate is asked anew.
+    assert shop.play(**PAUSED)["parked"] and shop.running == {"1": max(6, to) - 2, "2": 2}
+    assert any(f"scaled from 6 to {to} replicas" in line for line in shop.said)
+    shop.play(**PAUSED)  # the same play again takes nothing back
+    assert (shop.journal.open or pytest.fail()).replicas == to
+    shop.say("promote")
+    shop.play(**PAUSED)
+    assert shop.running == {"2": to} and (shop.journal.stable or pytest.fail()).replicas == to
+
+
+def test_a_word_scales_a_run_that_is_at_work(shop: Service) -> None:
+    shop.world.most = 10
+    said: list[str] = []
+
+    def fails(call: str) -> None:
+        if call == "apply before" and shop.running.get("2") == 2 and not said:
+            said.append(call)
+            shop.say("scale", replicas=9)
+
+    shop.world.fails = fails
+    shop.play(revision="2", replicas=6)
+    assert said and shop.running == {"2": 9} and (shop.journal.stable or pytest.fail()).replicas == 9
+
+
+def test_what_was_asked_for_last_is_what_there_is(shop: Service) -> None:
+    shop.play(**PAUSED)
+    shop.world.most, shop.world.fewest = 9, 4
+    for to in (8, 5):
+        shop.say("scale", replicas=to)
+    shop.play(**PAUSED)
+    assert (shop.journal.open or pytest.fail()).replicas == 5
+    shop.play(**{**PAUSED, "replicas": 4})
+    assert (shop.journal.open or pytest.fail()).replicas == 4
+    shop.say("promote")
+    shop.play(**{**PAUSED, "replicas": 4})
+    assert shop.running == {"2": 4}
+
+
+def test_a_word_scales_what_is_promoted(shop: Service) -> None:
+    given = {"revision": "2", "strategy": "blue_green", "replicas": 6, "hold": "20ms"}
+    shop.world.most = 16
+    said: list[str] = []
+
+    def fails(call: str) -> None:
+        if (shop.journal.stable or pytest.fail()).revision == "2" and not said:
+            said.append(call)
+            shop.say("scale", replicas=8)
+
+    shop.world.fails = fails
+    shop.play(**given)
+    assert said and shop.running == {"2": 8} and (shop.journal.stable or pytest.fail()).replicas == 8
+
+
+def test_a_number_that_there_is_no_room_for_is_refused_and_said(shop: Service) -> None:
+    shop.world.capacity = 8
+    shop.play(**PAUSED)
+    shop.say("scale", replicas=12)
+    assert shop.play(**PAUSED)["parked"]
+    assert any("stays at 6 replicas" in line and "needs 13" in line for line in shop.said)
+    assert (shop.journal.open or pytest.fail()).replicas == 6
+
+
+def test_scale_needs_a_number_and_a_rollout(shop: Service) -> None:
+    with pytest.raises(InputError, match="rollout_replicas: not given; scale needs a whole number"):
+        shop.say("scale")
+    with pytest.raises(InputError, match="rollout_replicas: current; scale needs a whole number"):
+        shop.say("scale", replicas="current")
+    with pytest.raises(InputError, match="rollout_replicas: 0 is too small"):
+        shop.say("scale", replicas=0)
+    with pytest.raises(RolloutFailed, match=r"no rollout is under way; rollout.yml .* rollout_replicas scales it"):
+        shop.say("scale", replicas=3)
+
+
+# As many as there are -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "expected"),
+    [
+        ("current", 9, 9),
+        ({"min": 4, "max": 40}, 9, 9),
+        ({"min": 12}, 9, 12),
+        ({"max": 20}, 1000, 20),
+        ({"min": 0, "max": 60}, 0, 60),
+        ({"min": 16}, 0, 16),
+        ({"min": "16", "max": "96"}, 40, 40),
+        ("current", 0, None),
+        ({"max": 20}, 0, 1),
+    ],
+)
+def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
+    asked = settings.number(given)
+    assert isinstance(asked, Bounds) and asked.of(there) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (0, "rollout_replicas: 0 is too small"),
+        ("many", "rollout_replicas: 'many' is not a whole number; write a whole number .6., current, or {min: 4, max: 40}"),
+        ({}, "rollout_replicas: {} says nothing"),
+        ({"min": 5, "max": 4}, "rollout_replicas: min 5 is more than max 4"),
+        ({"max": 0}, "rollout_replicas.max: 0 is too small"),
+        ({"min": -1}, "rollout_replicas.min: -1 is too small"),
+        ({"min": 1.5}, "rollout_replicas.min: 1.5 is not a whole number"),
+        ({"min": 0}, "rollout_replicas.min: 0 begins with as many as max"),
+        ({"least": 4}, "rollout_replicas.least: there is no such setting"),
+    ],
+)
+def test_bounds_that_are_refused(given: t.Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        settings.number(given)
+
+
+def test_as_many_as_there_are(shop: Service) -> None:
+    shop.world.most = 10
+    shop.play(revision="1", replicas=9)
+    shop.play(revision="2", replicas="current")
+    assert shop.running == {"2": 9}
+    shop.play(**{**PAUSED, "revision": "3", "replicas": {"min": 4, "max": 40}})
+    assert shop.running == {"2": 7, "3": 2}
+    # Its own instances are not counted, and run again it does not creep.
+    assert shop.play(**{**PAUSED, "revision": "3", "replicas": {"min": 4, "max": 40}})["parked"]
+    assert (shop.journal.open or pytest.fail()).replicas == 9
+
+
+def test_as_many_as_there_are_where_there_is_nothing(tmp_path: Path) -> None:
+    service = Service(tmp_path, World(most=7, fewest=0))
+    with pytest.raises(InputError, match=r"rollout_replicas: current is as many as run, and nothing of shop does; give a number"):
+        service.play(revision="1", replicas="current")
+    service.play(revision="1", replicas={"min": 4})
+    assert service.running == {"1": 4}
+
+
+def test_a_journal_that_is_lost_is_no_reason_for_fewer(shop: Service) -> None:
+    (Path(shop.path) / "journal" / "shop.json").unlink()
+    shop.play(revision="2", replicas={"min": 2, "max": 40})
+    assert shop.running == {"2": 6}
+
+
+def test_of_a_canary_whose_journal_is_lost_the_stable_ones_are_as_many_as_all_requests_need() -> None:
+    assert [whole(36, 90, 100), whole(60, 60, 100), whole(163, 163, 163), whole(5, 0, 0)] == [40, 100, 163, 5]

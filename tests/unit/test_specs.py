@@ -27,6 +27,7 @@ OWN = {
     ("control", "rollout_command"),
     ("control", "rollout_why"),
     ("control", "rollout_force"),
+    ("control", "rollout_replicas"),
     ("rollback", "rollout_to"),
 }  # of one entry point alone
 OF_INSTANCES = ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold", "watch_new", "on_stable_lost", "headroom")

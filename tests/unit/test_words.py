@@ -29,12 +29,12 @@ PHASES = [
     *("holding", "held", "rolling_back", "finished"),
 ]
 BY_DESIGN = {
-    "pending": {"pause", "promote_full", "skip", "abort", "hold"},
-    "progressing": {"pause", "promote_full", "skip", "abort", "hold"},
-    "paused": {"resume", "promote", "promote_full", "skip", "abort", "hold"},
-    "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold"},
-    "promoting": {"abort", "hold"},
-    "holding": {"abort", "skip", "promote_full", "hold"},
+    "pending": {"pause", "promote_full", "skip", "abort", "hold", "scale"},
+    "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale"},
+    "paused": {"resume", "promote", "promote_full", "skip", "abort", "hold", "scale"},
+    "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"},
+    "promoting": {"abort", "hold", "scale"},
+    "holding": {"abort", "skip", "promote_full", "hold", "scale"},
     "held": {"retry", "resume", "abort"},
     "rolling_back": {"hold"},
     "finished": set(),

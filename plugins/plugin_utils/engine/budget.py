@@ -29,6 +29,25 @@ Amount = int | Percent
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """A number of replicas that follows what there is, within bounds; `least` None: there has to be something to follow."""
+
+    least: int | None = None
+    most: int | None = None  # None: as many as there are
+
+    def of(self, current: int) -> int | None:
+        """How many to ask for, where there are so many; None where that cannot be said."""
+        if not current:
+            return self.least or self.most  # none to be kept at least: begin with what is enough for all requests
+        return max(self.least or 1, min(current, self.most or current))
+
+    def __str__(self) -> str:
+        bounds = {"min": self.least, "max": self.most}
+        known = ", ".join(f"{name}: {bound}" for name, bound in bounds.items() if bound is not None)
+        return f"{{{known}}}" if known else "current"
+
+
+@dataclass(frozen=True)
 class Room:
     """A budget resolved for a desired number."""
 
@@ -57,6 +76,11 @@ class Budget:
         surge = up(self.max_surge, desired)
         unavailable = min(down(self.max_unavailable, desired), desired)
         return Room(surge, unavailable if surge or unavailable else 1)
+
+
+def whole(serving: int, weight: int, every: int) -> int:
+    """How many there are in all of what serves so many instances with its part of the weights of every one."""
+    return -(-serving * every // weight) if 0 < weight < every else serving
 
 
 def up(amount: Amount, desired: int) -> int:
