@@ -138,11 +138,11 @@ class Walk:
         self.said.append(said | more)
 
     def turn(self, after: float = 1.0, arrived: bool = True) -> str:
-        """What one turn comes to: goes, stays, skips, waits (at a gate), or passed."""
+        """What one turn comes to: goes, stays, skips, renumbers, waits (at a gate), or passed."""
         self.now.seconds += after
         motion = self.guide.motion(lambda: self.described)
-        if motion is Motion.SKIP:
-            return "skips"
+        if motion in (Motion.SKIP, Motion.RENUMBER):
+            return f"{motion.value}s"
         if arrived and motion is Motion.GO and self.guide.passed(lambda: self.described):
             return "passed"
         if arrived:
@@ -285,8 +285,9 @@ COMES_TO = {
 @pytest.mark.parametrize(("phase", "place", "word"), [(*place, word) for place in PLACES for word in WORDS])
 def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str) -> None:
     walk, silent = place(now), place(now)
-    walk.say(word, why="a hunch")
-    expected = {"abort": "aborted", "hold": "hold"}.get(word) or COMES_TO.get((phase, word), "")
+    number = {"replicas": 5} if word == "scale" else {}
+    walk.say(word, why="a hunch", **number)
+    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(word) or COMES_TO.get((phase, word), "")
     if place is paused and word == "resume":
         expected = "waits"  # at the gate that it then comes to
     if place is paused_at_a_pause and word == "resume":
@@ -298,9 +299,9 @@ def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Call
         assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())
     assert walk.record.obeyed == len(walk.said)
     ignored = phase == "progressing" and word in ("resume", "retry")
-    told = {"kind": "word", "word": word, "by": "ann", "why": "a hunch", "refused": why_not}
+    told = {"kind": "word", "word": word, "by": "ann", "why": "a hunch", "refused": why_not} | number
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    assert ignored or f"{word} is said by ann: a hunch" in "\n".join(walk.lines)
+    assert ignored or f"{word}{' to 5' if number else ''} is said by ann: a hunch" in "\n".join(walk.lines)
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
