@@ -137,6 +137,8 @@ class Reloadable(BehindHAProxy):
 
 
 class BehindEnvoy(Envoy):
+    """With the strictest configuration: no retry."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.listen}/"
@@ -149,6 +151,7 @@ class BehindEnvoy(Envoy):
             "admin": f"127.0.0.1:{self.admin}",
             "listen": f"127.0.0.1:{self.listen}",
             "drain_timeout": "10s",
+            "retry": 0,
         }
 
     def _hosts(self) -> dict[Place, dict[str, t.Any]]:
@@ -188,6 +191,27 @@ class BehindNginx(Nginx):
         return self.serving() | {(entry["address"], entry["port"]) for entry in entries}
 
 
+class RetryingHAProxy(BehindHAProxy):
+    """With the retries that the documentation has."""
+
+    def __init__(self) -> None:
+        super().__init__("    http-request disable-l7-retry unless METH_GET\n")
+
+    def start(self) -> None:
+        retries = "    retries 5\n    option redispatch 1\n    retry-on conn-failure empty-response\n"
+        self.config.write_text(self.config.read_text().replace("    retries 0\n", retries))
+        super().start()
+
+
+class RetryingEnvoy(BehindEnvoy):
+    """With the retries that there are without a word."""
+
+    @property
+    def traffic(self) -> dict[str, t.Any]:
+        return {key: value for key, value in super().traffic.items() if key != "retry"}
+
+
+RETRYING: dict[str, t.Callable[[], RetryingHAProxy | RetryingEnvoy]] = {"haproxy": RetryingHAProxy, "envoy": RetryingEnvoy}
 FRONTS: dict[str, t.Callable[[], Front]] = {"haproxy": BehindHAProxy, "envoy": BehindEnvoy}
 
 

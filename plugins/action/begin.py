@@ -30,6 +30,7 @@ class ActionModule(StepAction):
         if "hosts" not in run.own:
             rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
+        rollouts.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
         if host := takeover.begin(run, revision):
             return run.left_to(host)

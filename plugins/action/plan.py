@@ -48,6 +48,7 @@ class ActionModule(StepAction):
             return in_place.plan(run)
         rollouts.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
+        rollouts.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
         record = run.record
         fleet = run.conductor.look()

@@ -36,6 +36,7 @@ class ActionModule(StepAction):
             )
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, share=share)
         rollouts.fits(run, replicas + others, Plan())
+        rollouts.fits_balancers(run, replicas + others, Plan())
         if run.check_mode:
             return run.would([waypoint], revision)
         if run.conductor.foresee(waypoint).reached and (under_way or not run.conductor.left_over()):

@@ -142,6 +142,8 @@ options:
         they go where the others go.
       - C(mirror) is how many percent of the requests are sent to the new instances as well, as long as these are dark. The answers
         are thrown away.
+      - C(retry) is to how many other instances, one after the other, a request is sent that the first did not answer, V(3) if not given.
+        Connections that failed are tried again for all requests, others for C(GET) and C(HEAD) only.
       - C(sticky) has C(cookie), the name of a cookie that Envoy binds a client to its instance with, as long as that is in rotation.
       - C(drain_timeout) is the same as for HAProxy.
       - C(driver=nginx) drives nginx through a file that it includes, and reloads it. Its options follow.

@@ -182,6 +182,11 @@ class Traffic(t.Protocol):
 
     One with a way to the new instances alone has a method `previewing`, one that copies requests to dark ones `mirroring`. Each returns
     another `Traffic`, of a pool of its own at the same load balancers, or None where its options do not ask for it.
+    One whose load balancers have room for so many instances only has a method `capacity`, which returns how many, by load
+    balancer, and touches nothing; one that is not in the answer has no limit.
+
+    What changes something carries `Context.epoch`, and so does a look where it is not 0: whoever acts keeps the highest epoch
+    seen, and refuses a lower one (LeaseLost), under a lock that is held as long as a command takes.
     """
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -19,6 +19,7 @@ from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, remembered, steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import TROUBLE, as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Traffic
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, State
@@ -54,7 +55,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import c
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, when
 
 # Of rollout_traffic: what does not say which load balancers are meant, or how old and new share them.
-APART = ("drain_timeout", "preview", "match", "mirror")
+APART = ("drain_timeout", "preview", "match", "mirror", "retry")
 
 
 def hold(run: Run, rollout: Rollout, reason: str) -> None:
@@ -193,13 +194,11 @@ def fits(run: Run, replicas: int, plan: Plan) -> None:
     """Refuse what could not be placed, walked or asked: every port is needed while old and new stand side by side."""
     refuse_in_place(run)
     gatekeeper.check(plan.gates, run.context)
-    room, capacity = run.settings.budget.resolve(replicas), run.conductor.platform.capacity()
-    most = _peak(run, replicas, plan, replicas)
+    capacity, (most, needs) = run.conductor.platform.capacity(), _most(run, replicas, plan)
     if capacity < most:
-        why = f"a surge of {room.surge}" if most == replicas + room.surge else f"rollout_strategy {plan.strategy}"
         raise InputError(
-            f"rollout_platform: {len(run.conductor.platform.hosts())} host(s) have room for {capacity} instance(s), but rollout_replicas "
-            f"{replicas} with {why} needs {most}; widen rollout_platform.ports or add hosts"
+            f"rollout_platform: {len(run.conductor.platform.hosts())} host(s) have room for {capacity} instance(s), but {needs}; "
+            "widen rollout_platform.ports or add hosts"
         )
     if plan.strategy == "blue_green" and not run.conductor.balanced:
         raise InputError(
@@ -216,7 +215,7 @@ def _peak(run: Run, replicas: int, plan: Plan, base: int) -> int:
 def kept(run: Run, replicas: int, plan: Plan) -> int:
     """How many stable instances are kept until the promotion, where so many are asked for: those that serve now, as far as there is
     room for them beside the new ones. Of those that do not serve no more are made than are asked for."""
-    stable, capacity = run.record.stable, run.conductor.platform.capacity()
+    stable, capacity = run.record.stable, min([run.conductor.platform.capacity(), *servers(run.conductor.traffic).values()])
     if stable is None:
         return 0
     serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.proven) for i in run.conductor.fleet)
@@ -228,6 +227,34 @@ def fewer(service: str, base: int, replicas: int) -> dict[str, str]:
     """Where fewer are asked for than run, the message that says so."""
     less = base - replicas
     return {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"} if less > 0 else {}
+
+
+def fits_balancers(run: Run, replicas: int, plan: Plan) -> None:
+    """Refuse more instances than the load balancers have servers for, as `fits` does for ports. Touches nothing, and asks them."""
+    pools = [(run.conductor.traffic, *_most(run, replicas, plan))]
+    pools += [
+        (window.traffic, replicas, f"a preview of rollout_replicas {replicas} needs as many") for window in run.conductor.windows
+    ]
+    for traffic, most, needs in pools:
+        few = {name: number for name, number in servers(traffic).items() if number < most}
+        if few:
+            there = ", ".join(f"{name} has servers for {number} instance(s)" for name, number in few.items())
+            raise InputError(f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its configuration")
+
+
+def servers(traffic: Traffic) -> Mapping[str, int]:
+    """For how many instances each load balancer has servers; those without a limit are left out."""
+    found: Mapping[str, int] = getattr(traffic, "capacity", dict)()
+    return found
+
+
+def _most(run: Run, replicas: int, plan: Plan) -> tuple[int, str]:
+    """The most instances that there will be at once, and why, in words."""
+    if run.in_place:
+        return replicas, f"{replicas} are deployed in place"
+    room, most = run.settings.budget.resolve(replicas), _peak(run, replicas, plan, replicas)
+    why = f"a surge of {room.surge}" if most == replicas + room.surge else f"rollout_strategy {plan.strategy}"
+    return most, f"rollout_replicas {replicas} with {why} needs {most}"
 
 
 def same_balancers(run: Run) -> None:

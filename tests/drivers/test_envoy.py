@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import socket
+import stat
 import threading
 import time
 import typing as t
@@ -83,7 +84,7 @@ class Plane:
     def driver(
         self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
     ) -> Driver:
-        settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, **options}
+        settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, "retry": 0, **options}
         return Driver(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health, epoch=epoch))
 
     def halting(self) -> Driver:
@@ -305,3 +306,72 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             assert contract.everywhere(table, a, lambda s: s.rotation is IN and s.proven)
             assert shows in plane.envoys["edge1"].get("/config_dump?resource=dynamic_active_clusters")
             assert set(contract.answers(plane)) == {"a"}
+
+    @pytest.mark.parametrize(("retry", "method", "lost"), [(3, "GET", 0), (3, "POST", 1), (0, "GET", 1)])
+    def test_a_request_without_an_answer_goes_to_another_instance(
+        self, plane: Plane, backends: t.Any, retry: int, method: str, lost: int
+    ) -> None:
+        """One that accepts and ends the connection when it has the request: it may have worked on it."""
+        a, driver = backends.start("a"), plane.driver(retry=retry, health={"tcp": True})
+        with contract.hostile(b"", 0.0, 0) as port:
+            contract.bring_in(driver, {a: Target(IN, name="shop-a"), Endpoint("127.0.0.1", port): Target(IN, name="shop-b")})
+            found = sum((contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)), contract.Counter())
+        assert (found["503"] > 0) == bool(lost) and found["a"] + found["503"] == 20, found
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_a_connection_that_fails_is_tried_at_another_instance(self, plane: Plane, backends: t.Any, method: str) -> None:
+        a, b, driver = backends.start("a"), backends.start("b"), plane.driver(retry=3, health={**HEALTH, "interval": "60s"})
+        contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
+        backends.kill(b)
+        found = sum((contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)), contract.Counter())
+        assert found == {"a": 20}
+
+    def test_headers_of_checks_are_for_the_owner_and_the_group(self, plane: Plane, backends: t.Any) -> None:
+        a = backends.start("a")
+        for health, mode in ((HEALTH, 0o644), ({**HEALTH, "headers": {"X-Token": "hunter2"}}, 0o640)):
+            contract.apply(plane.driver(health=health), {a: Target(OUT, name="shop-a")})
+            for envoy in plane.envoys.values():
+                assert stat.S_IMODE((envoy.path / "cds.json").stat().st_mode) == mode
+                assert ("hunter2" in (envoy.path / "cds.json").read_text()) == (mode == 0o640)
+                assert stat.S_IMODE((envoy.path / "eds-shop.json").stat().st_mode) == 0o644
+                others = [file for file in envoy.path.iterdir() if file.name != "cds.json"]
+                assert not [file for file in others if "hunter2" in file.read_text()]
+
+    def test_links_beside_the_files_are_not_followed(self, plane: Plane, backends: t.Any, tmp_path: Path) -> None:
+        victim = tmp_path / "victim"
+        victim.write_text("untouched")
+        victim.chmod(0o600)
+        for envoy in plane.envoys.values():
+            for name in ("eds-shop.json", "cds.json", "lds.json"):
+                for draft in (f"{name}.tmp", f".{name}.tmp"):
+                    (envoy.path / draft).symlink_to(victim)
+        contract.bring_in(plane.driver(), {backends.start("a"): Target(IN, name="shop-a")})
+        assert (victim.read_text(), stat.S_IMODE(victim.stat().st_mode)) == ("untouched", 0o600)
+
+    @pytest.mark.parametrize(
+        ("answer", "complaint"),
+        [
+            (b"x", "timed out"),
+            (b"x" * (1 << 20), "the answer is longer than 2 MB"),
+            (b"\x00\xff\x1b]0;PWNED\x07\r\n\r\n", "its admin interface answers"),
+            (b"HTTP/1.1 200 OK\r\n\r\n\x1b]0;PWNED\x07", "no JSON"),
+            (b"HTTP/1.1 200 OK\r\n\r\n[]", "no JSON object"),
+            (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "no JSON"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}", "broken chunks"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{}", "broken chunks"),
+            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{}]}', "something else than an Envoy's does"),
+            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": {"a": 1}}', "something else than an Envoy's does"),
+            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{"name": "shop", "host_statuses": [{}]}]}', "something else than"),
+        ],
+        ids=["trickle", "flood", "binary", "text", "list", "deep", "chunk", "negative", "name", "mapping", "host"],
+    )
+    def test_an_answer_is_bounded_and_one_that_is_none_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, complaint: str
+    ) -> None:
+        monkeypatch.setattr(agent, "ANSWER", 1.0)
+        monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
+        with contract.hostile(answer, 0.1 if answer == b"x" else 0.0, 10**6 if set(answer) == set(b"x") else 1) as port:
+            request = {"op": "observe", "path": str(tmp_path), "owner": "shop", "service": "shop", "epoch": 0}
+            began = time.monotonic()
+            said = agent.main({**request, "admin": ["127.0.0.1", port]})["error"]
+        assert re.search(complaint, said) and time.monotonic() - began < 10 and "\x1b" not in said, said

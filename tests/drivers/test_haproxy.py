@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import re
 import socket
-import socketserver
 import threading
 import time
 import typing as t
@@ -38,6 +36,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     everywhere,
     free_port,
     get,
+    hostile,
     prove,
     raise_the_share,
     remove,
@@ -220,30 +219,6 @@ class TestContractWithSlots(TrafficContract):
     def test_an_empty_pool_has_no_entries(self, plane: HAProxyPlane) -> None:  # type: ignore[override]
         assert plane.driver().observe() == {name: {} for name in plane.names}
         assert set(plane.balancers[0].servers().values()) == {"MAINT"}
-
-
-@contextlib.contextmanager
-def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
-    """A port at which every question is answered with this, again and again, and nothing else."""
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with contextlib.suppress(OSError):
-                self.request.recv(1000)
-                for _n in range(times):
-                    self.request.sendall(answer)
-                    if over.wait(pause):
-                        return
-
-    over = threading.Event()
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.server_address[1]
-        over.set()
-        server.shutdown()
-        thread.join()
 
 
 BROWNFIELD = """\

@@ -9,9 +9,11 @@ free loopback ports with an empty pool for the service `shop`, whose health chec
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -213,12 +215,12 @@ def answers(plane: Plane, count: int = 20) -> Counter[str]:
     return Counter(text if status == 200 else str(status) for status, text in replies)
 
 
-def kept(front: Address, count: int, headers: Mapping[str, str] | None = None) -> Counter[str]:
+def kept(front: Address, count: int, headers: Mapping[str, str] | None = None, method: str = "GET") -> Counter[str]:
     """Who answers `count` requests over one connection; a failed one counts by its status."""
     found: Counter[str] = Counter()
     connection = http.client.HTTPConnection(*front, timeout=20)
     for _n in range(count):
-        connection.request("GET", "/", headers=dict(headers or {}))
+        connection.request(method, "/", headers=dict(headers or {}))
         response = connection.getresponse()
         text = response.read().decode()
         found[text if response.status == 200 else str(response.status)] += 1
@@ -297,6 +299,30 @@ def delayed(driver: t.Any, newer: Traffic) -> Traffic:
     driver.context.transport = Late(driver.context.transport, newer.observe)
     driver.transport = driver.context.transport
     return t.cast(Traffic, driver)
+
+
+@contextlib.contextmanager
+def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
+    """A port at which every question is answered with this, again and again, and nothing else."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(1000)
+                for _n in range(times):
+                    self.request.sendall(answer)
+                    if over.wait(pause):
+                        return
+
+    over = threading.Event()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_address[1]
+        over.set()
+        server.shutdown()
+        thread.join()
 
 
 class TrafficContract:

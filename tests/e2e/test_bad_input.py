@@ -97,6 +97,17 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("no ports", {"rollout_platform.ports": GONE}, ("rollout_platform", "ports")),
     ("no hosts", {"rollout_platform.hosts": GONE}, ("rollout_platform", "hosts")),
     ("no backend", {"rollout_traffic": {"driver": "haproxy"}}, ("rollout_traffic", "backend")),
+    (
+        "fewer slots than instances",
+        {"rollout_traffic": haproxy(slots="slot")},
+        ("rollout_traffic: load balancer", "has servers for 3 instance(s)", "rollout_replicas 3 with a surge of 1 needs 4"),
+    ),
+    (
+        "no place for epochs",
+        {"rollout_traffic": haproxy(path="/etc/passwd/x")},
+        ("rollout_traffic.path: /etc/passwd is not a directory", "load balancer 127.0.0.1"),
+    ),
+    ("a path that is relative", {"rollout_traffic": haproxy(path="x")}, ("rollout_traffic.path: 'x'", "absolute")),
     # types
     ("budget is a number", {"rollout_budget": 3}, ("rollout_budget", "of type int", "dict")),
     ("platform is text", {"rollout_platform": "process"}, ("rollout_platform", "of type str", "dict")),
@@ -207,7 +218,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("backend with a command", {"rollout_traffic": haproxy(backend="shop; show info")}, ("rollout_traffic.backend", "show info")),
     ("balancers not in the inventory", {"rollout_traffic": haproxy(hosts="mars")}, ("rollout_traffic.hosts: 'mars'", "no host")),
     ("drain timeout", {"rollout_traffic": haproxy(drain_timeout="-1s")}, ("rollout_traffic.drain_timeout: '-1s'", "duration")),
-    ("no such slots", {"rollout_traffic": haproxy(slots="slot")}, ("rollout_traffic.slots", "slot")),
+    ("no such slots", {"rollout_traffic": haproxy(slots="slot")}, ("rollout_traffic.slots", "place")),
     # health
     ("health path", {"rollout_health.http": "healthz"}, ("rollout_health.http: 'healthz'", "begin it with /")),
     ("health path injects", {"rollout_health.http": "/x HTTP/1.1\r\nA: b"}, ("rollout_health.http: '/x HTTP/1.1\\r\\nA: b'",)),
@@ -456,7 +467,7 @@ def refused(name: str, task: Mapping[str, t.Any]) -> dict[str, t.Any]:
 @pytest.fixture(scope="module")
 def answers() -> Iterator[Answers]:
     far = {"far": {"hosts": {"far1": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}}}}
-    balancer = HAProxy()
+    balancer = HAProxy("".join(f"    server slot{number} 127.0.0.1:1 check fall 2 disabled\n" for number in range(3)))
     try:
         with Playground(inventory=far) as playground:
             base, playground.variables = playground.variables, {}

@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.progressive.rollout.tests.e2e.test_docs import SNIPPETS
 from ansible_collections.progressive.rollout.tests.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.shop import BehindEnvoy, BehindHAProxy, Load, failures
 
 PAGE = SNIPPETS["docs/operator.md"]
 SHOP = """#!/bin/sh
@@ -32,7 +32,7 @@ exec "/opt/shop/$1/shop"
 class Site(Playground):
     """The service `shop` on two hosts of systemd, with three revisions; the last one does not start."""
 
-    def __init__(self, hosts: Hosts, front: BehindHAProxy) -> None:
+    def __init__(self, hosts: Hosts, front: BehindHAProxy | BehindEnvoy) -> None:
         known = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
         super().__init__(inventory={"shop": {"hosts": known}})
         self.machines, self.front = hosts, front

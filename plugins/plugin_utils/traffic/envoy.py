@@ -45,12 +45,17 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "match": {"type": "dict"},  # header or cookie, and value, of requests that go to these alone
     "mirror": {"type": "int"},  # percent of the requests that are copied to them while they are dark
     "sticky": {"type": "dict"},  # the cookie that Envoy is to bind clients to their instances with
+    "retry": {"type": "int", "default": 3},  # how often a request that an instance did not answer is sent to another; 0: never
     "drain_timeout": {"type": "str", "default": "30s"},
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
 COUNTED = ("errors",)  # of each instance
-PLENTY = 1_000_000  # Envoy's default limit of 1024 requests would turn more of them away
+PLENTY = 1_000_000  # Envoy's default limits of 1024 requests and 3 retries at once would turn more of them away
+MOST_RETRIES = 10
+UNSENT = "connect-failure,refused-stream,reset-before-request"  # when any request is sent again: no instance has seen it
+UNANSWERED = f"{UNSENT},reset"  # when one that changes nothing is
+HARMLESS = "GET|HEAD"  # the methods that change nothing
 ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, "errors": int}
 EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 
@@ -85,6 +90,11 @@ class Driver:
         drain_timeout = options.get("drain_timeout")
         self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
         self.mirror = matches.mirror(options.get("mirror"))
+        retry = values.whole(
+            OPTIONS["retry"]["default"] if options.get("retry") is None else options["retry"], "rollout_traffic.retry", 0
+        )
+        if retry > MOST_RETRIES:
+            raise InputError(f"rollout_traffic.retry: {retry} is more than {MOST_RETRIES}; write 0 to {MOST_RETRIES}")
         service = context.service + pool
         clusters = [cluster(service, self.path, context.health)]
         if self.match:
@@ -98,7 +108,7 @@ class Driver:
             "owner": context.service,
             "clusters": clusters,
             "listeners": [
-                listener(service, listen, routes(service, self.match, self.mirror), matches.sticky(options.get("sticky")))
+                listener(service, listen, routes(service, self.match, self.mirror, retry), matches.sticky(options.get("sticky")))
             ],
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
@@ -199,7 +209,7 @@ def cluster(service: str, path: str, health: Mapping[str, t.Any]) -> dict[str, t
     healthy; changes of health are passed on at once (Envoy would collect those of a second, while it shows them as
     done); all unhealthy means 503, not a try at any of them.
     """
-    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), PLENTY)
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), PLENTY)
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": service,
@@ -280,17 +290,45 @@ def seconds(value: float) -> str:
     return f"{value:.3f}s"
 
 
-def routes(service: str, match: matches.Match | None, mirror: int) -> list[dict[str, t.Any]]:
+def routes(service: str, match: matches.Match | None, mirror: int, retry: int) -> list[dict[str, t.Any]]:
     """Everything goes to the cluster, and takes as long as it takes; but for what matches. `mirror`: percent to be copied."""
-    every: dict[str, t.Any] = {"match": {"prefix": "/"}, "route": {"cluster": service, "timeout": "0s"}}
+    every: dict[str, t.Any] = {"cluster": service, "timeout": "0s"}
     if mirror:
         fraction = {"default_value": {"numerator": mirror, "denominator": "HUNDRED"}}
-        every["route"]["request_mirror_policies"] = [{"cluster": f"{service}~copies", "runtime_fraction": fraction}]
-    if match is None:
-        return [every]
-    text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
-    chosen = {"prefix": "/", "headers": [{"name": match.header, "string_match": text}]}
-    return [{"match": chosen, "route": {"cluster": f"{service}~match", "timeout": "0s"}}, every]
+        every["request_mirror_policies"] = [{"cluster": f"{service}~copies", "runtime_fraction": fraction}]
+    found = []
+    if match is not None:
+        text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
+        chosen = {"name": match.header, "string_match": text}
+        found += repeated([chosen], {"cluster": f"{service}~match", "timeout": "0s"}, retry)
+    return found + repeated([], every, retry)
+
+
+def repeated(headers: Sequence[Mapping[str, t.Any]], action: Mapping[str, t.Any], retry: int) -> list[dict[str, t.Any]]:
+    """The routes of requests with these headers, of which one that no instance answered is sent to another. A request that
+    an instance may have seen is sent again only if its method changes nothing."""
+    if not retry:
+        return [{"match": {"prefix": "/", **({"headers": headers} if headers else {})}, "route": action}]
+    harmless = {"name": ":method", "string_match": {"safe_regex": {"regex": HARMLESS}}}
+    return [
+        {
+            "match": {"prefix": "/", **({"headers": wanted} if wanted else {})},
+            "route": {**action, "retry_policy": retry_policy(condition, retry)},
+        }
+        for wanted, condition in (([*headers, harmless], UNANSWERED), ([*headers], UNSENT))
+    ]
+
+
+def retry_policy(condition: str, retry: int) -> dict[str, t.Any]:
+    """So many further tries under this condition, at other instances than before."""
+    kind = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    other = {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": kind}}
+    return {
+        "retry_on": condition,
+        "num_retries": retry,
+        "retry_host_predicate": [other],
+        "host_selection_retry_max_attempts": 5,  # looks for another one
+    }
 
 
 def binding(cookie: str) -> dict[str, t.Any]:

@@ -1,0 +1,53 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Instances that are ready, get requests, and crash: the rollout goes back, and load balancers that retry lose no request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.e2e.test_systemd import Site
+from ansible_collections.progressive.rollout.tests.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.shop import RETRYING, Load, RetryingEnvoy, RetryingHAProxy, Shop, failures
+
+CRASH_AFTER = 3  # seconds from its start
+MIN_READY = "2s"  # by then it counts as available
+
+
+@pytest.fixture(params=sorted(RETRYING))
+def front(request: pytest.FixtureRequest) -> Iterator[RetryingHAProxy | RetryingEnvoy]:
+    made = RETRYING[request.param]()
+    yield made
+    made.close()
+
+
+def crash(playground: Playground, front: RetryingHAProxy | RetryingEnvoy) -> Outcome:
+    """Roll out a revision that crashes, under load: 200 requests a second."""
+    platform = playground.variables["rollout_platform"]
+    crashing = {**platform, "env": {**platform.get("env", {}), "CRASH_AFTER": str(CRASH_AFTER)}}
+    own = {"rollout_revision": "2", "rollout_min_ready": MIN_READY, "rollout_platform": crashing}
+    with Load(front.url, [("GET", True), ("GET", False)], connections=4, rate=100) as load:
+        outcome = playground.run(variables=own)
+        reports = load.stop()
+    assert all(report["by_revision"]["2"] for report in reports), "it was in service"
+    assert failures(reports) == []
+    assert outcome.rc != 0 and outcome.rollout["outcome"] == "rolled_back", outcome.output
+    return outcome
+
+
+def test_processes_that_crash(front: RetryingHAProxy | RetryingEnvoy) -> None:
+    with Shop(front, env={"START_DELAY": "0.2"}) as shop:
+        shop.to("1")
+        outcome = crash(shop, front)
+        assert "boom" in outcome.rollout["reason"]
+        shop.settled("1")
+
+
+def test_units_of_systemd_that_crash_over_ssh(front: RetryingHAProxy | RetryingEnvoy) -> None:
+    with Hosts("web1", "web2") as hosts, Site(hosts, front) as site:
+        site.to("1")
+        crash(site, front)
+        assert site.units() == {"1": 4}
