@@ -218,7 +218,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("backend with a command", {"rollout_traffic": haproxy(backend="shop; show info")}, ("rollout_traffic.backend", "show info")),
     ("balancers not in the inventory", {"rollout_traffic": haproxy(hosts="mars")}, ("rollout_traffic.hosts: 'mars'", "no host")),
     ("drain timeout", {"rollout_traffic": haproxy(drain_timeout="-1s")}, ("rollout_traffic.drain_timeout: '-1s'", "duration")),
-    ("no such slots", {"rollout_traffic": haproxy(slots="slot")}, ("rollout_traffic.slots", "place")),
+    ("no such slots", {"rollout_traffic": haproxy(slots="place")}, ("rollout_traffic.slots", "place")),
     # health
     ("health path", {"rollout_health.http": "healthz"}, ("rollout_health.http: 'healthz'", "begin it with /")),
     ("health path injects", {"rollout_health.http": "/x HTTP/1.1\r\nA: b"}, ("rollout_health.http: '/x HTTP/1.1\\r\\nA: b'",)),
