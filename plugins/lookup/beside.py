@@ -5,15 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import typing as t
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-
-from ansible import context
-from ansible.errors import AnsibleLookupError
-from ansible.plugins.lookup import LookupBase
-
 DOCUMENTATION = r"""
 name: beside
 short_description: Find a file of yours that a playbook of the collection reads
@@ -47,6 +38,15 @@ _raw:
   type: list
   elements: str
 """
+
+import os
+import typing as t
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ansible import context
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
 
 
 class LookupModule(LookupBase):

@@ -132,6 +132,15 @@ def test_a_run_that_would_do_nothing_is_refused(playground: Playground, playbook
     assert playground.files() == set()
 
 
+def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
+    with Playground(inventory={"lb": {"hosts": {"lb1": {"ansible_connection": "local"}}}}) as playground:
+        outcome = playground.run("progressive.rollout.in_place", {}, "--limit", "lb1")
+        assert outcome.rc != 0 and not playground.files()
+        assert (
+            "--limit lb1: leaves out every host of rollout_platform.hosts (web), so nothing would be done" in outcome.failed.msg
+        )
+
+
 def test_a_limit_on_the_hosts_of_a_service_is_refused(playground: Playground) -> None:
     outcome = playground.run([{"gather_facts": False, **PLAYS["all hosts"]}], {}, "--limit", "web1")
     assert outcome.rc != 0

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents._talk import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseLost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
-ENTRY = {"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int}
+ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})
 
 
 def read(answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY) -> dict[str, dict[str, t.Any]]:
