@@ -302,6 +302,7 @@ class Conductor:
     def attend(self) -> None:
         """Until the guard stops it: keep what was taken out of rotation there, also where a load balancer was reloaded and
         has forgotten it, and keep the lease. Decide nothing: the user's own tasks are at work."""
+        self.context.epoch = self.session.epoch
         while not self.guard.stopped:
             try:
                 self._sync()
