@@ -102,7 +102,7 @@ class Conductor:
         self._mourned: set[str] = set()  # stable instances whose failure was told
         self._untidy = 0.0  # since when balancers keep entries of instances that are gone, while all else is done
         self._patience = POLL[0]
-        self._next_look = 0.0
+        self._next_look, self._pause = 0.0, LOOK[0]
         self._states: dict[str, str] = {}  # as last written to the timeline
         self._shares: dict[str, float] | None = None  # likewise
         self._reasons: Sequence[str] = ()  # of the last turn
@@ -133,10 +133,14 @@ class Conductor:
         record = self.session.record
         self.context.deployed, self.context.away = record.deployed, record.away
         self.context.settings = record.settings
-        began = time.monotonic()
+        began, away = time.monotonic(), set(record.away)
         self.reports = self.platform.sync(start, stop, forget)
+        for host in sorted(set(record.away) - away):
+            self.say(f"{record.service}: {host} does not answer; what was last seen there counts until it does")
         if not (start or stop or forget):
-            self._next_look = time.monotonic() + pause_after(time.monotonic() - began)
+            if not record.away:  # who does not answer makes looks slow, and is not to make them rare
+                self._pause = pause_after(time.monotonic() - began)
+            self._next_look = time.monotonic() + self._pause
 
     def _living(self) -> list[Labels]:
         return [report.labels for report in self.reports if report.process not in (Process.STOPPED, Process.FAILED)]

@@ -105,7 +105,10 @@ class Platform(t.Protocol):
         """How many instances fit on all hosts together."""
 
     def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        """Where the next `count` instances of a generation go: host, endpoint and slot, that generation spread over the hosts."""
+        """Where the next `count` instances of a generation go: host, endpoint and slot, that generation spread over the hosts.
+
+        Fewer where a host that is to have one has not finished what it was told to do before.
+        """
 
     def check(self) -> None:
         """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
@@ -124,8 +127,8 @@ class Platform(t.Protocol):
         Hosts without any are reported from what was last seen there; with no work at all, every host is asked.
         `start` begins instances (one that exists already is left alone); `stop` asks instances, by id, to
         stop, and kills those that were asked `stop_timeout` ago (calling again is how it is driven);
-        `forget` removes what is left of dead ones. Instances on hosts that do not answer are reported
-        UNREACHABLE, from what was last seen of them.
+        `forget` removes what is left of dead ones. A host that hangs keeps nobody waiting for long: instances on hosts that do
+        not answer are reported UNREACHABLE, from what was last seen of them, and `Context.away` names the hosts.
         """
 
 
@@ -282,7 +285,10 @@ class MetricDriver(t.Protocol):
 
 
 class Store(t.Protocol):
-    """The journal and the lease of one service. Every write checks the token, but for the operator's word."""
+    """The journal and the lease of one service. Every write checks the token, but for the operator's word.
+
+    One whose record is somewhere that people can look at has an attribute `place` that names it.
+    """
 
     def load(self) -> dict[str, t.Any]:
         """The record, or an empty one."""

@@ -52,11 +52,14 @@ class Run:
         self.say = say
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
+        self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.context = Context(settings.service, self.transport, settings.health, self._platform)
         self.context.counted = getattr(settings.traffic.module, "COUNTED", ())
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
-        store = settings.store.module.Driver(settings.store.options, self.context)
+        # With connections of its own: the journal's host may run instances, too, and keep the others busy.
+        journal = replace(self.context, transport=self.transport.apart())
+        store = settings.store.module.Driver(settings.store.options, journal)
         me = holder.identity(self.guard.parent, task_vars, action._task, [action._task.action, settings.revision, *_asks(own)])
         self.session = Session(store, settings.service, me, settings.lease)
 
@@ -102,6 +105,7 @@ class Run:
             if "conductor" in self.__dict__:
                 self.conductor.close()
             self.checker.close()
+            self.session.close()
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, LeaseLost, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record
 
 PATIENCE = 0.2  # seconds between two looks at a lease whose run or step is ending
@@ -30,10 +31,12 @@ class Session:
         self.record = Record(service)
         self.changed = False  # what the record holds is to be written soon
         self._renewed = 0.0
+        self._writing = threading.Lock()
+        self._closed = threading.Event()  # set when the lease is not kept any more
 
     def read(self) -> Record:
         """The record as it stands in the journal."""
-        self.record = Record.load(self.service, self.store.load())
+        self.record = Record.load(self.service, self.store.load(), getattr(self.store, "place", ""))
         return self.record
 
     def acquire(self, check: Callable[[], None]) -> None:
@@ -65,6 +68,7 @@ class Session:
             time.sleep(PATIENCE)
         self.epoch = lease.epoch
         self._renewed = time.monotonic()
+        self._keep()
         self.read()
 
     def _take_over(self, held: Lease) -> Lease | None:
@@ -77,15 +81,32 @@ class Session:
     def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
         """Write the record and the events and renew the lease; raises LeaseLost if it is no longer ours.
 
-        Called before every action: a write that went through is the proof that we may act.
+        Called before every action: a write that went through is the proof that we may act, also after a time in which none did.
         """
-        try:
-            self.store.commit(self.identity.token, self.ttl, self.record.dump(), events)
-        except StoreError as exc:
-            if time.monotonic() - self._renewed > self.ttl:
-                raise LeaseLost(f"the lease of {self.service} could not be renewed for {self.ttl:g} s: {exc}") from None
-            raise
-        self._renewed, self.changed = time.monotonic(), False
+        self._commit(self.record.dump(), events)
+        self.changed = False
+
+    def _commit(self, record: Mapping[str, t.Any] | None, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+        with self._writing:
+            self.store.commit(self.identity.token, self.ttl, record, events)
+            self._renewed = time.monotonic()
+
+    def _keep(self) -> None:
+        """Keep the lease in the background: a host or a load balancer may take longer to answer than it lives."""
+        self.close()
+        self._closed = threading.Event()
+        threading.Thread(target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True).start()
+
+    def _renew(self, closed: threading.Event) -> None:
+        while not closed.wait(self.ttl / 10):
+            if time.monotonic() - self._renewed < self.ttl / 2:
+                continue
+            try:
+                self._commit(None)
+            except LeaseLost:
+                return  # the next commit finds that, too
+            except RolloutError:
+                continue
 
     @property
     def due(self) -> bool:
@@ -94,12 +115,20 @@ class Session:
 
     def rest(self) -> None:
         """Keep the lease for the next step of this run."""
+        self.close()
         if self.epoch:
-            self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest)
+            with self._writing:
+                self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest)
             self.epoch = 0
 
     def release(self) -> None:
         """Give the lease back."""
+        self.close()
         if self.epoch:
-            self.store.release(self.identity.token)
+            with self._writing:
+                self.store.release(self.identity.token)
             self.epoch = 0
+
+    def close(self) -> None:
+        """Keep the lease no longer than it lives by itself: the next step of this run renews it."""
+        self._closed.set()

@@ -11,6 +11,7 @@ import functools
 import importlib
 import ipaddress
 import json
+import math
 import os
 import queue
 import re
@@ -24,8 +25,7 @@ import time
 import typing as t
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -35,15 +35,20 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.loader import become_loader, connection_loader, lookup_loader
 from ansible.template import Templar
+from ansible_collections.progressive.rollout.plugins.plugin_utils import shapes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _serve
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import HERE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError, TransportError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 
 _LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
 HERE_AT_ONCE = 4  # agents in threads of this process; more would only wait for each other
 CONTROLLER = ""  # the host name that means "here, in this process"
-
 _KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")
+TELL = 3.0  # seconds after which a host that is waited for is named
+LIMIT = 32 << 20  # bytes that a command may print; the timeline of a long rollout is a few MB
+
+_TICK = 0.1  # seconds between two looks at commands under way
 _GRACE = 1.0  # s the answer of an agent that used all of its time may still take to arrive
 _SILENCES = 2  # questions of ssh that a host may leave unanswered
 # What ssh says when it did not get as far as a session, so that the command cannot have run.
@@ -79,6 +84,58 @@ class Answer:
     value: dict[str, t.Any] | None = None
     error: str = ""
     unreachable: bool = False
+    took: float = field(default=0.0, compare=False)  # seconds
+    # Where the call goes on: what it came to, None while it has not.
+    later: Callable[[], Answer | None] | None = field(default=None, compare=False)
+
+
+_Outcome = t.TypeVar("_Outcome", Answer, Result)
+
+
+class _Job(t.Generic[_Outcome]):
+    """One host's part of a call, in a thread of its own. It has `timeout` seconds; then `lost` makes its outcome."""
+
+    def __init__(self, work: Callable[[], _Outcome], lost: Callable[[str], _Outcome], timeout: float, grace: float = 0.0) -> None:
+        self._work: Callable[[], _Outcome] = work
+        self._lost: Callable[[str], _Outcome] = lost
+        self._timeout, self._grace = timeout, grace
+        self.outcome: _Outcome | None = None
+        self.began = self.took = 0.0  # seconds
+        # A daemon: an abandoned one must not keep this process from ending.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ended: queue.SimpleQueue[_Job[_Outcome]]
+
+    def start(self, ended: queue.SimpleQueue[_Job[_Outcome]]) -> None:
+        """Begin; at its end it is put into `ended`."""
+        self.began, self._ended = time.monotonic(), ended
+        self._thread.start()
+
+    def _run(self) -> None:
+        outcome = self._work()
+        if self.outcome is None:  # it was not given up
+            self.took, self.outcome = self.age, outcome
+        self._ended.put(self)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began
+
+    def over(self) -> bool:
+        """Whether there is an outcome. One that takes too long, or whose host sends without end, is ended here."""
+        if self.outcome is None and self.age > self._timeout + self._grace:
+            self._give_up(f"no answer in {self._timeout:g} s")
+        elif self.outcome is None and _received(self._thread) > LIMIT:
+            self._give_up(f"it answers with more than {LIMIT >> 20} MB")
+        return self.outcome is not None
+
+    def _give_up(self, why: str) -> None:
+        self.outcome, self.took = self._lost(why), self.age
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill what it has started, where that can be done from here."""
+        _kill_children(self._thread)
 
 
 @dataclass
@@ -110,10 +167,10 @@ class _Link:
                 except AnsibleConnectionFailure as exc:
                     self._reset()
                     if attempt == 2 or (connected and not _NEVER_RAN.search(str(exc))):
-                        return Result(-1, unreachable=_why(exc))
+                        return Result(-1, unreachable=clean(_why(exc)))
                 except Exception as exc:  # a wrong password, no such ssh program, ...: nothing ran
                     hint = "; check ansible_become_password" if self.connection.become and "password" in str(exc) else ""
-                    return Result(-1, unreachable=_line(exc) + hint)
+                    return Result(-1, unreachable=clean(exc) + hint)
         raise AssertionError
 
     def _reset(self) -> None:
@@ -163,7 +220,10 @@ class Transport:
         self._links: dict[str, _Link] = {}
         self._addresses: dict[str, str] = {}
         self._opening = threading.RLock()
-        self._at_work: set[threading.Thread] = set()  # on a command each
+        self._at_work: set[_Job[t.Any]] = set()
+        self._apart: list[Transport] = []  # made from this one
+        self.say: Callable[[str], None] = lambda line: None  # where hosts are named that are waited for
+        self._named: set[str] = set()  # of those
 
     @classmethod
     def from_action(cls, action: t.Any, task_vars: Mapping[str, t.Any]) -> Transport:
@@ -175,7 +235,8 @@ class Transport:
     def apart(self) -> Transport:
         """One like this with connections of its own: what takes long there keeps nobody waiting here."""
         other = copy.copy(self)  # with the same lock: plugins are loaded by one thread at a time
-        other._links, other._at_work = {}, set()
+        other._links, other._at_work, other._apart, other._named = {}, set(), [], set()
+        self._apart.append(other)
         return other
 
     def hosts(self, pattern: str) -> list[str]:
@@ -213,95 +274,104 @@ class Transport:
         `timeout` is of each host, in seconds, from when its command starts. A command that takes longer is
         killed where that can be done from here, and its host reported as unreachable.
         """
-        return self._run(commands, timeout, 0.0)
+        results: dict[str, Result] = {}
+        jobs: dict[str, _Job[Result]] = {}
+        for host, command in commands.items():
+            try:
+                work = functools.partial(self._link(host).run, command)
+            except RolloutError as exc:
+                results[host] = Result(-1, unreachable=str(exc))
+            else:
+                jobs[host] = _Job(work, functools.partial(self._lost, host), timeout)
+        self._at_once(jobs, self._forks, {})
+        results |= {host: job.outcome for host, job in jobs.items() if job.outcome}
+        return {host: results[host] for host in commands}
 
-    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, patience: Mapping[str, float] | None = None
+    ) -> dict[str, Answer]:
         """Run `agents/<agent>.py`'s `main(request)` on each of the hosts; every host is in the answer.
 
         The agent and its request travel through standard input. It has `timeout` seconds, then it is ended.
         Hosts with a local connection and nothing to become are this machine and this user: our own agents, which are
         made for it, run there in threads of this process; others' get a process of their own as everywhere.
+
+        A host with a `patience` is waited for no longer than that many seconds. If it has not answered by then, its answer is
+        that of an unreachable host, with `Answer.later` to come back to.
         """
         module = _agent(agent)
         answers: dict[str, Answer] = {}
-        here: dict[str, Callable[[], Answer]] = {}
-        commands: dict[str, Command] = {}
-        mark = f"ROLLOUT-{secrets.token_hex(8)}:"
+        here: dict[str, _Job[Answer]] = {}
+        there: dict[str, _Job[Answer]] = {}
         for host, request in requests.items():
             plain = _json(request)
-            if host == CONTROLLER:
-                answers[host] = _here(module, plain)
-                continue
+            lost = functools.partial(self._unanswered, host)
             try:
-                link = self._link(host, connect=False)
-                if link.local and not link.becomes and "." not in agent:
-                    here[host] = functools.partial(_here, module, plain)
+                if host == CONTROLLER or ("." not in agent and self._is_here(host)):
+                    here[host] = _Job(functools.partial(_here, module, plain), lost, timeout)
                     continue
-                link = self._link(host)
+                work = functools.partial(_there, self._link(host), module, plain, timeout, host)
+                there[host] = _Job(work, lost, timeout, _GRACE)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True)
-            else:
-                commands[host] = Command([*link.python, "-I", "-S", "-"], _program(module, plain, timeout, mark))
-        if here:
-            with ThreadPoolExecutor(min(len(here), HERE_AT_ONCE)) as pool:
-                answers |= dict(zip(here, pool.map(lambda call: call(), here.values()), strict=True))
-        for host, result in self._run(commands, timeout, _GRACE).items():
-            answers[host] = _answer(result, host, mark, shlex.join(commands[host].argv[:-3]), timeout)
+        self._at_once(here, HERE_AT_ONCE, patience or {})
+        self._at_once(there, self._forks, patience or {})
+        for host, job in (here | there).items():
+            answers[host] = replace(job.outcome, took=job.took) if job.outcome else _not_yet(job)
         return {host: answers[host] for host in requests}
 
     def abandon(self) -> None:
         """Kill the commands under way, where that can be done from here; called by another thread than the one they keep."""
-        for thread in list(self._at_work):
-            _kill_children(thread)
+        for job in list(self._at_work):
+            job.kill()
 
     def close(self) -> None:
         """Close the connections (those ssh keeps open for itself end by its own ControlPersist)."""
+        self.abandon()
         for link in self._links.values():
             with contextlib.suppress(Exception):  # also where there is none
                 link.connection.close()
         self._links.clear()
+        for other in self._apart:
+            other.close()
 
-    def _run(self, commands: Mapping[str, Command], timeout: float, grace: float) -> dict[str, Result]:
-        results: dict[str, Result] = {}
-        jobs: dict[str, Callable[[], Result]] = {}
-        for host, command in commands.items():
-            try:
-                jobs[host] = functools.partial(self._link(host).run, command)
-            except RolloutError as exc:
-                results[host] = Result(-1, unreachable=str(exc))
-        for host, result in self._at_once(jobs, timeout + grace).items():
-            if result is None:
-                self._links.pop(host, None)  # the thread may keep it for ever: the next command gets a new one
-            results[host] = result or Result(-1, unreachable=f"no answer in {timeout:g} s")
-        return {host: results[host] for host in commands}
+    def _lost(self, host: str, why: str) -> Result:
+        """The outcome of a command that was given up."""
+        self._links.pop(host, None)  # its thread may keep it for ever: the next command gets a new one
+        return Result(-1, unreachable=why)
 
-    def _at_once(self, jobs: Mapping[str, Callable[[], Result]], timeout: float) -> dict[str, Result | None]:
-        """Do the jobs of many hosts at the same time, as many as `forks`; None for one that took too long."""
-        results: dict[str, Result | None] = {}
+    def _unanswered(self, host: str, why: str) -> Answer:
+        return Answer(error=self._lost(host, why).unreachable, unreachable=True)
+
+    def _at_once(self, jobs: Mapping[str, _Job[_Outcome]], forks: int, patience: Mapping[str, float]) -> None:
+        """Do the jobs of many hosts at the same time, until each has its outcome or has been waited for long enough."""
         waiting = deque(jobs.items())
-        done: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
-        running: dict[str, tuple[threading.Thread, float]] = {}  # in the order of their deadlines
+        running: dict[_Job[_Outcome], str] = {}
+        ended: queue.SimpleQueue[_Job[_Outcome]] = queue.SimpleQueue()
+        tick = time.monotonic() + _TICK
         while waiting or running:
-            while waiting and len(running) < self._forks:
+            while waiting and len(running) < forks:
                 host, job = waiting.popleft()
-                # Daemons: an abandoned one must not keep this process from ending.
-                thread = threading.Thread(target=lambda h=host, j=job: done.put((h, j())), daemon=True)
-                running[host] = (thread, time.monotonic() + timeout)
-                self._at_work.add(thread)
-                thread.start()
-            oldest, (thread, deadline) = next(iter(running.items()))
-            try:
-                host, result = done.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                _kill_children(thread)
-                results[oldest] = None
-                del running[oldest]
-                self._at_work.discard(thread)
-                continue
-            if known := running.pop(host, None):  # otherwise the late end of an abandoned one
-                results[host] = result
-                self._at_work.discard(known[0])
-        return results
+                running[job] = host
+                self._at_work.add(job)
+                job.start(ended)
+            with contextlib.suppress(queue.Empty):
+                job = ended.get(timeout=max(0.0, tick - time.monotonic()))
+                self._named.discard(running.pop(job, ""))
+            if time.monotonic() >= tick:
+                tick = time.monotonic() + _TICK
+                self._tell(running)
+                running = {
+                    job: host for job, host in running.items() if not job.over() and job.age < patience.get(host, math.inf)
+                }
+        self._at_work.difference_update([job for job in jobs.values() if job.outcome])
+
+    def _tell(self, running: Mapping[_Job[_Outcome], str]) -> None:
+        """Name the hosts that are waited for, each once."""
+        late = [host for job, host in running.items() if job.age > TELL and host not in self._named]
+        if late:
+            self._named.update(late)
+            self.say(f"waiting for {', '.join(host or 'the controller' for host in late)}: no answer for {TELL:g} s")
 
     def _link(self, host: str, connect: bool = True) -> _Link:
         """What leads to a host; its connection is made on first use, in this thread. Raises TransportError."""
@@ -315,6 +385,11 @@ class Transport:
             except AnsibleError as exc:
                 raise TransportError(f"{host}: {_line(exc)}") from None
             return link
+
+    def _is_here(self, host: str) -> bool:
+        """Whether a host is this machine and this user."""
+        link = self._link(host, connect=False)
+        return link.local and not link.becomes
 
     def _read(self, host: str) -> _Link:
         """What the host's variables say."""
@@ -437,17 +512,38 @@ def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
 
 
 def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> Answer:
-    """The answer in what a process printed; noise around it is not looked at."""
+    """The answer in what a process printed; noise around it is not looked at. A host that answers with nonsense counts as one that
+    does not answer: nothing is known of it, either."""
     if result.unreachable:
         return Answer(error=result.unreachable, unreachable=True)
-    found = [json.loads(line.removeprefix(mark)) for line in result.stdout.split("\n") if line.startswith(mark)]
-    if len(found) != 1:
+    lines = [line.removeprefix(mark) for line in result.stdout.split("\n") if line.startswith(mark)]
+    if len(lines) != 1:
         said = (result.stderr.strip() or result.stdout.strip() or "it said nothing").splitlines()[-1]
-        text = f"ansible_python_interpreter {python!r} cannot run our agents (rc {result.rc}: {said}); set it to a Python >= 3.8"
+        text = f"ansible_python_interpreter {python!r} cannot run our agents (rc {result.rc}: {clean(said)}); set it to a Python >= 3.8"
         return Answer(error=f"{host}: {text}")
-    if found[0].get("late"):
+    found = _decoded(lines[0])
+    if found.get("late") is True:
         return Answer(error=f"no answer in {timeout:g} s", unreachable=True)
-    return Answer(found[0].get("value"), found[0].get("error", ""))
+    if isinstance(found.get("error"), str):
+        return Answer(error=clean(found["error"], 2000))
+    if isinstance(found.get("value"), dict):
+        return Answer(found["value"])
+    return shaped(Answer(found), _Framed)
+
+
+class _Framed(t.TypedDict):
+    """What comes behind the mark."""
+
+    value: dict[str, t.Any]
+
+
+def _decoded(text: str) -> dict[str, t.Any]:
+    """The JSON object, or an empty one where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _agent(name: str) -> ModuleType:
@@ -457,9 +553,37 @@ def _agent(name: str) -> ModuleType:
 
 def _here(module: ModuleType, request: t.Any) -> Answer:
     try:
-        return Answer(module.main(request))
+        value = module.main(request)
+        return Answer(value) if isinstance(value, dict) else Answer(error=f"the agent answered with a {type(value).__name__}")
     except Exception as exc:
         return Answer(error=f"{type(exc).__name__}: {_line(exc)}")
+
+
+def _there(link: _Link, module: ModuleType, request: t.Any, timeout: float, host: str) -> Answer:
+    mark = f"ROLLOUT-{secrets.token_hex(8)}:"
+    result = link.run(Command([*link.python, "-I", "-S", "-"], _program(module, request, timeout, mark)))
+    return _answer(result, host, mark, shlex.join(link.python), timeout)
+
+
+def shaped(answer: Answer, kind: t.Any) -> Answer:
+    """The answer, if its value is of this kind (see `shapes.py`). A host that answers with anything else counts as one that does not
+    answer: nothing is known of it, either."""
+    if answer.value is None:
+        return answer
+    try:
+        return replace(answer, value=shapes.read(kind, answer.value, "answer"))
+    except shapes.Misshapen as exc:
+        why = f"its answer is not that of our agent ({clean(exc)}); see what ansible_python_interpreter runs there"
+        return replace(answer, value=None, error=why, unreachable=True)
+
+
+def _not_yet(job: _Job[Answer]) -> Answer:
+    """The answer of a host that is waited for no longer, and may answer yet."""
+
+    def later() -> Answer | None:
+        return replace(job.outcome, took=job.took) if job.over() and job.outcome else None
+
+    return Answer(error=f"no answer in {job.age:.0f} s", unreachable=True, took=job.age, later=later)
 
 
 @functools.cache
@@ -491,6 +615,15 @@ def _why(exc: AnsibleConnectionFailure) -> str:
         f"its host key is not the one that is known{f' ({known[1]})' if known else ''}; if it was installed anew, remove the old one there, "
         "otherwise find out who answers in its place"
     )
+
+
+def _received(thread: threading.Thread) -> int:
+    """The bytes that a thread has read so far. Linux; elsewhere 0."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/io", "rb") as stream:
+            return int(stream.readline().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _kill_children(thread: threading.Thread) -> None:

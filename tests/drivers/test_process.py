@@ -53,7 +53,9 @@ class Agents:
     def left_out(self, hosts: list[str]) -> list[str]:
         return []
 
-    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, patience: Mapping[str, float] | None = None
+    ) -> dict[str, Answer]:
         assert name == "process"
         running = {host: begin(request) for host, request in requests.items() if host not in self.down}
         answers = {host: Answer(error="no route to host", unreachable=True) for host in self.down}
@@ -370,7 +372,7 @@ def test_ids_that_leave_the_directory_are_refused(bench: Bench, id: str) -> None
 def request(bench: Bench, driver: Driver, host: str, *wanted: Labels) -> dict[str, t.Any]:
     """What the driver would send to one host."""
     asked: dict[str, t.Any] = {}
-    bench.transport.ask, ask = lambda _name, requests, _timeout: asked.update(requests) or {}, bench.transport.ask  # type: ignore
+    bench.transport.ask, ask = lambda _name, requests, *_: asked.update(requests) or {}, bench.transport.ask  # type: ignore
     try:
         with pytest.raises(KeyError):
             driver.sync(start=wanted)

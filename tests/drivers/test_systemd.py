@@ -115,7 +115,7 @@ def detail(driver: Driver, id: str) -> str:
 def request(driver: Driver, host: str, **work: t.Any) -> dict[str, t.Any]:
     """What the driver would send to one host."""
     asked: dict[str, t.Any] = {}
-    spy = t.cast(t.Any, lambda _name, requests, _timeout: asked.update(requests) or {})
+    spy = t.cast(t.Any, lambda _name, requests, *_: asked.update(requests) or {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.context.transport, "ask", spy)
         with pytest.raises(KeyError):

@@ -57,7 +57,7 @@ class Walk:
 
 @pytest.fixture
 def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
-    checkers = []
+    made: list[Checker | Session] = []
 
     def make(world: World, preview: bool = False, **args: t.Any) -> Walk:
         for number in (1, 2, 3) if not world.instances else ():
@@ -75,7 +75,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         session = Session(store, "shop", holder.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
         checker = Checker(None, context.transport)
-        checkers.append(checker)
+        made.extend((checker, session))
         record = session.record
         if record.rollout is None:
             record.stable, record.generation, record.serial = Composition("1", 1, 3), 2, 3
@@ -85,8 +85,8 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         return Walk(Conductor(settings, context, session, guard, checker, lambda line: None), session, record.rollout, world)
 
     yield make
-    for checker in checkers:
-        checker.close()
+    for one in made:
+        one.close()
 
 
 def done(world: World) -> None:
@@ -195,6 +195,52 @@ def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[...
     walk.run()
     done(world)
     assert lost == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(walking: Callable[..., Walk]) -> None:
+    world = World()
+    walk = walking(world)
+    walk.session.ttl = 0.5
+    walk.session.acquire(lambda: None)
+    lost: list[str] = []
+
+    def fails(call: str) -> Exception | None:
+        if world.calls.count(call) == 2 and call != "commit":
+            hung = time.monotonic() + 3 * walk.session.ttl
+            while time.monotonic() < hung:
+                lost.extend([call] if walk.session.store.lease() is None else [])
+                time.sleep(0.01)
+        return None
+
+    world.fails = fails
+    walk.run()
+    done(world)
+    assert lost == []
+    walk.session.release()
+    time.sleep(walk.session.ttl)
+    assert walk.session.store.lease() is None, "what was given back is not taken again"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_waited_for(walking: Callable[..., Walk]) -> None:
+    """Nothing is done meanwhile; and where another run has taken the lease, it is found out with the first write."""
+    world = World()
+    walk = walking(world, progress_deadline="40s")
+    walk.session.ttl = 0.3
+    full = time.monotonic() + 1.0
+    done_meanwhile: list[str] = []
+
+    def fails(call: str) -> Exception | None:
+        if time.monotonic() > full:
+            return None
+        done_meanwhile.extend([call] if call in ("apply before",) else [])
+        return StoreError("No space left on device") if call == "commit" else None
+
+    world.fails = fails
+    walk.run()
+    done(world)
+    assert done_meanwhile == [] and time.monotonic() > full
 
 
 @pytest.mark.usefixtures("quick")

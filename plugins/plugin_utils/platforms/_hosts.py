@@ -27,7 +27,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import 
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._calls import Calls
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, shaped
 
 OPTIONS: dict[str, t.Any] = {
     "hosts": {"type": "str", "required": True},
@@ -43,9 +45,49 @@ OF_HOSTS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 HOOKS = ("before_start", "after_stop")
 ENOUGH = 5  # hosts that are asked at once for what each of them should have
-TIMEOUT = 60.0  # seconds for one call to a host, connecting included
+TIMEOUT = 60.0  # seconds for what is looked at before anything is touched; a hook may take half of that
 MEND = "mend that, or take a host that is gone for good out of the inventory"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class Item(t.TypedDict):
+    """An instance as an agent sees it; its age in seconds."""
+
+    id: str
+    service: str
+    revision: str
+    generation: int
+    address: str
+    port: int
+    slot: int
+    process: t.Literal["starting", "running", "stopping", "stopped", "failed", "unknown"]
+    age: float
+    detail: str
+
+
+class Found(t.TypedDict):
+    """The instances on a host, and the keys of the settings that are kept there."""
+
+    instances: list[Item]
+    kept: t.NotRequired[list[str]]
+
+
+class Problems(t.TypedDict):
+    """What is wrong on a host, by setting."""
+
+    problems: dict[str, str]
+
+
+class Stale(t.TypedDict):
+    """That a newer lease holder has acted there."""
+
+    stale: str
+
+
+class Failed(t.TypedDict):
+    """Why a host could not do what it was asked."""
+
+    error: str
 
 
 class Hosts:
@@ -76,7 +118,8 @@ class Hosts:
             if (zone := options.get("zone"))
             else {}
         )
-        self._seen: dict[str, list[Report]] = {}
+        self._calls = Calls(context.transport, self.agent, Found | Stale | Failed)
+        self._seen: dict[str, list[Report]] = {}  # by host, when it last answered, and what it was told to start since
         self._created: dict[str, float] = {}
 
     # -- what each platform says for itself
@@ -110,7 +153,8 @@ class Hosts:
         hosts = [host for host in self._hosts if host not in self.context.away]
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances: no host of rollout_platform.hosts answers")
-        return place(hosts, self._addresses, self._ports, count, taken, generation, self._zones)
+        places = place(hosts, self._addresses, self._ports, count, taken, generation, self._zones)
+        return [one for one in places if one[0] not in self._calls.at_work]
 
     def check(self) -> None:
         left_out = self.context.transport.left_out(self._hosts)
@@ -137,7 +181,8 @@ class Hosts:
         self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]
     ) -> dict[str, dict[str, t.Any]]:
         """Ask every host for its problems; raises `wrong` with all of them, and returns the answers where there are none."""
-        answers = self.context.transport.ask(self.agent, requests, timeout)
+        asked = self.context.transport.ask(self.agent, requests, timeout)
+        answers = {host: shaped(answer, Problems | Failed) for host, answer in asked.items()}
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
             raise PlatformError(f"rollout_platform.hosts: cannot {what} {'; '.join(silent)}; {MEND}")
@@ -145,7 +190,7 @@ class Hosts:
         for host in self._hosts:
             value = answers[host].value or {}
             found = value.get("problems", {"hosts": value.get("error", "no answer")})
-            problems += [f"rollout_platform.{setting}: {why} (on {host})" for setting, why in found.items()]
+            problems += [f"rollout_platform.{clean(setting)}: {clean(why, 2000)} (on {host})" for setting, why in found.items()]
         if problems:
             raise wrong("; ".join(problems))
         return {host: answers[host].value or {} for host in self._hosts}
@@ -171,17 +216,22 @@ class Hosts:
         self._recall()
         asked = self._concerned(wanted, [*stop, *forget])
         requests = {host: {**common, "host": host, **self._starts(host, wanted[host])} for host in asked}
-        answers = self.context.transport.ask(self.agent, requests, TIMEOUT) if requests else {}
+        answers = self._calls.ask(requests, bool(start or stop or forget), self._seen)
         now = clock.now()
         self._refuse(answers)
-        for host in asked:
-            self._seen[host] = self._reports(host, answers[host], now, wanted[host])
+        for host in {**requests, **answers}:
+            self._seen[host] = self._reports(host, answers.get(host), now, wanted[host])
             self.context.away.pop(host, None)
-            if (value := answers[host].value) is not None:
-                self._kept[host] = frozenset(map(str, value.get("kept", ())))
-            if answers[host].unreachable:
+            answer = answers.get(host)
+            if answer and answer.value is not None:
+                self._kept[host] = frozenset(map(str, answer.value.get("kept", ())))
+            if answer and answer.unreachable:
                 self.context.away[host] = [_noted(report) for report in self._seen[host]]
-        return [report for host in self._hosts for report in self._seen[host]]
+        return [
+            replace(report, process=Process.UNREACHABLE) if host in self.context.away else report
+            for host in self._hosts
+            for report in self._seen[host]
+        ]
 
     def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
         """Bring the secret part of a generation's settings to every host that answers."""
@@ -306,19 +356,18 @@ class Hosts:
             mend = f"; {MEND}" if any(answer.unreachable for answer in answers.values()) else ""
             raise PlatformError(f"cannot know what runs on {'; '.join(errors)}{mend}")
 
-    def _reports(self, host: str, answer: Answer, now: float, wanted: Sequence[Labels]) -> list[Report]:
-        """What a host answered; of a silent one, what was last seen there and what it may have started since."""
-        if answer.value is not None:
+    def _reports(self, host: str, answer: Answer | None, now: float, wanted: Sequence[Labels]) -> list[Report]:
+        """What a host answered; of one that has not, what was last seen there and what it may have started since."""
+        if answer and answer.value is not None:
             return [self._report(host, item, now) for item in answer.value["instances"]]
         seen = {report.labels.id for report in self._seen[host]}
-        begun = [Report(labels, Process.UNREACHABLE, now) for labels in wanted if labels.id not in seen]
-        return [replace(report, process=Process.UNREACHABLE) for report in self._seen[host]] + begun
+        return self._seen[host] + [Report(labels, Process.STARTING, now) for labels in wanted if labels.id not in seen]
 
     def _report(self, host: str, item: Mapping[str, t.Any], now: float) -> Report:
         labels = Labels(
-            id=item["id"],
+            id=clean(item["id"]),
             service=item["service"],
-            revision=item["revision"],
+            revision=clean(item["revision"]),
             generation=item["generation"],
             host=host,
             endpoint=Endpoint(item["address"], item["port"]),
@@ -326,7 +375,7 @@ class Hosts:
         )
         # By our clock, and the same in every turn: whom it is the turn of must not hang on a slow answer.
         created = self._created.setdefault(labels.id, now - item["age"])
-        return Report(labels, Process(item["process"]), created, item["detail"])
+        return Report(labels, Process(item["process"]), created, clean(item["detail"], 1000))
 
 
 def place(

@@ -1,0 +1,98 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Calls to hosts of which one may hang: it keeps nobody waiting for the others, and what it answers later is not lost."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Transport, shaped
+
+LOOK = 20.0  # seconds a host has for a look, connecting included
+WORK = 60.0  # seconds it has to start, stop and forget instances
+PATIENCE = 5.0  # seconds that all others wait for a host, at least
+SLOWER = 3.0  # times as long as its last answer took they wait for it
+AGAIN = 2.0  # seconds they wait for one that did not answer the step before
+
+
+@dataclass
+class _Call:
+    """A call that was not answered in time and goes on."""
+
+    later: Callable[[], Answer | None]
+    works: bool  # it starts or stops something, which may take its time
+    pinged: float = 0.0  # when the host was last asked whether it is alive
+    ping: Callable[[], Answer | None] | None = None
+
+
+class Calls:
+    """Asks a platform's agent on many hosts. A host that has a call under way is not given another one."""
+
+    def __init__(self, transport: Transport, agent: str, kind: t.Any) -> None:
+        """`kind`: of what the agent answers; see `shapes.py`."""
+        self._transport, self._agent, self._kind = transport, agent, kind
+        self._under_way: dict[str, _Call] = {}
+        self._took: dict[str, float] = {}  # seconds, by host, its last answer
+        self._silent: dict[str, Answer] = {}  # hosts that do not answer, and how
+        self._aside: Transport | None = None  # for pings, since the other connections are busy
+
+    @property
+    def at_work(self) -> set[str]:
+        """The hosts that are alive and have not finished what they were told to do."""
+        return {host for host, call in self._under_way.items() if call.works and host not in self._silent}
+
+    def ask(self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]) -> dict[str, Answer]:
+        """What these hosts answer within their patience, and what others that were asked earlier have answered since.
+
+        Hosts that are not in it are at work. Of hosts that are not `known`, nothing has been seen yet: they are waited for.
+        """
+        answers = self._late()
+        free = {h: request for h, request in requests.items() if h not in self._under_way and (works or h not in answers)}
+        if free:
+            patience = {host: self._patience(host) for host in free if host in known}
+            asked = self._transport.ask(self._agent, free, WORK if works else LOOK, patience)
+            self._under_way |= {host: _Call(answer.later, works) for host, answer in asked.items() if answer.later}
+            answers |= {host: answer for host, answer in asked.items() if not (answer.later and works)}
+        answers = {host: shaped(answer, self._kind) for host, answer in answers.items()}
+        for host, answer in answers.items():
+            if answer.unreachable:
+                self._silent[host] = answer
+            else:
+                self._silent.pop(host, None)
+                self._took[host] = answer.took
+        for host, call in self._under_way.items():
+            if call.works:
+                self._look_after(host, call)
+        return self._silent | answers
+
+    def _late(self) -> dict[str, Answer]:
+        """What has come since it was last asked for."""
+        found = {host: answer for host, call in self._under_way.items() if (answer := call.later())}
+        for host in found:
+            del self._under_way[host]
+        return found
+
+    def _patience(self, host: str) -> float:
+        if host in self._silent:
+            return 0.0
+        return max(PATIENCE, SLOWER * self._took[host]) if host in self._took else AGAIN
+
+    def _look_after(self, host: str, call: _Call) -> None:
+        """Find out whether a host that is at work is alive: it may have been given much to do, or be gone."""
+        if call.ping is None and time.monotonic() - call.pinged > PATIENCE:
+            self._aside = self._aside or self._transport.apart()
+            call.pinged = time.monotonic()
+            answer = self._aside.ask("ping", {host: {}}, PATIENCE, {host: 0.0})[host]
+            call.ping = answer.later or (lambda: answer)
+        answer_ = call.ping() if call.ping else None
+        if answer_ is None:
+            return
+        call.ping = None
+        if answer_.unreachable:
+            self._silent[host] = answer_
+        else:
+            self._silent.pop(host, None)

@@ -1,0 +1,135 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host that accepts connections and then hangs, over SSH and behind HAProxy: the others are rolled out in their usual time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import typing as t
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.sshd import Sshd
+
+PYTHON = """\
+#!/bin/sh
+while [ -e {home}/{host}.hangs ]; do sleep 0.1; done
+exec {python} "$@"
+"""
+
+
+class Site(Playground):
+    """The service on three hosts over SSH, of which any may hang; its lease lives for no longer than it may."""
+
+    def __init__(self, sshd: Sshd, front: HAProxy) -> None:
+        super().__init__()
+        self.front = front
+        known = {}
+        for name, address in zip(self.hosts, sshd.addresses, strict=True):
+            python = self.home / f"python-{name}"
+            python.write_text(PYTHON.format(home=self.home, host=name, python=sys.executable))
+            python.chmod(0o755)
+            known[name] = {**sshd.variables(address), "ansible_python_interpreter": str(python)}
+        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"web": {"hosts": known}}}}))
+        self.variables |= {
+            "rollout_lease": "5s",
+            "rollout_replicas": 6,
+            "rollout_traffic": {"driver": "haproxy", "socket": front.api, "backend": "shop", "drain_timeout": "2s"},
+        }
+
+    def hang(self, host: str) -> None:
+        (self.home / f"{host}.hangs").touch()
+
+    def mend(self, host: str) -> None:
+        (self.home / f"{host}.hangs").unlink()
+
+    def to(self, revision: str) -> Run:
+        return self.start(variables={"rollout_revision": revision})
+
+    def serving(self) -> int:
+        return list(self.front.servers().values()).count("UP")
+
+
+class Lease:
+    """Watches the lease of a run, from when it is first taken: the least that was left of it."""
+
+    def __init__(self, site: Site, run: Run) -> None:
+        self.path, self.run, self.left = site.store / "journal" / "shop.lease.json", run, 5.0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while self.run.process.poll() is None:
+            held = json.loads(self.path.read_text())
+            if "until" in held:
+                self.left = min(self.left, held["until"] - time.time())
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def sshd() -> Iterator[Sshd]:
+    with Sshd(3, first=80) as server:
+        yield server
+
+
+@pytest.fixture
+def site(sshd: Sshd) -> Iterator[Site]:
+    front = HAProxy()
+    with Site(sshd, front) as made:
+        yield made
+        for host in made.hosts:
+            (made.home / f"{host}.hangs").unlink(missing_ok=True)
+    front.close()
+
+
+def promoted(run: Run) -> tuple[Outcome, float]:
+    began = time.monotonic()
+    outcome = run.wait()
+    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+    return outcome, time.monotonic() - began
+
+
+def of(site: Site, revision: str) -> list[dict[str, t.Any]]:
+    return [record for record in site.records() if record["revision"] == revision]
+
+
+def test_the_others_are_rolled_out_while_one_hangs(site: Site) -> None:
+    promoted(site.to("1"))
+    usual = promoted(site.to("2"))[1]
+    run = site.to("3")
+    lease = Lease(site, run)
+    until(lambda: len(of(site, "3")) >= 2, "new instances are started")
+    site.hang("web3")
+    outcome, took = promoted(run)
+    assert took < usual + 45, outcome.output
+    assert "waiting for web3: no answer for 3 s" in outcome.output
+    assert "web3 does not answer; what was last seen there counts until it does" in outcome.output
+    assert lease.left > 1, "the lease of a run that is alive never comes near its end"
+    assert site.serving() == 6
+    assert {record["host"] for record in of(site, "3") if "ended" not in record} >= {"web1", "web2"}
+    site.mend("web3")
+    promoted(site.to("3"))
+    assert site.revisions() == ["3"] * 6
+
+
+def test_a_host_that_hangs_once_for_longer_than_others_wait_for_it(site: Site) -> None:
+    promoted(site.to("1"))
+    run = site.to("2")
+    lease = Lease(site, run)
+    until(lambda: len(of(site, "2")) >= 2, "new instances are started")
+    site.hang("web3")
+    mender = threading.Timer(25, site.mend, ["web3"])
+    mender.start()
+    outcome, _took = promoted(run)
+    mender.join()
+    assert lease.left > 1
+    until(lambda: site.serving() == 6, "all are in rotation")
+    again = site.to("2").wait()
+    assert again.rc == 0, again.output
+    assert site.revisions() == ["2"] * 6, outcome.output
