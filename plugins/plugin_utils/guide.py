@@ -108,7 +108,7 @@ class Guide:
             return self._stay(self._doubt)
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
-            return self._stay(f"paused by {self.rollout.paused['by']}{f': {why}' if why else ''}")
+            return self._stay(f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}")
         freeze = frozen(self.settings.freeze, time.time())
         if freeze and self.stage.part != FINISH and self.rollout.kind != "rollback":  # never kept from what is safer
             left = freeze.until - time.time()

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import StoreError
 
 KEPT = 20  # how many ended rollouts the history keeps
@@ -24,6 +26,15 @@ PROGRESSING = "progressing"
 PROMOTING = "promoting"
 ROLLING_BACK = "rolling_back"
 WAITING = (PAUSED, AWAITING_PROMOTION, HOLDING)  # phases in which nothing fails because it takes its time
+
+# As annotations they say what may be in the journal; see `shapes.py`.
+Phase = t.Annotated[
+    str,
+    t.Literal["progressing", "paused", "awaiting_promotion", "promoting", "holding", "held", "rolling_back", "finished"],
+]
+Kind = t.Annotated[str, t.Literal["rollout", "rollback", "restart", "scale"]]
+Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
+Outcome = t.Annotated[str, t.Literal["", "promoted", "rolled_back", "aborted", "failed", "superseded"]]
 
 UNKNOWN = "unknown"  # the revision of what runs where nobody has written down what was deployed
 
@@ -58,6 +69,35 @@ class Deployment:
     failed: str = ""  # why it is not in service with it
 
 
+class Kept(t.TypedDict):
+    """What a gate has come to."""
+
+    since: float
+    state: t.Literal["waiting", "passed", "failed"]
+    message: str
+    by: str
+    person: t.NotRequired[bool]
+    memory: t.NotRequired[dict[str, t.Any]]
+
+
+Gates = t.Annotated[dict[str, dict[str, t.Any]], dict[str, Kept]]
+
+
+class Pause(t.TypedDict, total=False):
+    """By whom a rollout was paused, since when and why."""
+
+    by: str
+    why: str | None
+    at: float | None
+
+
+class Seen(t.TypedDict):
+    """An instance on a host that does not answer, as it was last seen."""
+
+    labels: Labels
+    created: float
+
+
 @dataclass
 class Rollout:
     """One walk of a service from one composition to another. Times in seconds since the epoch."""
@@ -66,12 +106,12 @@ class Rollout:
     revision: str
     generation: int
     replicas: int
-    strategy: str
+    strategy: Strategy
     previous: Composition | None
     started: float
-    kind: str = "rollout"  # rollout | rollback | restart | scale
-    phase: str = PROGRESSING
-    outcome: str = ""  # promoted | rolled_back | aborted | failed | superseded
+    kind: Kind = "rollout"
+    phase: Phase = PROGRESSING
+    outcome: Outcome = ""
     reason: str = ""
     step: str = "begin"
     updated: float = 0.0
@@ -89,16 +129,16 @@ class Rollout:
     stage: int = 0  # how many those are, in a journal that has no names of them yet
     name: str = ""  # of the stage that is walked to or waited at
     entered: float = 0.0  # since when it is in its phase
-    gates: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those of the stage have come to
-    background: dict[str, dict[str, t.Any]] = field(default_factory=dict)  # what those that are asked all along have come to
-    paused: dict[str, t.Any] = field(default_factory=dict)  # by whom, since when and why, where an operator said so
+    gates: Gates = field(default_factory=dict)  # what those of the stage have come to
+    background: Gates = field(default_factory=dict)  # what those that are asked all along have come to
+    paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)  # where an operator said so
     asked: int | None = None  # the share of requests the stage asks for, in percent
     sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
     full: bool = False  # promote_full was said: no more gates
     force: bool = False  # the switch was to be done with however many are ready
     reversible: bool = True  # False: there is no way back any more
     baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
-    ending: str = ""  # the outcome once it is back: rolled_back | aborted | superseded
+    ending: Outcome = ""  # the one once it is back: rolled_back | aborted | superseded
     request: str = ""  # of the play that asked for it last, and for which of its hosts: not asked again for the others
     host: str = ""
     given: dict[str, t.Any] = field(default_factory=dict)  # what it goes on with by an operator's word; see `remembered`
@@ -165,13 +205,12 @@ class Record:
     generation: int = 0  # the last one made
     serial: int = 0  # of the last instance made
     draining: dict[str, float] = field(default_factory=dict)  # instances that are to go, since when
-    history: list[dict[str, t.Any]] = field(default_factory=list)
+    history: list[t.Annotated[dict[str, t.Any], Rollout]] = field(default_factory=list)
     obeyed: int = 0  # the number of the last operator's word taken in
     balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
     deployed: dict[str, Deployment] = field(default_factory=dict)  # by instance, of a service that is deployed in place
-    away: dict[str, list[dict[str, t.Any]]] = field(
-        default_factory=dict
-    )  # by host that does not answer: what was last seen there
+    # By host that does not answer: what was last seen there.
+    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(default_factory=dict)
     settings: dict[int, InstanceSettings] = field(default_factory=dict)  # by generation, of those that can be gone back to
 
     @property
@@ -194,56 +233,17 @@ class Record:
         return data
 
     @classmethod
-    def load(cls, service: str, data: Mapping[str, t.Any]) -> Record:
-        """From plain data; an empty mapping is a service nothing is recorded of.
+    def load(cls, service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
+        """From plain data, which is kept `where`; an empty mapping is a service nothing is recorded of.
 
         What another version of ours wrote is passed over, and what it did not write has its default; anything else
         that is not what we write raises StoreError.
         """
-        record = cls(service)
-        for key, read in _READERS.items():
-            if data.get(key) is not None:
-                try:
-                    setattr(record, key, read(data[key]))
-                except (AttributeError, KeyError, TypeError, ValueError):
-                    raise StoreError(
-                        f"the journal of {service}: {key} is not what a rollout writes there; "
-                        "restore it, or move it away: then the next rollout begins from what it observes"
-                    ) from None
-        return record
-
-
-def _fields(cls: type[t.Any], data: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Those of the data that the class knows."""
-    return {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-
-
-def _composition(data: Mapping[str, t.Any]) -> Composition:
-    return Composition(**_fields(Composition, data))
-
-
-def _rollout(data: Mapping[str, t.Any]) -> Rollout:
-    previous, tally = data.get("previous"), data.get("tally")
-    parts = {"previous": _composition(previous) if previous else None, "tally": _tally(tally) if tally else None}
-    return Rollout(**{**_fields(Rollout, data), **parts})
-
-
-def _tally(data: Mapping[str, t.Any]) -> Tally:
-    failures = tuple(Failure(**_fields(Failure, failure)) for failure in data.get("failures", ()))
-    return Tally(**{**_fields(Tally, data), "failures": failures, "judged": frozenset(data.get("judged", ()))})
-
-
-_READERS: Mapping[str, Callable[[t.Any], t.Any]] = {
-    "stable": _composition,
-    "before": _composition,
-    "rollout": _rollout,
-    "generation": int,
-    "serial": int,
-    "draining": lambda data: {str(name): float(since) for name, since in data.items()},
-    "history": list,
-    "obeyed": int,
-    "balancers": str,
-    "settings": lambda data: {int(number): InstanceSettings(**_fields(InstanceSettings, one)) for number, one in data.items()},
-    "away": lambda data: {str(host): [dict(one) for one in seen] for host, seen in data.items()},
-    "deployed": lambda data: {str(name): Deployment(**_fields(Deployment, one)) for name, one in data.items()},
-}
+        given = {key: value for key, value in data.items() if value is not None}
+        try:
+            return t.cast(Record, shapes.read(cls, {**given, "service": service}))
+        except shapes.Misshapen as exc:
+            raise StoreError(
+                f"{where or f'the journal of {service}'} is damaged: {exc}; "
+                "restore it, or move it away: then the next rollout begins from what it observes"
+            ) from None

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import json
 import typing as t
+from dataclasses import asdict
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import status, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Deployment, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
+from ansible_collections.progressive.rollout.tests.worlds import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 STABLE = Composition("1", 1, 3)
 TALLY = Tally(5.0, 1, 2, (Failure("shop-4", "it ended"),), frozenset({"shop-4", "shop-5"}))
@@ -64,5 +72,81 @@ def test_a_record_that_is_not_one_is_refused_in_plain_words(path: tuple[str, ...
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = value
-    with pytest.raises(StoreError, match=rf"the journal of shop: {path[0]}.* restore it, or move it away"):
-        Record.load("shop", data)
+    with pytest.raises(StoreError, match=rf"^/j/shop.json on web1 is damaged: {path[0]}.* restore it, or move it away"):
+        Record.load("shop", data, "/j/shop.json on web1")
+
+
+PARKED = Rollout(
+    "shop-y",
+    "3",
+    4,
+    3,
+    "canary",
+    STABLE,
+    1.0,
+    phase="paused",
+    tally=TALLY,
+    passed=["step 1"],
+    name="step 2",
+    gates={"pause": {"since": 3.0, "state": "waiting", "message": "for promote", "by": "", "person": True}},
+    background={"errors": {"since": 3.0, "state": "passed", "message": "ok", "by": "answer", "memory": {"counts": [1, 2.5]}}},
+    paused={"by": "ops", "why": "lunch", "at": 4.0},
+    asked=20,
+    sent={"new": 3, "all": 10},
+)
+LABELS = Labels("shop-1", "shop", "1", 1, "web1", Endpoint("10.0.0.1", 8100), 0)
+WHOLE = Record(
+    "shop",
+    STABLE,
+    STABLE,
+    PARKED,
+    4,
+    9,
+    {"shop-1": 4.0},
+    [asdict(ROLLOUT)],
+    7,
+    "hash",
+    {"web1": Deployment("1", 1, 2.0)},
+    {"web2": [_noted(Report(LABELS, Process.RUNNING, 3.0))]},
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["waiting", "finished", "canary"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["id", "since", "state", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+@examples(600)
+def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(data: st.DataObject) -> None:
+    whole = json.loads(json.dumps(WHOLE.dump() | {"history": [{**asdict(ROLLOUT), "tally": None}]}))
+    part = whole
+    while True:
+        key = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+        deeper = isinstance(part[key], (dict, list)) and len(part[key]) > 0
+        if not deeper or data.draw(st.booleans()):
+            break
+        part = part[key]
+    if data.draw(st.booleans()):
+        part[key] = data.draw(ANYTHING)
+    else:
+        del part[key]
+    try:
+        record = Record.load("shop", whole, "/j/shop.json")
+    except StoreError as exc:
+        assert str(exc).startswith("/j/shop.json is damaged: ")
+        return
+    assert status.lines(record, None, [])
+    assert json.loads(json.dumps(record.dump(), allow_nan=False))
+    for seen in record.away.values():
+        assert all(_recalled(one).process is Process.UNREACHABLE for one in seen)
+    if record.rollout:
+        assert isinstance(words.refusal(record.rollout.phase, "abort"), str)
+        record.close("aborted", "", 5.0)

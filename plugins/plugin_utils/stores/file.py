@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, t.Any] = {"path": {"type": "str", "default": "/var/lib/rollout"}, "host": {"type": "str"}}
@@ -33,6 +34,7 @@ class Driver:
         self._host = host
         self._where = f"host {host}" if host else "the controller"
         self._request = {"path": str(path), "service": context.service, "where": self._where}
+        self.place = f"{path}/journal/{context.service}.json on {self._where}"  # of the record
         self._clock = 0.0  # the store's clock minus our monotonic one
 
     def load(self) -> dict[str, t.Any]:
@@ -68,7 +70,8 @@ class Driver:
         return t.cast(int, self._ask("post", word=dict(word))["number"])
 
     def words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        return t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
+        said = t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
+        return [{key: clean(value) if isinstance(value, str) else value for key, value in word.items()} for word in said]
 
     def remaining(self, lease: Lease) -> float:
         """Seconds a lease still lives by the store's clock, as of its last answer; never more than it really does."""
@@ -93,4 +96,4 @@ class Driver:
 
 def _lease(found: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
     details = dict(found["details"], previous=dict(previous)) if previous else found["details"]
-    return Lease(found["token"], found["holder"], found["since"], found["until"], found["epoch"], details)
+    return Lease(found["token"], clean(found["holder"]), found["since"], found["until"], found["epoch"], details)
