@@ -135,7 +135,12 @@ def imagined(given: t.Any, revision: str) -> list[Instance]:
     """The fleet of a what-if: revision, state and age of each instance, and more where it matters."""
     if not isinstance(given, list):
         raise InputError(f"rollout_fleet: {given!r} is not a list of instances; give revision, state and age of each")
-    return [instance for number, item in enumerate(given) for instance in _imagined(item, number, revision)]
+    fleet: list[Instance] = []
+    for number, item in enumerate(given):
+        fleet += _imagined(item, number, revision)
+        if len(fleet) > values.MOST:
+            raise InputError(f"rollout_fleet: it has more than {values.MOST} instances, which are too many to think of")
+    return fleet
 
 
 def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
@@ -150,7 +155,7 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
     now, age = time.time(), values.duration(item.get("age", 3600), variable + ".age")
     draining = values.duration(item.get("draining", 0), variable + ".draining") if state is State.DRAINING else None
     active = whole(item.get("active", 0), variable + ".active", 0)
-    count = whole(item.get("count", 1), variable + ".count", 1)
+    count = whole(item.get("count", 1), variable + ".count", 1, maximum=values.MOST)
     name = str(item.get("id", f"{number + 1:04d}"))
     return [
         Instance(

@@ -147,9 +147,10 @@ def _flag(value: t.Any, variable: str) -> bool:
 
 
 def _count(value: t.Any, variable: str) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
-        raise InputError(f"{variable}: {value!r} is not a number of probes; write 1 or more")
-    return int(value)
+    try:
+        return values.whole(value, variable, 1)
+    except InputError:
+        raise InputError(f"{variable}: {values.shown(value)} is not a number of probes; write 1 or more") from None
 
 
 @dataclass(eq=False, slots=True)

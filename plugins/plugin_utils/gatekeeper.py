@@ -13,7 +13,7 @@ import copy
 import threading
 import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, drivers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
@@ -28,7 +28,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock as span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 
+_SHOWN = 1000  # characters of what a gate says: it may have them from anybody
 WAITING, PASSED, FAILED = "waiting", "passed", "failed"
 ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # who decided, where it was not an operator
 
@@ -229,10 +231,10 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
         if answer.verdict not in (PASS, WAIT, FAIL, PERSON):
             raise GateError(f"its driver gave {answer.verdict!r}, which is no verdict")
     except GateError as exc:
-        return exc
+        return GateError(clean(exc, _SHOWN))
     except BaseException as exc:  # SystemExit, too, would end the thread without an answer
-        return GateError(f"its driver failed: {type(exc).__name__}: {exc}")
-    return answer
+        return GateError(clean(f"its driver failed: {type(exc).__name__}: {exc}", _SHOWN))
+    return replace(answer, message=clean(answer.message, _SHOWN))
 
 
 def check(gates: Iterable[Gate], context: Context) -> None:

@@ -140,7 +140,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         health=health,
         checks=checks,
         store=_driver(args, "store", "stores", "file"),
-        lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5),
+        lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5, maximum=3600),
         freeze=freeze.parse(args.get("freeze") or None),
         supersede=values.boolean(args.get("supersede") or False, PREFIX + "supersede"),
         wait=values.duration(args.get("wait", 3600), PREFIX + "wait"),
@@ -186,12 +186,12 @@ def number(given: t.Any) -> int | Bounds:
     if given == "current":
         return Bounds()
     if not isinstance(given, Mapping):
-        return whole(given, name, 1, hint)
+        return whole(given, name, 1, hint, values.MOST)
     values.refuse_unknown(given, ("min", "max"), name + ".")
     if not given:
         raise InputError(f"{name}: {given!r} says nothing; {hint}")
-    least = whole(given.get("min", 1), name + ".min", 0)
-    most = None if given.get("max") is None else whole(given["max"], name + ".max", 1)
+    least = whole(given.get("min", 1), name + ".min", 0, maximum=values.MOST)
+    most = None if given.get("max") is None else whole(given["max"], name + ".max", 1, maximum=values.MOST)
     if most is not None and least > most:
         raise InputError(f"{name}: min {least} is more than max {most}; lower it, or raise max")
     if not least and most is None:

@@ -19,13 +19,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.rollouts import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import when
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import printable
 
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
 
 
 def lines(record: Record, lease: Mapping[str, t.Any] | None, instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
     """All of it; `lease` and `instances` as the step `info` returns them."""
-    return [_rollout(record), _lease(record, lease), *_table(instances)]
+    return [printable(line) for line in (_rollout(record), _lease(record, lease), *_table(instances))]
 
 
 def _rollout(record: Record) -> str:

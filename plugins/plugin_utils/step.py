@@ -13,7 +13,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils import remembered, settings, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, Parked, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.origins import refuse_odd_numbers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import printable
 
 display = Display()
 
@@ -41,7 +43,7 @@ class StepAction(ActionBase):
         try:
             result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
         except RolloutError as exc:
-            result.update(failed=True, msg=str(exc), **exc.facts)
+            result.update(failed=True, msg=printable(str(exc)), **exc.facts)
         except Exception as exc:
             display.vvv(traceback.format_exc())
             what = f"{type(exc).__name__}: {exc}"
@@ -57,6 +59,8 @@ class StepAction(ActionBase):
 
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> Run:
         """What the step works with, of its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
+        for name, value in self._task.args.items():
+            refuse_odd_numbers(value, settings.PREFIX + name)
         args = plain(self._task.args)
         values.refuse_unknown(args, (*settings.COMMON, *self.own, "kept"), settings.PREFIX)
         own = {name: args.pop(name) for name in (*self.own, "kept") if name in args}
@@ -66,7 +70,7 @@ class StepAction(ActionBase):
         if known:
             args = remembered.restored(known, args)
         parsed = settings.parse(args, drivers=self.drives(own))
-        run = Run(self, parsed, args, own, task_vars, display.display, outlives)
+        run = Run(self, parsed, args, own, task_vars, lambda line: display.display(printable(line)), outlives)
         run.by_word = bool(known)
         return run
 

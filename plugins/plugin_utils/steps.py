@@ -195,8 +195,8 @@ def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
     """Singularity's way to write steps (E-30). There are no older names of these (E-31)."""
     values.refuse_unknown(given, ("group_size", "cycles", "acceptance", "wait", "allowed_failures", "gates"), _STEPS + ".")
-    size = values.whole(given.get("group_size", 1), _STEPS + ".group_size", 1)
-    cycles = values.whole(given.get("cycles", 3), _STEPS + ".cycles", 0)
+    size = values.whole(given.get("group_size", 1), _STEPS + ".group_size", 1, maximum=values.MOST)
+    cycles = values.whole(given.get("cycles", 3), _STEPS + ".cycles", 0, maximum=values.MOST)
     failures = values.whole(given.get("allowed_failures", 0), _STEPS + ".allowed_failures", 0)
     acceptance = _choice(given.get("acceptance", "none"), ACCEPTANCE, _STEPS + ".acceptance")
     wait = _timer("wait", given.get("wait") or 0, _STEPS + ".wait")

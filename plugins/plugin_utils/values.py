@@ -10,38 +10,49 @@ import ipaddress
 import re
 import typing as t
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400), "": Decimal(1)}
-_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)")
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|)")
+_PERCENTAGE = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 _SERVICE = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
-_PORTS = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
+_PORTS = re.compile(r"([0-9]{1,5})\s*-\s*([0-9]{1,5})")
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
+LONGEST = 366 * 86400.0  # seconds that anything may take
+MOST = 10_000  # instances of a service
 
 
-def duration(value: t.Any, variable: str, minimum: float = 0.0) -> float:
+def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float = LONGEST) -> float:
     """Seconds from `90`, `1.5`, `"90s"`, `"500ms"`, `"10m"`, `"2h"` or `"1d"`."""
-    match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
+    text = f"{value:f}" if isinstance(value, float) else str(value).strip()
+    match = None if isinstance(value, bool) else _DURATION.fullmatch(text)
     if match is None:
         raise InputError(f'{variable}: {value!r} is not a duration; write seconds (90) or a number with ms, s, m, h or d ("10m")')
     seconds = float(Decimal(match[1]) * _UNITS[match[2]])
     if seconds < minimum:
         raise InputError(f"{variable}: {value!r} is too short; the least is {minimum:g} s")
+    if seconds > maximum:
+        raise InputError(f"{variable}: {value!r} is too long; the most is {_span(maximum)}")
     return seconds
+
+
+def _span(seconds: float) -> str:
+    unit = next(unit for unit in ("d", "h", "m", "s") if seconds % float(_UNITS[unit]) == 0)
+    return f"{seconds / float(_UNITS[unit]):g}{unit}"
 
 
 def percentage(value: str, variable: str) -> Decimal:
     """The exact number before the percent sign, 0 to 100."""
-    try:
-        number = Decimal(value.strip().removesuffix("%").strip())
-    except InvalidOperation:
-        number = Decimal(-1)
-    if not number.is_finite() or not 0 <= number <= 100:
+    text = value.strip().removesuffix("%").strip()
+    number = Decimal(text) if _PERCENTAGE.fullmatch(text) else Decimal(-1)
+    if not 0 <= number <= 100:
         raise InputError(f'{variable}: {value!r} is not a percentage between "0%" and "100%"')
     return number
 
@@ -59,8 +70,9 @@ def revision(value: t.Any, variable: str) -> str:
 
 
 def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
-    if isinstance(value, float):
-        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or 1.10 would become 1.1')
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        example = "1.10 would become 1.1" if isinstance(value, float) else "010 would become 8"
+        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}')
     text = "" if isinstance(value, bool) or value is None else str(value)
     if not pattern.fullmatch(text):
         raise InputError(f"{variable}: {value!r} is not a name; use {rule}")
@@ -71,7 +83,7 @@ def ports(value: t.Any, variable: str) -> range:
     """The ports of `"8100-8199"` or of a single number, as a range."""
     text = str(value).strip()
     match = _PORTS.fullmatch(text)
-    first, last = (int(match[1]), int(match[2])) if match else (int(text), int(text)) if text.isdecimal() else (0, 0)
+    first, last = (int(match[1]), int(match[2])) if match else (int(text), int(text)) if _is_port(text) else (0, 0)
     if not 1 <= first <= last <= 65535 or isinstance(value, bool):
         raise InputError(
             f'{variable}: {value!r} is not a range of ports; write "8100-8199", between 1 and 65535, lower one first'
@@ -81,9 +93,22 @@ def ports(value: t.Any, variable: str) -> range:
 
 def port(value: t.Any, variable: str) -> int:
     """One TCP port."""
-    if isinstance(value, bool) or not str(value).isdecimal() or not 1 <= int(value) <= 65535:
-        raise InputError(f"{variable}: {value!r} is not a port between 1 and 65535")
+    if isinstance(value, bool) or not _is_port(str(value)):
+        raise InputError(f"{variable}: {shown(value)} is not a port between 1 and 65535")
     return int(value)
+
+
+def _is_port(text: str) -> bool:
+    return len(text) <= 5 and text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535
+
+
+def shown(value: t.Any) -> str:
+    """A value as messages show it."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def address(value: t.Any, variable: str) -> str:
@@ -97,7 +122,7 @@ def address(value: t.Any, variable: str) -> str:
 def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[IPv6]:port`."""
     host, colon, text = str(value or "").rpartition(":")
-    if not colon or not host.strip("[]") or "/" in host or not text.isdecimal():
+    if not colon or not host.strip("[]") or "/" in host or not _is_port(text):
         raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
     return host.strip("[]"), port(text, variable)
 
@@ -131,7 +156,7 @@ def line(value: t.Any, variable: str) -> str:
     """A text for people, in one line; "" for none."""
     if isinstance(value, (Mapping, list, tuple)):
         raise InputError(f"{variable}: {value!r} is not a text; write a few words")
-    return " ".join(("" if value is None else str(value)).split())
+    return clean("" if value is None else value)
 
 
 def amount(value: t.Any, variable: str) -> Amount:
@@ -141,13 +166,15 @@ def amount(value: t.Any, variable: str) -> Amount:
     return whole(value, variable, 0, 'write a whole number (3) or a percentage ("25%")')
 
 
-def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number") -> int:
+def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number", maximum: int = 999_999_999) -> int:
     """A whole number, also from a string of digits as `-e` gives it."""
-    text = str(value).strip()
-    if isinstance(value, (bool, float)) or not re.fullmatch(r"-?\d{1,9}", text):
-        raise InputError(f"{variable}: {value!r} is not a whole number; {hint}")
+    text = "" if isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) > 10**12) else str(value).strip()
+    if not _WHOLE.fullmatch(text):
+        raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}")
     if int(text) < minimum:
         raise InputError(f"{variable}: {value!r} is too small; the least is {minimum}")
+    if int(text) > maximum:
+        raise InputError(f"{variable}: {value!r} is too many; the most is {maximum}")
     return int(text)
 
 

@@ -78,6 +78,7 @@ def _secret(value: str | None, method: str) -> str:
 
 
 def _retries(value: t.Any) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or int(value) > _MOST:
-        raise InputError(f"gate.retries: {value!r} is not a whole number from 0 to {_MOST}")
-    return int(value)
+    try:
+        return values.whole(value, "gate.retries", 0, maximum=_MOST)
+    except InputError:
+        raise InputError(f"gate.retries: {values.shown(value)} is not a whole number from 0 to {_MOST}") from None
