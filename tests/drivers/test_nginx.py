@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import threading
+import time
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -264,3 +265,30 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         ):
             with pytest.raises((InputError, TrafficError), match=r"weight 0|'a; }'|'a.b' is not an IP address"):
                 contract.apply(plane.driver(), {endpoint: target})
+
+    def test_links_beside_the_files_are_not_followed(self, plane: Plane, backends: t.Any, tmp_path: Path) -> None:
+        victim = tmp_path / "victim"
+        victim.write_text("untouched")
+        victim.chmod(0o600)
+        for nginx in plane.nginxes.values():
+            for name in ("shop.conf.tmp", "shop.json.tmp", ".shop.conf.tmp", ".shop.json.tmp"):
+                (nginx.path / name).symlink_to(victim)
+        contract.bring_in(plane.driver(), {backends.start("a"): Target(IN, name="shop-a")})
+        assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("untouched", 0o600)
+
+    @pytest.mark.parametrize("answer", [b"x", b"x" * (1 << 20)], ids=["trickle", "flood"])
+    def test_an_answer_is_bounded(self, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+        monkeypatch.setattr(agent, "ANSWER", 1.0)
+        monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
+        with contract.hostile(answer, 0.1 if answer == b"x" else 0.0, 10**6) as port:
+            began = time.monotonic()
+            with pytest.raises(agent.Failed, match=r"nothing is answered there: (timed out|the answer is longer than 2 MB)"):
+                agent.told({"status": ["127.0.0.1", port], "upstream": "shop"})
+        assert time.monotonic() - began < 10
+
+    @pytest.mark.parametrize("said", ["a b;", "127.0.0.1 x 1 shop-1;", "\x1b]0;PWNED\x07;"])
+    def test_what_no_rollout_wrote_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str) -> None:
+        monkeypatch.setattr(agent, "told", lambda _request: f"rollout shop;{said}")
+        with pytest.raises(agent.Failed, match=r"was not written by a rollout") as raised:
+            agent.look({"path": str(tmp_path), "upstream": "shop"}, 1)
+        assert "\x1b" not in str(raised.value)
