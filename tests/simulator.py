@@ -80,6 +80,7 @@ class Life:
     crash: int | None = None  # when it ends by itself
     vanish: int | None = None  # when nothing is reported of it any more
     flap: int | None = None  # answers and does not, in turns of so many seconds
+    loop: int | None = None  # ends so long after it began to answer, and is started again by its platform
     never: bool = False  # never answers
 
 
@@ -276,6 +277,8 @@ class Simulator:
         life, age = node.life, self.clock - node.created
         if node.gone or life.never or age < life.start or node.labels.id not in self.nodes:
             return False
+        if life.loop is not None and age % (life.start + life.loop) < life.start:
+            return False
         return life.flap is None or (age - life.start) // life.flap % 2 == 0
 
     def reachable(self, host: str) -> bool:
@@ -328,7 +331,8 @@ class Simulator:
         target = self.split.waypoint.generation if self.split else None
         known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
-        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready)
+        crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
+        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready, crashes=crashes)
         self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
         self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         return self.fleet
@@ -342,7 +346,9 @@ class Simulator:
             process = Process.STOPPING
         else:
             process = Process.STARTING if self.clock - node.created < node.life.start // 2 else Process.RUNNING
-        return Report(node.labels, process, float(node.created))
+        again = None if node.life.loop is None else node.created + node.life.start + node.life.loop
+        restarted = float(again) if again is not None and again <= self.clock else None
+        return Report(node.labels, process, float(node.created), restarts=int(restarted is not None), restarted=restarted)
 
     def _check(self, node: Node) -> None:
         name = node.labels.id
@@ -358,7 +364,7 @@ class Simulator:
         """This file's own idea of one that may be given requests."""
         since = instance.ready_since
         ready = instance.state is State.READY and instance.proven
-        return ready and since is not None and self.clock - since >= self.rules.min_ready
+        return ready and not instance.crashed and since is not None and self.clock - since >= self.rules.min_ready
 
     def available(self, instance: Instance) -> bool:
         """This file's own idea of it."""
@@ -825,14 +831,14 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
     staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]
-    fresh = [i for i in staying if i.generation == waypoint.generation]
+    fresh = [i for i in staying if i.generation == waypoint.generation and not i.crashed]  # what broke is no capacity
     assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, "1: more new ones than asked for"
 
     def serves(i: Instance) -> bool:
         return i.proven and i.rotation in (Rotation.IN, Rotation.PARTIAL)
 
     def ripe(i: Instance) -> bool:
-        return i.ready_since is not None and now - i.ready_since >= rules.min_ready
+        return i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
 
     def available(i: Instance) -> bool:
         return i.state is State.READY and i.rotation is Rotation.IN and i.proven and ripe(i)
@@ -853,7 +859,7 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
         ready, serving = ready - available(instance), serving - serves(instance)
     sides = {i.generation == waypoint.generation for i in going if available(i) and i.id not in bad}
     for i in staying:
-        useless = i.state is not State.READY and not serves(i)
+        useless = (i.state is not State.READY or i.crashed) and not serves(i)
         if useless and (i.generation == waypoint.generation) in sides:
             assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
     for name in decision.admit:

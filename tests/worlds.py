@@ -52,6 +52,7 @@ faulty = st.builds(
     crash=st.none() | st.integers(1, 40),
     vanish=st.none() | st.integers(1, 40),
     flap=st.none() | st.integers(1, 8),
+    loop=st.none() | st.integers(1, 40),
     never=st.booleans(),
 )
 rules_ = st.builds(

@@ -160,12 +160,17 @@ class Conductor:
         known = {r.labels.id for r in self.reports if r.labels.generation != self._target} & (self._known or set())
         table = self.table if self.balanced else None
         pools = [servers for window in self.windows for servers in window.table.values()]
-        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, pools, self._seen_ready)
+        self.fleet = fleets.assemble(self.reports, table, vitals, going, known, pools, self._seen_ready, self._crashes())
         self._seen_ready = {i.id for i in self.fleet if i.state is State.READY or i.id in self._seen_ready}
         # Requests in flight have their time from when it is seen out of rotation, not from when that was decided.
         self._out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         self._note_states()
         return self.fleet
+
+    def _crashes(self) -> set[str]:
+        """Those of the rollout under way that broke while they were new."""
+        rollout = self.session.record.open
+        return fleets.crashed(self.reports, rollout.started, self.rules.watch_new) if rollout else set()
 
     def _watch(self) -> None:
         first = self._known is None

@@ -85,6 +85,8 @@ class Report:
     process: Process
     created: float = 0.0  # seconds since the epoch by `clock.now()`; get it from the age, since hosts' clocks differ
     detail: str = ""  # of a failed one: how it ended and its last log lines
+    restarts: int = 0  # how often somebody else, as systemd, has started it again
+    restarted: float | None = None  # when that was for the first time, as `created`
 
 
 class Platform(t.Protocol):

@@ -32,9 +32,10 @@ def assemble(
     known: Container[str] = (),
     windows: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
+    crashes: Container[str] = (),
 ) -> list[Instance]:
     """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
-    `windows` are the pools at which new ones are shown besides; `seen_ready` were ready once."""
+    `windows` are the pools at which new ones are shown besides; `seen_ready` were ready once; `crashes`: see `crashed`."""
     reports = list(reports)
     # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
@@ -47,11 +48,17 @@ def assemble(
         if living.get(endpoint, name) == name:
             shown = table
             there = [servers[endpoint] for servers in windows if endpoint in servers]
-        instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known)
-        if instance.state is State.FAILED and (name in seen_ready or instance.in_rotation):
+        instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known, name in crashes)
+        if (instance.state is State.FAILED or instance.crashed) and (name in seen_ready or instance.in_rotation):
             instance = replace(instance, was_ready=True)
         fleet.append(_shown(instance, there))
     return fleet
+
+
+def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
+    """Those begun `since` the rollout began that ended within so many seconds of their start, and were started again."""
+    soon = [report for report in reports if report.restarted is not None and report.created >= since]
+    return {report.labels.id for report in soon if report.restarted is not None and report.restarted - report.created <= within}
 
 
 def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
@@ -62,11 +69,15 @@ def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
     return replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active) if entries else instance
 
 
-def _instance(report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool) -> Instance:
+def _instance(
+    report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool, crashed: bool
+) -> Instance:
     vital = vital or Vital(Health.PENDING, report.created)
     # One that was there before us is not starting because its first check failed: it may be serving all the same.
     health = Health.FAILING if known and vital.health is Health.PENDING else vital.health
-    state = classify(report.process, health, since is not None)
+    # One that had to be stopped because it crashed has failed: that it was asked to stop is no end in good order.
+    process = Process.FAILED if crashed and report.process is Process.STOPPED else report.process
+    state = classify(process, health, since is not None)
     labels = report.labels
     if table is None:
         # Nobody keeps requests from one that runs, or may do so, whatever our checks say of it.
@@ -92,6 +103,7 @@ def _instance(report: Report, table: Table | None, vital: Vital | None, since: f
         draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
         host=labels.host,
         detail=report.detail or vital.detail,
+        crashed=crashed,
     )
 
 

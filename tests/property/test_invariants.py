@@ -61,6 +61,7 @@ instances = st.builds(
     proven=st.booleans(),
     active=st.integers(0, 1),
     draining_since=st.none() | clocks,
+    crashed=st.booleans(),
 )
 # Most of a fleet is usually well; without this nearly no example would be above its floor.
 well = st.builds(
@@ -107,8 +108,10 @@ def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoin
     # 8: what goes into a turn comes out of it in exactly one class.
     census = engine._count(fleet, waypoint, rules, 20.0, 31.0)
     sides = [i for side in (census.new, census.old) for part in (side.available, side.prepared, side.rest) for i in part]
-    assert Counter(i.id for i in [*sides, *census.going, *census.dead, *census.lost]) == Counter(i.id for i in fleet)
-    assert census.total == len(sides) + len(census.going)
+    assert Counter(i.id for i in [*sides, *census.broken, *census.going, *census.dead, *census.lost]) == Counter(
+        i.id for i in fleet
+    )
+    assert census.total == len(sides) + len(census.broken) + len(census.going)
     assert census.total + len(census.lost) == sum(1 for i in fleet if i.state.counted)
     assert all(i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation for i in census.lost)
 

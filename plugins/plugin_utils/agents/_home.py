@@ -11,8 +11,8 @@ instances are started with), `lock` and `epoch`.
 Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks before_start and after_stop, and what the
 agent needs), stop (ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted), stop_timeout and
 hook_timeout (seconds), and the agent's own settings.
-Answer: {"instances": [labels, process, age in seconds, detail], "kept": [keys]}, or {"stale": why} when a newer lease holder has
-acted here, or {"error": why}.
+Answer: {"instances": [labels, process, age in seconds, detail; of one that somebody else has started again, restarts and how many
+seconds ago it was restarted first], "kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -259,7 +259,17 @@ class Service:
         age = uptime() - record["uptime"] if record["boot"] == self.boot else time.time() - record["created"]
         answer["age"] = max(0.0, age)
         answer["detail"] = self.detail(record, asked) if not alive else ""
+        if "restarts" in record:
+            answer.update(restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"]))
+            answer["detail"] = answer["detail"] or record["crash"]
         return answer
+
+    def began_again(self, record: Record, count: int, ago: float, how: str) -> None:
+        """Note that somebody else has started the instance again, so often by now, and how it had ended. What follows from that
+        is not decided here."""
+        record.setdefault("restarted", uptime() - max(0.0, ago))
+        record.update(restarts=count, crash=f"restarted {'once' if count == 1 else f'{count} times'}: {how}")
+        self.save(record)
 
     def detail(self, record: Record, asked: bool) -> str:
         """How an instance ended."""

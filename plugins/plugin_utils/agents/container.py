@@ -120,7 +120,8 @@ class Service(_home.Service):
         """When a container that somebody else started began to run; what it was told before does not matter any more."""
         created = _seconds(container["State"]["StartedAt"])
         record.update(created=created, uptime=_home.uptime() - max(0.0, time.time() - created), boot=self.boot)
-        record.pop("stop_requested", None)
+        for name in ("stop_requested", "restarts", "restarted", "crash", "began"):
+            record.pop(name, None)
 
     def alive(self, record: Record) -> bool:
         container = self.seen.get(record["id"])
@@ -163,7 +164,25 @@ class Service(_home.Service):
             if record["id"] in self.unheard and self.alive(record):
                 raise _home.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
 
+    def restarts(self, record: Record, container: Container) -> None:
+        """Note when it was started again: by the program, which counts that, or by somebody else, since when it runs shows."""
+        state = container["State"]
+        count, between = container.get("RestartCount") or 0, state["Status"] == "restarting"
+        began, known = state["StartedAt"], record.get("began")
+        if count + between > record.get("restarts", 0) or known not in (None, began):
+            record["began"] = began
+            ago = time.time() - _seconds(state["FinishedAt"] if between else began)
+            lines = _home.last_lines(self.output(record["id"], 5))
+            ended = f"exit code {state['ExitCode']}" if between else "it ended"
+            how = f"{ended}; last log lines: {lines}" if lines else f"{ended}; its log is empty"
+            self.began_again(record, max(count + between, record.get("restarts", 0) + 1), ago, how)
+        elif known is None:
+            record["began"] = began
+            self.save(record)
+
     def report(self, record: Record) -> Record:
+        if "stop_requested" not in record and self.alive(record):
+            self.restarts(record, self.seen[record["id"]])
         answer = super().report(record)
         if answer["process"] == "running":
             answer["process"], answer["detail"] = self.condition(record)
@@ -173,6 +192,8 @@ class Service(_home.Service):
         """Of a container that is there: running, starting or unknown, and what is to be said of it."""
         container = self.seen[record["id"]]
         state = container["State"]
+        if state["Status"] == "restarting":
+            return "starting", record.get("crash", "")
         if state["Status"] != "running":
             return "unknown", f"it is {state['Status']}"
         health = state.get("Health") or state.get("Healthcheck") or {}
@@ -181,8 +202,7 @@ class Service(_home.Service):
         if health.get("Status") == "unhealthy":
             said = _home.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
             return "unknown", f"{self.program}'s check of it: unhealthy ({said or 'without a word'})"
-        restarts = container.get("RestartCount")
-        return "running", f"restarted {restarts} times by {self.program}" if restarts else ""
+        return "running", record.get("crash", "")
 
     def ended(self, record: Record) -> str:
         container = self.seen.get(record["id"])

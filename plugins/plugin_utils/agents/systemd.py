@@ -35,13 +35,12 @@ if TYPE_CHECKING:
 
 UNITS = "/etc/systemd/system"
 OURS = "# Written by progressive.rollout"  # how our templates begin
-SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts ExecMainCode ExecMainStatus
+SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts InvocationID ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
 PLAIN = ("success", "exit-code", "signal", "core-dump")  # results that the exit code or the signal says, too
 STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"  # id of systemd's message that it begins to stop a unit
-NEW = 120.0  # seconds; an instance that ends so early has failed, and systemd does not get to start it again
 STOP_WAIT = 0.05  # seconds; looking takes some of it
 
 
@@ -97,7 +96,8 @@ class Service(_home.Service):
     def lives(self, record: Record, unit: Unit) -> None:
         """It may have been started again, by somebody or with its host."""
         if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
-            record.pop("ended", None)
+            for name in ("ended", "restarts", "restarted", "crash", "invocation"):
+                record.pop(name, None)
             record.update(boot=self.boot, uptime=_home.uptime())
             self.save(record)
 
@@ -112,7 +112,24 @@ class Service(_home.Service):
     def ended(self, record: Record) -> str:
         return str(record["ended"])
 
+    def restarts(self, record: Record, unit: Unit) -> None:
+        """Note when it was started again: by systemd, which counts that, or by somebody else, which makes another invocation.
+        One that is about to be started again has ended as often."""
+        between = unit["SubState"].startswith("auto-restart")
+        count, invocation = int(unit["NRestarts"] or 0) + between, unit["InvocationID"]
+        known = record.get("invocation")
+        if count > record.get("restarts", 0) or (invocation and not between and known not in (None, invocation)):
+            count = max(count, record.get("restarts", 0) + 1)
+            ago = time.monotonic() - _seconds(unit, "ExecMainExit" if between else "ExecMainStart")
+            record["invocation"] = invocation
+            self.began_again(record, count, ago, _how(record, unit if between else {}, self.boot))
+        elif invocation and not between and known is None:
+            record["invocation"] = invocation
+            self.save(record)
+
     def report(self, record: Record) -> Record:
+        if record.get("begun") and "stop_requested" not in record and self.alive(record):
+            self.restarts(record, self.units[record["unit"]])
         answer = super().report(record)
         if answer["process"] == "running":
             answer["process"], answer["detail"] = self.living(record)
@@ -122,10 +139,7 @@ class Service(_home.Service):
         """How one is that nobody of us asked to stop, and what there is to say of it."""
         if not record["begun"]:
             return "starting", ""
-        unit = self.units[record["unit"]]
-        state, age = unit["ActiveState"], time.monotonic() - _seconds(unit, "ExecMainStart")
-        again = unit["NRestarts"] != "0" and (state not in RUNNING or age < NEW)
-        detail = f"systemd has started it again {unit['NRestarts']} times" if again else ""
+        state, detail = self.units[record["unit"]]["ActiveState"], record.get("crash", "")
         if state in RUNNING:
             return "running", detail
         return {"deactivating": "stopping", "maintenance": "unknown"}.get(state, "starting"), detail
@@ -170,14 +184,8 @@ class Service(_home.Service):
             self.look(self.records)
 
     def leaves(self, record: Record) -> bool:
-        """Whether a unit has to be told to stop: it was asked to, or it fails as it starts, and systemd would start it again."""
-        unit = self.units[record["unit"]]
-        if "stop_requested" in record:
-            return unit["ActiveState"] != "deactivating"
-        fails = unit["SubState"].startswith("auto-restart") and _home.uptime() - record["uptime"] < NEW
-        if fails and "ended" not in record:
-            self.end(record, unit)
-        return fails
+        """Whether a unit has to be told to stop."""
+        return "stop_requested" in record and self.units[record["unit"]]["ActiveState"] != "deactivating"
 
     def retire(self, stop: list[str], kill: list[str], dead: list[str]) -> None:
         if stop:

@@ -91,6 +91,7 @@ class _Census:
     serving: int = 0  # in rotation and passed by the balancers, whatever our checks say
     switched: bool = False  # where the waypoint is a switch: no old one is in rotation any more
     failed: list[Failure] = field(default_factory=list)  # those that failed, or are overdue, and that this walk has started
+    broken: list[Instance] = field(default_factory=list)  # of either side, they ended and were started again: no capacity
     lasting: int = 0  # new ones that have lasted
     old_serves: bool = False  # any old one, or it will be back in rotation in a moment
 
@@ -201,6 +202,11 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: f
         side = census.new if is_new else census.old
         rotation = instance.rotation  # not `in_rotation`: this loop is the cost of an evaluate
         census.serving += instance.proven and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
+        if instance.crashed:
+            census.broken.append(instance)
+            if is_new or _repair(instance, waypoint, began):
+                census.failed.append(_failure(instance, instance.detail or "it ended, and was started again", not is_new))
+            continue
         if is_available(instance, rules, now):
             side.available.append(instance)
             census.lasting += is_new and now - (instance.ready_since or 0.0) >= rules.watch_new
@@ -302,7 +308,11 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09)."""
     floor = waypoint.desired - room.unavailable
     spare, serving = census.available - floor, census.serving - floor
-    chosen = [*census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
+    # One that was started again may serve at the moment: it goes as soon as enough others do.
+    serves = [i for i in census.broken if i.in_rotation and i.proven]
+    broken = [i for i in census.broken if i not in serves] + _first(serves, serving, _worth)
+    serving -= sum(i in serves for i in broken)
+    chosen = [*broken, *census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
     returning = census.old.starting if missing else 0
     excess_old = len(census.old) - waypoint.old - len(census.old.overdue) - len(census.old.away) - returning
     if bad := _needless(census, waypoint):
@@ -317,9 +327,9 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     for instance in pool.rest:
         if instance.id in hopeless or (returning and pool is census.old and _starting(instance)):
             continue  # stable ones that come back are not sent away before they are there
-        serves = instance.in_rotation and instance.proven
+        in_service = instance.in_rotation and instance.proven
         returns = instance.state is State.READY and serving < 0
-        (useful if serves or returns else idle).append(instance)
+        (useful if in_service or returns else idle).append(instance)
 
     # The last to go are those of the stable revision: a half-done one that was superseded goes before them (E-16). What is
     # compared with stays longest.
@@ -355,6 +365,7 @@ def _reached(census: _Census, waypoint: Waypoint) -> bool:
         arrived == len(census.new) == waypoint.new
         and len(census.old) <= waypoint.old
         and not _lacking(census, waypoint)
+        and not census.broken
         and (census.switched or not waypoint.switches)
         and not census.going
         and all(instance.rotation is Rotation.ABSENT for instance in census.dead)

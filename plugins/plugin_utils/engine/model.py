@@ -79,6 +79,7 @@ class Instance:
     host: str = ""
     detail: str = ""  # why it is not ready, or how it died
     was_ready: bool = False  # of one that failed: it had been ready before
+    crashed: bool = False  # it ended too soon after its start; its platform may have started it again
 
     @property
     def in_rotation(self) -> bool:

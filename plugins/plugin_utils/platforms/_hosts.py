@@ -63,6 +63,8 @@ class Item(t.TypedDict):
     process: t.Literal["starting", "running", "stopping", "stopped", "failed", "unknown"]
     age: float
     detail: str
+    restarts: t.NotRequired[int]  # by somebody else, as systemd
+    restarted: t.NotRequired[float]  # how long ago the first was
 
 
 class Found(t.TypedDict):
@@ -121,6 +123,7 @@ class Hosts:
         self._calls = Calls(context.transport, self.agent, Found | Stale | Failed)
         self._seen: dict[str, list[Report]] = {}  # by host, when it last answered, and what it was told to start since
         self._created: dict[str, float] = {}
+        self._restarted: dict[str, float] = {}
 
     # -- what each platform says for itself
 
@@ -375,7 +378,8 @@ class Hosts:
         )
         # By our clock, and the same in every turn: whom it is the turn of must not hang on a slow answer.
         created = self._created.setdefault(labels.id, now - item["age"])
-        return Report(labels, Process(item["process"]), created, clean(item["detail"], 1000))
+        restarted = self._restarted.setdefault(labels.id, now - item["restarted"]) if item.get("restarts") else None
+        return Report(labels, Process(item["process"]), created, clean(item["detail"], 1000), item.get("restarts", 0), restarted)
 
 
 def place(
