@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import time
 import typing as t
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import Driver
 from ansible_collections.progressive.rollout.tests.connect import connect
 from ansible_collections.progressive.rollout.tests.hosts import Hosts
@@ -201,13 +202,15 @@ def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
     script = "; ".join(f"[ $INSTANCE = {way} ] && {{{{ {what}; }}}}" for way, what in ways.items())
     driver = bench.driver(["/bin/sh", "-c", script])
     driver.sync(start=labels(driver, *ways))
-    until(lambda: all_are(driver, Process.FAILED))
-    said = {report.labels.id: report.detail for report in driver.sync(stop=[*ways])}
+    until(lambda: all(report.restarts or report.process is Process.FAILED for report in driver.sync()))
+    until(lambda: set(states(driver.sync(stop=[*ways])).values()) <= {Process.STOPPED, Process.FAILED})
+    reports = {report.labels.id: report for report in driver.sync()}
+    said = {name: report.detail for name, report in reports.items()}
     lines = "line 3 | line 4 | line 5 | line 6 | line 7"
-    assert re.fullmatch(rf"exit code 3 within [0-9.]+ s of its start; last log lines: {re.escape(lines)}", said["three"])
-    assert said["none"] == "exited; its log is empty"  # systemd forgets it at once
-    assert re.fullmatch(r"killed by signal 9 within [0-9.]+ s of its start; its log is empty", said["killed"])
-    assert bench.log().count("line 1") == 1, "systemd does not try again what fails as it starts"
+    how = r"restarted (?:once|\d+ times): "
+    assert re.fullmatch(rf"{how}exit code 3 within [0-9.]+ s of its start; last log lines: {re.escape(lines)}", said["three"])
+    assert (reports["none"].process, said["none"]) == (Process.FAILED, "exited; its log is empty")  # systemd forgets it at once
+    assert re.fullmatch(rf"{how}killed by signal 9 within [0-9.]+ s of its start; its log is empty", said["killed"])
     assert driver.sync(forget=[*ways]) == []
     assert bench.left() == []
 
@@ -223,21 +226,46 @@ def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
 def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], options: dict[str, t.Any], said: str) -> None:
     driver = bench.driver(command, **options)
     driver.sync(start=labels(driver, "a"))
-    until(lambda: all_are(driver, Process.FAILED))
-    assert re.fullmatch(said, detail(driver, "a"))
+    until(lambda: driver.sync()[0].restarts)
+    assert re.fullmatch(rf"restarted (?:once|\d+ times): {said}", detail(driver, "a"))
 
 
-def test_an_old_one_is_started_again_by_systemd(bench: Bench) -> None:
+@pytest.mark.parametrize("seen", ["between", "later"])
+def test_one_that_systemd_has_started_again_says_so_whenever_it_is_looked_at(bench: Bench, seen: str) -> None:
     driver = bench.driver(SLEEP)
     driver.sync(start=labels(driver, "a"))
-    path = f"/var/lib/rollout/web1/{bench.service}/instances/a.json"
-    record = json.loads(bench.run(f"cat {path}"))
-    bench.put(path, json.dumps({**record, "uptime": record["uptime"] - agent.NEW}))
-    bench.systemctl("kill", "--signal=KILL", bench.unit())
-    until(lambda: all_are(driver, Process.STARTING))
     until(lambda: all_are(driver, Process.RUNNING))
-    assert detail(driver, "a") == "systemd has started it again 1 times"
+    bench.systemctl("kill", "--signal=KILL", bench.unit())
+    if seen == "between":
+        until(lambda: all_are(driver, Process.STARTING))
+        assert driver.sync()[0].restarts == 1
+        until(lambda: all_are(driver, Process.RUNNING))
+    else:
+        until(
+            lambda: (
+                bench.systemctl("show", "--property=NRestarts,ActiveState", bench.unit()).split()
+                == ["NRestarts=1", "ActiveState=active"]
+            )
+        )
+    (report,) = driver.sync()
+    assert (report.process, report.restarts) == (Process.RUNNING, 1)
+    assert report.restarted and 0 <= report.restarted - report.created < 60
+    assert report.detail.startswith("restarted once: ")
+    bench.systemctl("kill", "--signal=KILL", bench.unit())
+    until(lambda: driver.sync()[0].restarts == 2)
+    assert abs((driver.sync()[0].restarted or 0.0) - report.restarted) < 1, (
+        "the first time is what tells a new one from an old one"
+    )
     until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert driver.sync()[0].restarts == 2
+
+
+def test_one_that_somebody_else_started_again_says_so(bench: Bench) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: all_are(driver, Process.RUNNING))
+    bench.systemctl("restart", bench.unit())
+    assert [(report.process, report.restarts) for report in driver.sync()] == [(Process.RUNNING, 1)]
 
 
 def test_one_that_says_itself_when_it_is_ready(bench: Bench) -> None:
@@ -313,9 +341,9 @@ def test_what_others_do_to_a_unit_is_seen(bench: Bench) -> None:
     assert states(driver.sync()) == {"a": Process.RUNNING}
     bench.systemctl("restart", bench.unit())
     assert states(driver.sync()) == {"a": Process.RUNNING}
+    assert detail(driver, "a").startswith("restarted once: somebody stopped its unit ")
     bench.systemctl("kill", "--signal=USR1", bench.unit())
-    until(lambda: all_are(driver, Process.FAILED))
-    assert detail(driver, "a").startswith("killed by signal 10 within ")
+    until(lambda: driver.sync()[0].restarts == 2)
 
 
 def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
@@ -325,8 +353,11 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -
     assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
     assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
     hasty = bench.driver(STUBBORN, stop_timeout="1ms")
-    until(lambda: states(hasty.sync(stop=["a"])) == {"a": Process.STOPPED})
-    assert detail(hasty, "a") == "did not stop in time and was killed"
+    hasty.sync(start=[replace(labels(hasty, "b")[0], slot=1)])
+    until(lambda: bench.log(1) == ["up"])
+    # Each has the time that it was started with.
+    until(lambda: states(hasty.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED})
+    assert detail(hasty, "b") == "did not stop in time and was killed"
 
 
 def test_one_that_ignores_the_signal_is_killed_by_systemd_where_we_are_gone(bench: Bench) -> None:
@@ -341,12 +372,44 @@ def test_one_that_ignores_the_signal_is_killed_by_systemd_where_we_are_gone(benc
 def test_a_slot_that_is_used_again(bench: Bench) -> None:
     dying, driver = bench.driver(["/bin/sh", "-c", "echo bye; exit 3"]), bench.driver(SLEEP)
     dying.sync(start=labels(dying, "a"))
-    until(lambda: all_are(dying, Process.FAILED))
-    assert states(driver.sync(start=labels(driver, "b"))) == {"a": Process.FAILED, "b": Process.RUNNING}
+    until(lambda: dying.sync()[0].restarts)
+    until(lambda: states(dying.sync(stop=["a"])) == {"a": Process.STOPPED})
+    assert states(driver.sync(start=labels(driver, "b"))) == {"a": Process.STOPPED, "b": Process.RUNNING}
     assert "last log lines: bye" in detail(driver, "a")
     assert states(driver.sync(forget=["a"])) == {"b": Process.RUNNING}
     assert states(driver.sync()) == {"b": Process.RUNNING}
     assert bench.systemctl("is-enabled", bench.unit()) == "enabled\n"
+
+
+def test_each_unit_keeps_what_it_was_started_with(bench: Bench) -> None:
+    """Also where the template is another by now, and the users' own drop-in for all of them comes after ours."""
+    bench.run("id old >/dev/null 2>&1 || useradd --system old")
+    old, new = bench.driver(SLEEP, user="old", stop_timeout="7s"), bench.driver(SLEEP)
+    old.prepare("1")
+    old.sync(start=labels(old, "a"))
+    until(lambda: all_are(old, Process.RUNNING))
+    new.prepare("2")
+    new.context.settings = {1: InstanceSettings("systemd", {"command": SLEEP, "user": "old", "stop_timeout": "7s"}, {})}
+    wanted = [replace(one, generation=number, slot=number + 1) for number, one in enumerate(labels(new, "b", "c"))]
+    new.sync(start=[replace(wanted[0], generation=2), replace(wanted[1], generation=1)])
+    until(lambda: all_are(new, Process.RUNNING))
+
+    def shown(slot: int) -> list[str]:
+        return bench.systemctl("show", "--property=User,TimeoutStopUSec", bench.unit(slot)).split()
+
+    assert [shown(slot) for slot in range(3)] == [
+        ["TimeoutStopUSec=7s", "User=old"],
+        ["TimeoutStopUSec=10s", "User=root"],
+        ["TimeoutStopUSec=7s", "User=old"],
+    ]
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    bench.run(f"mkdir -p {folder}; printf '[Service]\\nTimeoutStopSec=9s\\n' >{folder}/own.conf; systemctl daemon-reload")
+    assert shown(0) == ["TimeoutStopUSec=9s", "User=old"]
+    bench.run(f"rm -r {folder}; systemctl daemon-reload")
+    until(lambda: set(states(new.sync(stop=["a", "b", "c"])).values()) == {Process.STOPPED})
+    assert new.sync(forget=["a", "b", "c"]) == []
+    bench.systemctl("daemon-reload")
+    assert bench.left() == [] and bench.run(f"ls -d /etc/systemd/system/{bench.service}@*.d || true") == ""
 
 
 def test_a_unit_of_the_users_own(bench: Bench) -> None:
@@ -399,7 +462,8 @@ def test_systemd_reads_the_template_again_when_it_changed(bench: Bench) -> None:
     assert reloads() == before
     bench.driver(SLEEP, stop_signal="QUIT").prepare("3")
     assert reloads() == before + 1
-    assert "KillSignal=3" in bench.systemctl("show", "--property=KillSignal", bench.unit())
+    shown = bench.systemctl("show", "--property=KillSignal", bench.unit(), bench.unit(1)).split()
+    assert shown == ["KillSignal=15", "KillSignal=3"], "what runs keeps what it was started with"
     assert states(driver.sync()) == {"a": Process.RUNNING}
 
 

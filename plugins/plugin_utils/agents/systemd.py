@@ -5,12 +5,14 @@
 
 The template is ours, rendered by the caller, or the user's own. What tells instances apart is in `<path>/env/<unit>`, which the
 template reads: the environment of the instance in this slot, INSTANCE first. Values may be secrets, so only root can read it.
+The template has the settings given last. A unit that was started with others has them in a drop-in of its own, `SHAPE`, which
+drop-ins of the user's for the template override.
 Units are enabled while they are wanted, so instances come back with their host. Nothing is waited for: systemd starts and
 stops, and each call looks at what has become of it.
 
 The request is what `_home.py` says, with `template` (shop@.service) and its `text` (empty: the user's own), and for
-each instance to start env and, for our template, command (for the shell) and cwd.
-Requests {"check": what} and {"prepare": what} have path, template, text, user, program, search and cwd. They answer
+each instance to start its template, env and, for our template, command (for the shell), cwd and shape (lines of the unit).
+Requests {"check": what} and {"prepare": what} have path, home, template, text, user, program, search and cwd. They answer
 {"problems": {setting: why}}. The first touches nothing, the second writes our template.
 
 Needs Python 3.8 and systemd 240.
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     Unit = t.Dict[str, str]  # what systemd shows of one
 
 UNITS = "/etc/systemd/system"
+SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how our templates begin
 SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts InvocationID ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic ActiveExitTimestampMonotonic""".split()
@@ -72,7 +75,7 @@ class Service(_home.Service):
         self.units = _show({*known, *map(self.unit, self.request["start"])})
 
     def unit(self, labels: Record) -> str:
-        return str(self.request["template"]).replace("@", f"@{labels['slot']}")
+        return str(labels.get("template") or self.request["template"]).replace("@", f"@{labels['slot']}")
 
     def owns(self, record: Record) -> bool:
         """Whether the unit is still the instance's: slots are used again."""
@@ -117,13 +120,13 @@ class Service(_home.Service):
         One that is about to be started again has ended as often."""
         between = unit["SubState"].startswith("auto-restart")
         count, invocation = int(unit["NRestarts"] or 0) + between, unit["InvocationID"]
-        known = record.get("invocation")
-        if count > record.get("restarts", 0) or (invocation and not between and known not in (None, invocation)):
+        known = record.get("invocation", "")
+        if count > record.get("restarts", 0) or (not between and known not in ("", invocation)):
             count = max(count, record.get("restarts", 0) + 1)
             ago = time.monotonic() - _seconds(unit, "ExecMainExit" if between else "ExecMainStart")
-            record["invocation"] = invocation
+            record["invocation"] = "" if between else invocation
             self.began_again(record, count, ago, _how(record, unit if between else {}, self.boot))
-        elif invocation and not between and known is None:
+        elif not between and not known and invocation:
             record["invocation"] = invocation
             self.save(record)
 
@@ -149,7 +152,7 @@ class Service(_home.Service):
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
         """Write what the instance needs; `settle` starts it, in this call or, if that is killed, in the next."""
         name = self.unit(wanted)
-        record.update(unit=name, begun=False)
+        record.update(unit=name, begun=False, shape=wanted.get("shape", []))
         if _there(self.units[name]):
             return f"the unit {name} runs already, and is not ours; stop it (systemctl stop {name})"
         os.makedirs(self.environment, 0o700, exist_ok=True)
@@ -200,7 +203,8 @@ class Service(_home.Service):
     def begin(self, records: list[Record]) -> None:
         if self.request["text"]:
             stale = any(unit["NeedDaemonReload"] == "yes" for unit in self.units.values())
-            problem = _install(self.request["template"], self.request["text"], stale)
+            shaped = _shape(self.records.values(), self.request["text"])
+            problem = _install(self.request["template"], self.request["text"], stale or shaped)
             if problem:
                 raise _home.Refused(problem)
         names = _units(records)
@@ -221,6 +225,7 @@ class Service(_home.Service):
     def remove(self, record: Record) -> None:
         if self.owns(record):
             os.unlink(os.path.join(self.environment, record["unit"]))
+            _drop_in(record["unit"], "")
 
 
 def _units(records: t.Iterable[Record]) -> list[str]:
@@ -332,6 +337,33 @@ def _install(template: str, text: str, stale: bool) -> str:
     return ""
 
 
+def _shape(records: t.Iterable[Record], text: str) -> bool:
+    """Give each unit whose settings are not those of the template a drop-in with its own; whether any was written or removed."""
+    changed = False
+    for record in records:
+        if record.get("shape") and "ended" not in record:
+            other = not set(record["shape"]) <= set(text.splitlines())
+            lines = [f"{OURS}: what this unit was started with", "[Service]", *record["shape"], ""]
+            changed = _drop_in(record["unit"], "\n".join(lines) if other else "") or changed
+    return changed
+
+
+def _drop_in(unit: str, text: str) -> bool:
+    """Write a unit's drop-in, or remove it where there is no text; whether that changed anything."""
+    folder = os.path.join(UNITS, f"{unit}.d")
+    path = os.path.join(folder, SHAPE)
+    if _read(path) == text:
+        return False
+    if text:
+        os.makedirs(folder, 0o755, exist_ok=True)
+        _home.write(path, text, 0o644)
+        return True
+    os.unlink(path)
+    if not os.listdir(folder):
+        os.rmdir(folder)
+    return True
+
+
 def _foreign(template: str) -> str:
     """Why our template cannot be written: there is one of the name that is not ours."""
     path = os.path.join(UNITS, template)
@@ -367,8 +399,18 @@ def _unfit(check: dict[str, t.Any]) -> str:
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
     """Write our template; what a revision needs that is not there, by setting."""
-    problem = _install(wanted["template"], wanted["text"], False) if wanted["text"] else ""
+    shaped = bool(wanted["text"]) and _shape(_records(wanted["home"]), wanted["text"])
+    problem = _install(wanted["template"], wanted["text"], shaped) if wanted["text"] else ""
     return {**({"unit": problem} if problem else {}), **_missing(wanted)}
+
+
+def _records(home: str) -> list[Record]:
+    """The records of the service's instances on this host."""
+    folder, found = os.path.join(home, "instances"), []
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.endswith(".json") and not name.startswith("."):
+            found.append(json.loads(_read(os.path.join(folder, name)) or "{}"))
+    return found
 
 
 def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:

@@ -31,6 +31,7 @@ OPTIONS: dict[str, t.Any] = {
 OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's PATH for services
 
+SHAPE = ("Type=", "User=", "KillSignal=", "TimeoutStopSec=")  # the template's lines that may differ from revision to revision
 # Its program, and the arguments, are the shell's business: systemd would take none of a variable.
 START = 'cd "$$ROLLOUT_CWD" && eval "unset ROLLOUT_CWD ROLLOUT_COMMAND; exec $$ROLLOUT_COMMAND"'
 TEMPLATE = f"""\
@@ -94,9 +95,14 @@ class Driver(_hosts.Hosts):
 
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         if self._own:
-            return {"command": "", "cwd": ""}
+            return {"command": "", "cwd": "", "template": self._template, "shape": []}
         words = [_hosts.fill(word, "rollout_platform.command", known) for word in self._command]
-        return {"command": shlex.join(words), "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known)}
+        return {
+            "command": shlex.join(words),
+            "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known),
+            "template": self._template,
+            "shape": [line for line in self._text.splitlines() if line.startswith(SHAPE)],
+        }
 
     def _needs(self) -> dict[str, t.Any]:
         return self._wants({})  # what a placeholder names may only come with the revision
@@ -110,6 +116,7 @@ class Driver(_hosts.Hosts):
         return {
             **self._common(),
             "path": self._path,
+            "home": posixpath.join(self._path, known.get("host", ""), self.context.service) if known else "",
             "user": "" if self._own else self._user,
             "program": _hosts.fill_known(program, known),
             "search": self._env.get("PATH", SEARCH),
