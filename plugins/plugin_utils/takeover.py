@@ -27,9 +27,11 @@ def begin(run: Run, revision: str) -> str:
         raise
     except LeaseHeld as exc:
         rollout = run.session.read().open
-        if rollout is None or rollout.revision == revision or words.refusal(rollout.phase, words.GIVE_WAY):
+        if rollout is None or rollout.kind == "rollback" or words.refusal(rollout.phase, words.GIVE_WAY):
             raise
         if not rollouts.superseded(run, rollout, revision):
+            if rollout.revision == revision:
+                raise
             raise LeaseHeld(f"{exc}; or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)") from None
         who = exc
     said = _say(run, rollout, words.GIVE_WAY, why=revision)

@@ -1,0 +1,85 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rollout that is superseded while another run is at work on it: who is told, who is waited for, and for how long."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import takeover
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
+
+
+@dataclass
+class Rival:
+    """As much of a run as taking over needs, beside one that gives way at the look `gives_way` (0: never)."""
+
+    gives_way: int = 0
+    supersede: bool = True
+    phase: str = "paused"
+    kind: str = "rollout"
+    held: LeaseHeld = field(default_factory=lambda: LeaseHeld("the lease is held by ann"))
+    looks: int = 0
+
+    def __post_init__(self) -> None:
+        self.said: list[dict[str, t.Any]] = []
+        self.told: list[str] = []
+        rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), 1.0, phase=self.phase, kind=self.kind)
+        self.record = Record("shop", rollout=rollout)
+        self.settings = SimpleNamespace(service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=0.05))
+        store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
+        self.session = SimpleNamespace(read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob"))
+        self.conductor = SimpleNamespace(say=self.told.append)
+        self.guard = SimpleNamespace(check=lambda: None)
+
+    def begin_once(self) -> str:
+        self.looks += 1
+        if self.gives_way and self.looks > self.gives_way:
+            return ""
+        raise self.held
+
+    def begin(self, revision: str) -> str:
+        return takeover.begin(t.cast(Run, self), revision)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "LOOK", 0.001)
+    monkeypatch.setattr(takeover.rollouts.generations, "replaced", lambda *_: False)
+
+
+def test_it_is_told_to_give_way_and_waited_for() -> None:
+    rival = Rival(gives_way=3)
+    assert rival.begin("3") == ""
+    assert [(word["word"], word["rollout"], word["why"]) for word in rival.said] == [("give_way", "r1", "3")]
+    assert rival.looks == 4 and "told 2 to give way" in rival.told[0] and "held by ann" in rival.told[0]
+
+
+def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
+    rival = Rival()
+    with pytest.raises(LeaseHeld, match="held by ann; it was told to give way, and did not within 0 s"):
+        rival.begin("3")
+    assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1]["of"] == 1
+
+
+@pytest.mark.parametrize(
+    "rival",
+    [
+        Rival(supersede=False),
+        Rival(phase="rolling_back"),
+        Rival(kind="rollback"),
+        Rival(held=AlreadyWalked("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
+    ],
+    ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],
+)
+def test_otherwise_nothing_is_said(rival: Rival) -> None:
+    with pytest.raises(LeaseHeld) as caught:
+        rival.begin("3")
+    assert rival.said == [] and rival.looks == 1
+    assert ("supersede it (rollout_supersede: true)" in str(caught.value)) == (not rival.supersede)
