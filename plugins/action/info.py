@@ -18,7 +18,7 @@ class ActionModule(StepAction):
         record = run.session.read()
         store, rollout = run.session.store, record.rollout
         lease = store.lease()
-        run.conductor.look()
+        troubles = run.conductor.glance()
         known = instances(run)
         held = {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         return run.report(
@@ -26,7 +26,8 @@ class ActionModule(StepAction):
             instances=known,
             history=record.history,
             lease=held,
-            lines=status.lines(record, held, known),
+            troubles=troubles,
+            lines=status.lines(record, held, known, troubles),
             timeline=list(store.timeline(rollout.id)) if timeline and rollout else [],
         )
 
@@ -39,7 +40,7 @@ def instances(run: Run) -> list[dict[str, object]]:
             "revision": i.revision,
             "generation": i.generation,
             "state": i.state.value,
-            "rotation": i.rotation.value if run.conductor.balanced else None,
+            "rotation": i.rotation.value if run.conductor.balanced and run.conductor.table else None,
             "active": i.active,
             "host": i.host,
             "age": round(clock.now() - i.created, 1),

@@ -101,7 +101,7 @@ instances:
     revision: {description: "Its revision.", type: str}
     generation: {description: "The number of the rollout that made it.", type: int}
     state: {description: "V(starting), V(ready), V(not_ready), V(draining), V(stopped), V(failed) or V(unreachable).", type: str}
-    rotation: {description: "V(absent), V(out), V(partial) or V(in), over all load balancers. Null without any.", type: str}
+    rotation: {description: "V(absent), V(out), V(partial) or V(in), over all load balancers. Null without any, or while one does not say.", type: str}
     active: {description: "Its requests in flight.", type: int}
     host: {description: "Its host.", type: str}
     age: {description: "Seconds since it was started.", type: float}
@@ -119,6 +119,11 @@ lease:
     holder: {description: "User, machine, process and AWX job.", type: str}
     since: {description: "Since when, in seconds since the epoch.", type: float}
     until: {description: "Until when, in seconds since the epoch.", type: float}
+troubles:
+  description: What could not be looked at, and why; a load balancer or a host that is down. What is in the journal is told all the same.
+  returned: success
+  type: list
+  elements: str
 lines:
   description: The rollout, the lease and the instances once more, as lines for people.
   returned: success

@@ -124,6 +124,27 @@ class Conductor:
             window.look()
         return self._assemble()
 
+    def glance(self) -> list[str]:
+        """As `look`, for people who want to know how things stand now: what cannot be looked at is returned, and not waited for.
+
+        While a load balancer does not say, no instance is in rotation anywhere.
+        """
+        troubles = []
+        try:
+            self._sync()
+        except TROUBLE as exc:
+            self.reports = t.cast("Sequence[Report]", getattr(exc, "seen", ()))
+            troubles.append(str(exc))
+        if self.balanced:
+            try:
+                self.table = self.traffic.observe()
+                self._take()
+            except TROUBLE as exc:
+                self.table = {}
+                troubles.append(str(exc))
+        self._assemble()
+        return troubles
+
     def _take(self) -> None:
         """What the load balancers have counted."""
         self._next_count = time.monotonic() + COUNT

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class RolloutError(Exception):
@@ -26,7 +26,9 @@ class TransportError(RolloutError):
 
 
 class PlatformError(RolloutError):
-    """The platform refused or could not do what was asked (start, stop, look)."""
+    """The platform refused or could not do what was asked (start, stop, look); `seen` are the reports there are all the same."""
+
+    seen: Sequence[object] = ()
 
 
 class TrafficError(RolloutError):

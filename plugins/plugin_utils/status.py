@@ -24,9 +24,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.text import pr
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
 
 
-def lines(record: Record, lease: Mapping[str, t.Any] | None, instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
-    """All of it; `lease` and `instances` as the step `info` returns them."""
-    return [printable(line) for line in (_rollout(record), _lease(record, lease), *_table(instances))]
+def lines(
+    record: Record, lease: Mapping[str, t.Any] | None, instances: Sequence[Mapping[str, t.Any]], troubles: Sequence[str] = ()
+) -> list[str]:
+    """All of it; `lease`, `instances` and `troubles` as the step `info` returns them."""
+    unseen = [f"not to be seen now: {trouble}" for trouble in troubles]
+    return [printable(line) for line in (_rollout(record), _lease(record, lease), *unseen, *_table(instances))]
 
 
 def _rollout(record: Record) -> str:

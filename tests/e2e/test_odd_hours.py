@@ -124,6 +124,26 @@ def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: 
         assert checked.one(step).result["diff"]["after"] == "shop 1: 3\n", checked.output
 
 
+def test_status_tells_what_it_knows_while_a_load_balancer_and_a_host_are_down(playground: Playground) -> None:
+    balancer = HAProxy()
+    try:
+        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop"}
+        to(playground, "1")
+        up = playground.steps({"info": {}}).one("info").result
+        assert up["troubles"] == [] and {one["rotation"] for one in up["instances"]} == {"in"}
+        balancer.stop()
+        (playground.platform / "web3" / "shop" / "epoch").write_text("damaged")
+        down = playground.run("progressive.rollout.status")
+        assert down.rc == 0, down.output
+        lines = down.one("info").result["lines"]
+        assert "shop 1 promoted" in lines[0] and lines[1] == "lease: nobody has it"
+        assert lines[2].startswith("not to be seen now: cannot know what runs on web3: ")
+        assert lines[3].startswith("not to be seen now: load balancer ") and "Connection refused" in lines[3]
+        assert len(lines) == 4 + 1 + 2, "a heading, and the instances of the others"
+    finally:
+        balancer.close()
+
+
 def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playground) -> None:
     balancer = HAProxy()
     try:

@@ -48,6 +48,7 @@ def record(phase: str, reason: str = "") -> Record:
 
 def test_nothing_known() -> None:
     assert lines(Record("shop"), None, []) == ["shop: no rollout is known", "lease: nobody has it", "no instance is known"]
+    assert lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2] == "not to be seen now: lb1: ?[2Jdown"
 
 
 def test_under_way() -> None:

@@ -357,7 +357,10 @@ class Hosts:
         ]
         if errors:
             mend = f"; {MEND}" if any(answer.unreachable for answer in answers.values()) else ""
-            raise PlatformError(f"cannot know what runs on {'; '.join(errors)}{mend}")
+            error = PlatformError(f"cannot know what runs on {'; '.join(errors)}{mend}")
+            known = {host: (answer.value or {}).get("instances", ()) for host, answer in answers.items()}
+            error.seen = [self._report(host, item, clock.now()) for host, items in known.items() for item in items]
+            raise error
 
     def _reports(self, host: str, answer: Answer | None, now: float, wanted: Sequence[Labels]) -> list[Report]:
         """What a host answered; of one that has not, what was last seen there and what it may have started since."""
