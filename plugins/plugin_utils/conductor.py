@@ -623,10 +623,10 @@ class Conductor:
         """What the steps before have written of each instance and of the shares: only what changed since is an event."""
         rollout = self.session.record.open
         for event in self.session.store.timeline(rollout.id) if rollout else ():
-            if event["kind"] == "state":
-                self._states[event["instance"]] = event["state"]
-            elif event["kind"] == "traffic":
-                self._shares = event["shares"]
+            if event.get("kind") == "state" and event.get("instance"):
+                self._states[event["instance"]] = event.get("state", "")
+            elif event.get("kind") == "traffic":
+                self._shares = event.get("shares")
 
     def _note_states(self) -> None:
         """Every change of an instance's state, and every change of the revisions' shares, as events."""

@@ -727,7 +727,7 @@ def measured(run: Run) -> tuple[float, float] | None:
     rollout = run.record.rollout
     first: dict[str, dict[str, float]] = {}
     for event in run.session.store.timeline(rollout.id) if rollout else ():
-        if event.get("kind") == "state":
+        if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
             first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
     starts = [states["ready"] - states["starting"] for states in first.values() if states.keys() >= {"starting", "ready"}]
     stops = [states["stopped"] - states["draining"] for states in first.values() if states.keys() >= {"draining", "stopped"}]

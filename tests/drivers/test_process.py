@@ -332,6 +332,40 @@ def test_another_process_with_the_pid_is_not_taken_for_ours(bench: Bench, forged
         kill(record["pid"])
 
 
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        ("{", "it is not a whole JSON object"),
+        ("[]", "it is not a whole JSON object"),
+        ("{}", "id is missing"),
+        ({"pid": "7"}, "pid is wrong"),
+        ({"pid": None}, "pid is missing"),
+        ({"ticks": True}, "ticks is wrong"),
+        ({"port": 1e300}, "port is wrong"),
+        ({"uptime": float("nan")}, "uptime is wrong"),
+        ({"boot": []}, "boot is wrong"),
+        ({"stop_requested": "now"}, "stop_requested is wrong"),
+        ({"ended": "soon"}, "ended is wrong"),
+        ({"after_stop": {}}, "after_stop is wrong"),
+        ({"id": "../b"}, r"it is of \.\./b"),
+    ],
+)
+def test_a_damaged_record_is_named(bench: Bench, damage: str | dict[str, t.Any], why: str) -> None:
+    driver = bench.driver(SLEEP)
+    driver.sync(start=labels(driver, "a"))
+    (path,) = bench.records()
+    whole = json.loads(path.read_text())
+    path.write_text(damage if isinstance(damage, str) else json.dumps({**whole, **damage}))
+    try:
+        with pytest.raises(
+            PlatformError, match=rf"web1: {path} is damaged \({why}\); end its process, if there is one, and remove"
+        ):
+            driver.sync()
+    finally:
+        path.write_text(json.dumps(whole))
+    assert states(driver.sync()) == {"a": Process.RUNNING}
+
+
 def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
     newer, older = bench.driver(SLEEP, epoch=8), bench.driver(SLEEP, epoch=7)
     newer.sync(start=labels(newer, "a"))

@@ -349,11 +349,12 @@ def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_operators_word_needs_no_lease_and_is_read_by_its_number(store: Driver, tmp_path: Path) -> None:
-    assert store.post({"word": "pause", "why": "ü"}) == 1  # the first that is ever written
+    said = {"rollout": "r1", "by": "ann"}
+    assert store.post({**said, "word": "pause", "why": "ü"}) == 1  # the first that is ever written
     store.acquire("a", "ann", 60, {})
-    assert store.post({"word": "resume"}) == 2
-    assert list(store.words(0)) == [{"word": "pause", "why": "ü", "number": 1}, {"word": "resume", "number": 2}]
-    assert list(store.words(1)) == [{"word": "resume", "number": 2}]
+    assert store.post({**said, "word": "resume"}) == 2
+    assert list(store.words(0)) == [{**said, "word": "pause", "why": "ü", "number": 1}, {**said, "word": "resume", "number": 2}]
+    assert list(store.words(1)) == [{**said, "word": "resume", "number": 2}]
     assert list(store.words(2)) == []
     held = store.lease()
     assert held is not None and held.token == "a"
@@ -424,3 +425,54 @@ def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(tmp_path:
         finally:
             other.kill()
     store.commit("a", 60)
+
+
+@pytest.mark.parametrize("line", ["5", '{"at": "x"}', '{"kind": 1}', '{"kind": "state", "state": []}', '{"at": NaN}', "[" * 9999])
+def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    store.commit("a", 60, {"id": "r1"}, [{"at": 1.0, "kind": "phase"}])
+    path = tmp_path / "journal" / "shop" / "r1.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(StoreError, match=rf"{path}: line 2: .*delete that line or move|{path}: line 2 is not JSON; delete"):
+        store.timeline("r1")
+    store.post({"word": "pause"})
+    words = tmp_path / "journal" / "shop.words.jsonl"
+    words.write_text(words.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n")
+    with pytest.raises(StoreError, match=rf"{words}: line 2( is not JSON|: .*); delete that line"):
+        store.words(0)
+
+
+def test_a_word_that_lacks_a_field_is_nobodys(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.post({"word": "pause", "rollout": "r1", "by": "\x1b]0;owned\x07"})
+    words = tmp_path / "journal" / "shop.words.jsonl"
+    words.write_text(words.read_text() + '{"number": 2}\n')
+    assert [(one["rollout"], one["word"], one["by"]) for one in store.words(0)] == [
+        ("r1", "pause", "?]0;owned?"),
+        ("", "", "somebody"),
+    ]
+
+
+def test_a_lease_that_a_clock_running_ahead_has_taken_is_over_when_it_has_lived_for_as_long_as_it_may(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 0.5, {})
+    path = tmp_path / "journal" / "shop.lease.json"
+    ahead = json.loads(path.read_text())
+    path.write_text(json.dumps({**ahead, "until": ahead["until"] + 3600, "since": ahead["since"] + 3600}))
+    with pytest.raises(LeaseHeld, match=r"until .* \(another 1 s\)"):
+        store.acquire("b", "bob", 60, {})
+    until(lambda: store.lease() is None)
+    assert store.acquire("b", "bob", 60, {}).holder == "bob"
+
+
+def test_a_lease_whose_holder_is_alive_and_ahead_is_kept(tmp_path: Path) -> None:
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    path = tmp_path / "journal" / "shop.lease.json"
+    for _turn in range(3):
+        ahead = json.loads(path.read_text())
+        path.write_text(json.dumps({**ahead, "until": ahead["until"] + 3600}))
+        with pytest.raises(LeaseHeld, match=r"\(another (59|60) s\)"):
+            store.acquire("b", "bob", 60, {})
+        store.commit("a", 60)

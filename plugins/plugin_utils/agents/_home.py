@@ -40,6 +40,10 @@ LABELS = ("id", "service", "revision", "generation", "host", "address", "port", 
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
 KEEP_LOGS = 20
+# What there is in every record, and what there may be.
+FIELDS: dict[str, t.Any] = {**dict.fromkeys(LABELS, str), **dict.fromkeys(("generation", "port", "slot"), int), "boot": str}
+FIELDS.update(dict.fromkeys(("created", "uptime"), (int, float)))
+OPTIONAL: dict[str, t.Any] = {"stop_requested": (int, float), "stop_timeout": (int, float), "after_stop": list, "error": str}
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
 
 
@@ -133,6 +137,9 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
 class Service:
     """The instances of one service on this host; its lock is held. Each kind says how they are run."""
 
+    fields: t.ClassVar[dict[str, t.Any]] = {}  # what its records have besides, once there was something to run,
+    optional: t.ClassVar[dict[str, t.Any]] = {}  # and what they may have
+
     def __init__(self, home: str, request: dict[str, t.Any]) -> None:
         self.request = request
         self.instances = os.path.join(home, "instances")
@@ -179,10 +186,29 @@ class Service:
                 with open(path) as file:
                     try:
                         record = json.load(file)
-                    except ValueError:
-                        raise Refused(f"{path} is damaged; end its process, if there is one, and remove the file") from None
+                    except (ValueError, RecursionError):
+                        record = None
+                wrong = self.wrong(record, name[: -len(".json")])
+                if wrong:
+                    raise Refused(f"{path} is damaged ({wrong}); end its process, if there is one, and remove the file")
                 records[record["id"]] = record
         return records
+
+    def wrong(self, record: t.Any, id: str) -> str:
+        """Why this cannot be what we wrote of the instance, or nothing."""
+        if not isinstance(record, dict):
+            return "it is not a whole JSON object"
+        needed = FIELDS if "error" in record else {**FIELDS, **self.fields}
+        for name, kind in {**OPTIONAL, **self.optional, **needed}.items():
+            value = record.get(name)
+            odd = isinstance(value, bool) if kind is not bool else False
+            if value is None and name in needed:
+                return name + " is missing"
+            if value is not None and (
+                odd or not isinstance(value, kind) or (isinstance(value, (int, float)) and not abs(value) < 1e15)
+            ):
+                return name + " is wrong"
+        return "" if record["id"] == id else "it is of " + record["id"]
 
     def save(self, record: Record) -> None:
         write(os.path.join(self.instances, record["id"] + ".json"), json.dumps(record))

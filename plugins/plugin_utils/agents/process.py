@@ -44,6 +44,9 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
 class Service(_home.Service):
     """Instances as processes, each the leader of a session of its own."""
 
+    fields: t.ClassVar[dict[str, t.Any]] = {"pid": int, "ticks": int}
+    optional: t.ClassVar[dict[str, t.Any]] = {"ended": (int, float)}
+
     def leader(self, record: Record) -> Stat | None:
         """The process started for the instance, if it is still there; another one with its pid is not it."""
         stat = _stat(record["pid"]) if record["boot"] == self.boot else None

@@ -23,10 +23,33 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # of the record and the lease; files of a newer one are refused
 KEEP = 50  # timelines, and operators' words, of a service
+LONGEST = 3600.0  # seconds a lease may live
 LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is stuck
 
 _WRITES = ("acquire", "commit", "release", "post")
 _FIRST = ("acquire", "post")  # what may be the first to be written of a service
+# The kinds of fields that we read again.
+_NUMBER = (int, float)
+_EVENT: dict[str, Any] = {"at": _NUMBER, "kind": str, "instance": str, "state": str, "shares": dict}
+_WORD: dict[str, Any] = {
+    "number": int,
+    "at": _NUMBER,
+    "rollout": str,
+    "word": str,
+    "by": str,
+    "why": str,
+    "replicas": int,
+    "of": int,
+}
+_LEASE: dict[str, Any] = {
+    "token": str,
+    "holder": str,
+    "since": _NUMBER,
+    "until": _NUMBER,
+    "details": dict,
+    "epoch": int,
+    "ttl": _NUMBER,
+}
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
 
 
@@ -103,6 +126,8 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
         _files.discard(_files.draft(path))  # left by a killed operation
     held, epoch = _held(files)
     ours = held is not None and held["token"] == request["token"]
+    if held and not ours:
+        _bound(files, held, now)
     if held and not ours and held["until"] > now and not _same(held, request.get("instead")):
         raise Refused("held", f"service {files.service}: the lease is held by {_whose(held, now)}; wait, or end that run")
     taken = {
@@ -111,6 +136,7 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
         "holder": request["holder"],
         "since": held["since"] if held and ours else now,
         "until": now + request["ttl"],
+        "ttl": request["ttl"],
         # A store made anew begins with the clock: hosts may remember the epochs of the one that was lost.
         "epoch": epoch if ours else (epoch or int(now)) + 1,
         "details": request["details"],
@@ -128,7 +154,7 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
             "lost", f"service {files.service}: this run no longer holds the lease; {who}. It stops before its next action"
         )
     record, events = request["record"], request["events"]
-    held["until"] = now + request["ttl"]
+    held.update(until=now + request["ttl"], ttl=request["ttl"])
     path, size = "", 0
     if events:
         owner = load(files, request, now)["record"] if record is None else record
@@ -159,7 +185,7 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
 def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """rollout -> events, oldest first; what a crash left of a last line is not one."""
-    return {"events": _lines(files.timeline(request["rollout"]))}
+    return {"events": _lines(files.timeline(request["rollout"]), _EVENT)}
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
@@ -230,13 +256,23 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
         "(hosts refuse a lower one; if unknown, take what `date +%s` prints)"
     )
     found = _read(files.lease, remedy) or {"epoch": 0}
-    kinds: dict[str, Any] = {"epoch": int}
-    if "token" in found:
-        kinds.update(token=str, holder=str, since=(int, float), until=(int, float), details=dict)
-    for key, kind in kinds.items():
-        if not isinstance(found.get(key), kind):
-            raise Refused("store", f"{files.lease}: {key} is missing or wrong; {remedy}")
+    wrong = _wrong(found, _LEASE)
+    for key in ("epoch", "token", "holder", "since", "until", "details") if "token" in found else ("epoch",):
+        wrong = wrong or (f"{key} is missing or wrong" if found.get(key) is None else "")
+    if wrong:
+        raise Refused("store", f"{files.lease}: {wrong}; {remedy}")
     return (found if "token" in found else None), found["epoch"]
+
+
+def _bound(files: Files, held: dict[str, Any], now: float) -> None:
+    """Have a lease end no later than it lives: otherwise it was taken by a clock that ran ahead, or ours was set back since.
+
+    A holder that is alive renews it long before.
+    """
+    latest = now + held.get("ttl", LONGEST)
+    if held["until"] > latest:
+        held["until"] = latest
+        _write(files, held)
 
 
 def _same(held: dict[str, Any], instead: dict[str, Any] | None) -> bool:
@@ -272,8 +308,8 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     return found
 
 
-def _lines(path: str) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line; what a crash left of a last line is not one, and no file is none."""
+def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON objects in a file, one a line, with fields of these kinds; what a crash left of a last line is not one, and no file is none."""
     try:
         with open(path, "rb") as stream:
             lines = stream.read().split(b"\n")[:-1]
@@ -282,17 +318,34 @@ def _lines(path: str) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(json.loads(line))
-        except ValueError:
+            one = json.loads(line)
+        except (ValueError, RecursionError):
             raise Refused("store", f"{path}: line {number} is not JSON; delete that line or move the file away") from None
+        wrong = _wrong(one, kinds)
+        if wrong:
+            raise Refused("store", f"{path}: line {number}: {wrong}; delete that line or move the file away")
+        found.append(one)
     return found
+
+
+def _wrong(data: Any, kinds: dict[str, Any]) -> str:
+    """What of the data is of another kind than it should be, where it is there; or nothing. Numbers have to be finite, and no moment
+    farther away than the year 5138."""
+    if not isinstance(data, dict):
+        return "it is not an object"
+    for key, kind in kinds.items():
+        value = data.get(key)
+        number = isinstance(value, (int, float))
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or (number and not abs(value) < 1e11)):
+            return f"{key} is wrong"
+    return ""
 
 
 def _words(files: Files) -> list[dict[str, Any]]:
     """The operators' words that are kept, oldest first."""
-    found = _lines(files.words)
+    found = _lines(files.words, _WORD)
     for number, word in enumerate(found, 1):
-        if not isinstance(word, dict) or not isinstance(word.get("number"), int):
+        if word.get("number") is None:
             raise Refused(
                 "store", f"{files.words}: line {number}: number is missing or wrong; delete that line or move the file away"
             )

@@ -59,6 +59,8 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
 class Service(_home.Service):
     """Instances as units. What has to be done is seen from records and units, so what a killed call left is done by the next."""
 
+    fields: t.ClassVar[dict[str, t.Any]] = {"unit": str, "begun": bool}
+
     def __init__(self, home: str, request: dict[str, t.Any]) -> None:
         super().__init__(home, request)
         with open("/proc/1/stat", "rb") as file:  # a container is restarted without its kernel

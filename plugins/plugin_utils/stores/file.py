@@ -71,7 +71,10 @@ class Driver:
 
     def words(self, after: int) -> Sequence[dict[str, t.Any]]:
         said = t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
-        return [{key: clean(value) if isinstance(value, str) else value for key, value in word.items()} for word in said]
+        nobody = {"rollout": "", "word": "", "by": "somebody"}
+        return [
+            {**nobody, **{key: clean(value) if isinstance(value, str) else value for key, value in word.items()}} for word in said
+        ]
 
     def remaining(self, lease: Lease) -> float:
         """Seconds a lease still lives by the store's clock, as of its last answer; never more than it really does."""
