@@ -22,6 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Res
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.values import whole
 
+OLD, NEW = 1, 2  # the generations of a fleet that is only thought of
 GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout has shown it yet
 
 
@@ -36,9 +37,9 @@ class ActionModule(StepAction):
             in_place.check(run)
         if "fleet" in run.own:
             fleet = imagined(run.own["fleet"], run.settings.revision or "")
-            old = sum(1 for i in fleet if i.generation != 1 and i.state.counted)
+            old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
             _revision, replicas = rollouts.asked(run, False, old)
-            found = rollouts.listed(run, 1, replicas, Composition("", 0, old), run.settings.plan)
+            found = rollouts.listed(run, NEW, replicas, Composition("", OLD, old), run.settings.plan)
             less = rollouts.fewer(run.settings.service, old, replicas)
             return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0)), **less}
         revision, replicas = rollouts.asked(run, False)
@@ -161,7 +162,7 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
         Instance(
             id=name if count == 1 else f"{name}.{copy}",
             revision=own,
-            generation=1 if own == revision else 0,
+            generation=NEW if own == revision else OLD,
             state=state,
             created=now - age,
             ready_since=now - age if state is State.READY else None,

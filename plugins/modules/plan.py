@@ -241,7 +241,8 @@ next:
   returned: success
   type: dict
   contains:
-    create: {description: "How many instances to start.", type: int}
+    create: {description: "How many new instances to start.", type: int}
+    create_old: {description: "How many instances of the stable revision to start, where it is kept.", type: int}
     admit: {description: "Instances to put in rotation.", type: list, elements: str}
     shelve: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
     drain: {description: "Instances to take out of rotation.", type: list, elements: str}

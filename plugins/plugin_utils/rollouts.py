@@ -133,6 +133,8 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
     refuse_in_place(run)
     before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
+    if before and rollout.kind == "rollback":
+        before = replace(before, generation=0)  # nothing is started of what it leads away from
     return listed(run, rollout.generation, rollout.replicas, before, plan_of(run, rollout), rollout.grown)
 
 

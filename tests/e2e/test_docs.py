@@ -448,11 +448,11 @@ def test_operator_at_night(site: Site, balancer: Balancer) -> None:
 
 LISTED = {  # the stages of six instances, and new and old ones of each
     "README.md": {
-        "canary.yml": "step 1 1+6, step 4 3+3, promote 6+0",
+        "canary.yml": "step 1 1+6, step 4 3+6, promote 6+0",
         "blue-green.yml": "prepare 6+6, switch 6+6, hold 6+6, retire 6+0",
     },
     "docs/operator.md": {
-        "canary.yml": "step 1 1+6, step 3 a fifth 2+5, step 5 3+3, promote 6+0",
+        "canary.yml": "step 1 1+6, step 3 a fifth 2+6, step 5 3+6, promote 6+0",
         "within.yml": "replace 6+0, promote 6+0",
         "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
         "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",

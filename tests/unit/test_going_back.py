@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.tests.memory import Service, World
+from ansible_collections.progressive.rollout.tests.memory import MemoryRun, Service, World
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +93,17 @@ def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> No
     assert shares(shop) == {"1": 1}
     shop.step(rollback, **given)
     assert shop.running == {"1": 6} and shop.journal.stable and shop.journal.stable.revision == "1"
+
+
+def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) -> None:
+    shop.play(revision="2")
+    shop.step(rollback)
+    rollout = shop.journal.rollout
+    assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
+    with MemoryRun(shop, {}, {}, False) as run:
+        assert not any(stage.waypoint.repairs for stage in rollouts.stages_of(run, rollout))
+        forward = dataclasses.replace(rollout, kind="rollout")
+        assert all(stage.waypoint.repairs for stage in rollouts.stages_of(run, forward))
 
 
 def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
