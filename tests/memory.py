@@ -247,6 +247,10 @@ class Service:
         """An operator's word."""
         return self.step(control, {"command": word}, **given)
 
+    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
+        """The events of a rollout, by its id."""
+        return list(file.Driver({"path": self.path}, Context("shop", t.cast(t.Any, Here()))).timeline(rollout))
+
     @property
     def journal(self) -> Record:
         """The record as it stands."""

@@ -715,7 +715,9 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Compositio
     # Stable ones that died before are missing still, as far as the waypoint keeps them, and has room for them beside the new ones.
     before = previous.replicas if previous else 0
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
-    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else waypoint.share)
+    # Old ones that were to go, and stay for now, are no set to switch from.
+    share = None if waypoint.share == 100 and not waypoint.switches else waypoint.share
+    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else share)
 
 
 def pause_after(took: float) -> float:

@@ -1,0 +1,198 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rows of the reference that only a whole rollout proves: the steps of a play, over drivers in memory (E-15 to E-64)."""
+
+from __future__ import annotations
+
+import itertools
+import typing as t
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, guide
+from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    LeaseLost,
+    PlatformError,
+    RolloutFailed,
+    TrafficError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Rollout
+from ansible_collections.progressive.rollout.tests.memory import Service, World
+from ansible_collections.progressive.rollout.tests.simulator import some
+
+TOO_LONG = 400  # calls of a driver after which a rollout that has come to no end has none
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductors, "PAUSE", 0.0)
+    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
+    monkeypatch.setattr(conductors, "WAITING", 0.0)
+    monkeypatch.setattr(guide, "LISTEN", 0.0)
+    monkeypatch.setattr(guide, "WATCH", 0.0)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Service:
+    """Three instances of revision 1."""
+    service = Service(tmp_path, World(fewest=0), replicas=3)
+    service.play(revision="1")
+    service.world.fewest = 3
+    service.said.clear()
+    return service
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets so many seconds pass at once."""
+    now, passed = clock.now, [0.0]
+    monkeypatch.setattr(clock, "now", lambda: now() + passed[0])
+
+    def let(seconds: float) -> None:
+        passed[0] += seconds
+
+    return let
+
+
+def rollout_of(shop: Service) -> Rollout:
+    return shop.journal.rollout or pytest.fail("no rollout is recorded")
+
+
+def events(shop: Service, kind: str) -> list[dict[str, t.Any]]:
+    return [event for event in shop.timeline(rollout_of(shop).id) if event["kind"] == kind]
+
+
+def test_e_15_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    service = Service(tmp_path, World(fewest=0, crashes=lambda labels: True), replicas=3)
+    with pytest.raises(RolloutFailed, match=r"3 instance\(s\) failed without progress"):
+        service.play(revision="1")
+    journal = service.journal
+    assert (rollout_of(service).phase, rollout_of(service).outcome, journal.stable) == ("finished", "failed", None)
+    assert (service.running, service.world.instances, service.world.servers) == ({}, {}, {})
+
+
+def test_e_15_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
+    started = itertools.count()
+    service = Service(tmp_path, World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3)
+    with pytest.raises(RolloutFailed, match="failed without progress"):
+        service.play(revision="1")
+    assert (rollout_of(service).outcome, service.running, service.world.servers) == ("failed", {}, {})
+
+
+@pytest.mark.parametrize("again", ["a rollout", "the one that was killed"])
+def test_e_24_the_budget_is_the_one_given_now(shop: Service, again: str) -> None:
+    wide = {"revision": "2", "budget": {"max_surge": 3, "max_unavailable": 0}}
+    most = []
+
+    def fails(call: str) -> Exception | None:
+        most.append(len(shop.world.alive()))
+        killed = again != "a rollout" and shop.running.get("2") == 1
+        return LeaseLost("killed") if killed else None
+
+    shop.world.fails = fails
+    if again != "a rollout":
+        with pytest.raises(LeaseLost):
+            shop.play(revision="2")
+        assert max(most) == 4
+        shop.world.fails = lambda _call: most.append(len(shop.world.alive()))  # type: ignore[func-returns-value]
+    shop.world.most = 6
+    shop.play(**wide)
+    assert max(most) == 6 and shop.running == {"2": 3}
+
+
+@pytest.mark.parametrize("call", ["apply before", "observe", "sync before"])
+def test_e_32_what_fails_for_ever_has_an_end_and_so_has_the_way_back(
+    shop: Service, later: Callable[[float], None], call: str
+) -> None:
+    calls: list[str] = []
+    broken: list[bool] = []
+    kind = PlatformError if call.startswith("sync") else TrafficError
+
+    def fails(what: str) -> Exception | None:
+        calls.append(what)
+        assert len(calls) < TOO_LONG, "it has no end"
+        broken.extend([True] if shop.world.serving() > 3 else [])
+        if what != call or not broken:
+            return None
+        later(20)
+        return kind("lb1: it does not answer")
+
+    shop.world.fails = fails
+    with pytest.raises(RolloutFailed, match="no progress for 60 s: lb1: it does not answer"):
+        shop.play(revision="2", progress_deadline=60)
+    assert shop.world.serving() >= 3 and shop.world.wrong == []
+    end, reason = rollout_of(shop).phase, rollout_of(shop).reason
+    shop.world.fails = lambda _call: None
+    if call == "apply before":
+        # It can look, and not act: the way back has its end as well, and who goes on goes forward.
+        assert end == "held" and "; and the way back failed: no progress for 60 s: lb1: it does not answer" in reason
+        shop.play(revision="2", progress_deadline=60)
+        assert shop.running == {"2": 3} and rollout_of(shop).outcome == "promoted"
+    else:
+        # It sees nothing: the next run goes on with the way back.
+        assert (end, reason) == ("rolling_back", "no progress for 60 s: lb1: it does not answer")
+        with pytest.raises(RolloutFailed, match="it is to be rolled back"):
+            shop.play(revision="2", progress_deadline=60)
+        assert shop.running == {"1": 3} and rollout_of(shop).outcome == "rolled_back"
+
+
+def test_e_64_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later: Callable[[float], None]) -> None:
+    # No room for one more, twice, each time for long; and it is nothing to end for.
+    refusals: dict[int | None, int] = {1: 5, 2: 5}  # by how many of the new ones there are: how often
+
+    def fails(call: str) -> Exception | None:
+        there = shop.running.get("2")
+        if call != "sync before" or not refusals.get(there):
+            return None
+        refusals[there] -= 1
+        later(10)
+        return PlatformError("web: the quota is used up")
+
+    shop.world.fails = fails
+    shop.play(revision="2", progress_deadline=60)
+    assert shop.running == {"2": 3} and (rollout_of(shop).outcome, rollout_of(shop).reason) == ("promoted", "")
+    # Once each time, not at every attempt; and the last line says nothing of it.
+    assert sum("waiting: web: the quota is used up" in line for line in shop.said) == 2
+    assert [event["message"] for event in events(shop, "trouble")] == ["web: the quota is used up"] * 2
+    assert "quota" not in shop.said[-1]
+
+
+@pytest.mark.parametrize("weight", [60, 100])
+def test_e_4f_an_alarm_takes_it_back_however_far_it_is(shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int) -> None:
+    alarm: list[bool] = []
+    monkeypatch.setattr(command.Driver, "ask", lambda *_: Answer(PASS if alarm else FAIL, ""))
+    shop.world.most = 6
+    given: dict[str, t.Any] = {
+        "revision": "2",
+        "strategy": "canary",
+        "steps": [{"set_weight": weight}, {"pause": {}}],
+        "gates": {"rollback": [{"driver": "command", "command": ["alarm"], "interval": "100ms"}]},
+        "wait": 3600,
+    }
+
+    def fails(_call: str) -> None:
+        if shop.running.get("2", 0) >= 2 and rollout_of(shop).phase == "paused":
+            alarm.append(True)
+
+    shop.world.fails = fails
+    with pytest.raises(RolloutFailed, match=r"rollback 1 \(command\) asked for it"):
+        shop.play(**given)
+    assert rollout_of(shop).outcome == "rolled_back" and shop.running == {"1": 3}
+
+
+def test_a_pause_on_the_way_to_all_requests_is_no_switch() -> None:
+    fleet = [*some(1), *some(2, 2)]
+    held = as_it_is(fleet, Waypoint(2, 3, 0, 3, 100))
+    assert (held.new, held.old, held.switches) == (2, 1, False)
+    decision = evaluate(fleet, held, Budget(1, 0), Rules(), Tally(0.0), 100.0)
+    assert decision.reached and decision.idle
