@@ -278,7 +278,7 @@ options:
     default: {driver: file, path: /var/lib/rollout}
   lease:
     description:
-      - How long the right to change the service outlives its last use. A duration, at least 5 seconds.
+      - How long the right to change the service outlives its last use. A duration, at least 5 seconds, at most an hour.
       - Another run waits that long at most for one that died.
     type: raw
     default: 60

@@ -206,7 +206,7 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) ->
     (tmp_path / "journal" / "shop.lease.json").write_text('{"epoch": 41}')  # as the message says
     assert store.acquire("b", "bob", 60, {}).epoch == 42
     (tmp_path / "journal" / "shop" / "r1.jsonl").write_text('{"n": 1}\nrubbish\n{"n": 2}\n')
-    with pytest.raises(StoreError, match=r"r1\.jsonl: line 2 is not JSON"):
+    with pytest.raises(StoreError, match=r"r1\.jsonl: line 2 is not a JSON object"):
         store.timeline("r1")
 
 
@@ -385,7 +385,7 @@ def test_a_torn_last_word_is_none_and_a_damaged_one_is_named(store: Driver, tmp_
     assert store.post({"word": "resume"}) == 2
     assert [word["word"] for word in store.words(0)] == ["pause", "resume"]
     path.write_text("rubbish\n" + path.read_text())
-    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1 is not JSON; delete that line"):
+    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1 is not a JSON object; delete that line"):
         store.words(0)
     path.write_text('{"word": "pause"}\n')
     with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1: number is missing or wrong; delete that line"):
@@ -434,12 +434,14 @@ def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
     store.commit("a", 60, {"id": "r1"}, [{"at": 1.0, "kind": "phase"}])
     path = tmp_path / "journal" / "shop" / "r1.jsonl"
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(StoreError, match=rf"{path}: line 2: .*delete that line or move|{path}: line 2 is not JSON; delete"):
+    with pytest.raises(
+        StoreError, match=rf"{path}: line 2: .*delete that line or move|{path}: line 2 is not a JSON object; delete"
+    ):
         store.timeline("r1")
     store.post({"word": "pause"})
     words = tmp_path / "journal" / "shop.words.jsonl"
     words.write_text(words.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n")
-    with pytest.raises(StoreError, match=rf"{words}: line 2( is not JSON|: .*); delete that line"):
+    with pytest.raises(StoreError, match=rf"{words}: line 2( is not a JSON object|: .*); delete that line"):
         store.words(0)
 
 

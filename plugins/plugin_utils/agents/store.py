@@ -258,9 +258,9 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     found = _read(files.lease, remedy) or {"epoch": 0}
     wrong = _wrong(found, _LEASE)
     for key in ("epoch", "token", "holder", "since", "until", "details") if "token" in found else ("epoch",):
-        wrong = wrong or (f"{key} is missing or wrong" if found.get(key) is None else "")
+        wrong = wrong or (key if found.get(key) is None else "")
     if wrong:
-        raise Refused("store", f"{files.lease}: {wrong}; {remedy}")
+        raise Refused("store", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
     return (found if "token" in found else None), found["epoch"]
 
 
@@ -320,24 +320,24 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
         try:
             one = json.loads(line)
         except (ValueError, RecursionError):
-            raise Refused("store", f"{path}: line {number} is not JSON; delete that line or move the file away") from None
-        wrong = _wrong(one, kinds)
-        if wrong:
-            raise Refused("store", f"{path}: line {number}: {wrong}; delete that line or move the file away")
+            one = None
+        if not isinstance(one, dict):
+            raise Refused("store", f"{path}: line {number} is not a JSON object; delete that line or move the file away")
+        key = _wrong(one, kinds)
+        if key:
+            raise Refused("store", f"{path}: line {number}: {key} is missing or wrong; delete that line or move the file away")
         found.append(one)
     return found
 
 
-def _wrong(data: Any, kinds: dict[str, Any]) -> str:
-    """What of the data is of another kind than it should be, where it is there; or nothing. Numbers have to be finite, and no moment
+def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
+    """The first field that is there and of another kind than it should be, or nothing. Numbers have to be finite, and no moment
     farther away than the year 5138."""
-    if not isinstance(data, dict):
-        return "it is not an object"
     for key, kind in kinds.items():
         value = data.get(key)
         number = isinstance(value, (int, float))
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or (number and not abs(value) < 1e11)):
-            return f"{key} is wrong"
+            return key
     return ""
 
 
