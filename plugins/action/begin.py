@@ -8,20 +8,28 @@ from __future__ import annotations
 import typing as t
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, takeover, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, plays, rollouts, takeover, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
-    own = ("restart", "variables", "hosts")
+    own = ("restart", "variables", "hosts", "reached")
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """The step, and for which of the play's hosts the others go on."""
+        if "hosts" in self._task.args:
+            plays.check(self._task.get_play())
         return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def step(self, run: Run) -> Result:
+        result = self._begin(run)
+        if run.in_place and run.record.open and not run.check_mode:
+            in_place.pass_over(run, run.record.open)
+        return result
+
+    def _begin(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
         if "hosts" in run.own:
             in_place.check(run)
@@ -38,9 +46,10 @@ class ActionModule(StepAction):
         rollouts.adopt(run)
         if run.in_place:
             in_place.again(run)
+            in_place.refuse_unreachable(run, revision, restart)
         record = run.record
         if run.check_mode and run.in_place:
-            return in_place.plan(run, would=True)
+            return in_place.plan(run, would=True, restart=restart)
         if record.open is not None and not rollouts.superseded(run, record.open, revision):
             stages_of = in_place.stages_of if run.in_place else rollouts.stages_of
             return rollouts.resume(run, record.open, revision, replicas, partial(stages_of, run))

@@ -18,7 +18,8 @@ class ActionModule(StepAction):
         run.begin()
         rollout = run.record.open
         if rollout is not None and run.in_place and not run.check_mode:
-            return in_place.end(run, rollout)
+            with in_place.told(run):
+                return in_place.end(run, rollout)
         if run.check_mode or rollout is None:
             run.conductor.look()
             diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}

@@ -14,7 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 
 
 class ActionModule(StepAction):
-    own = ("hosts", "results", "watch")
+    own = ("hosts", "results", "reached", "watch")
 
     def step(self, run: Run) -> Result:
         in_place.check(run)
@@ -29,5 +29,6 @@ class ActionModule(StepAction):
         if rollout is None or run.check_mode:
             return run.report(False, failed_hosts={})
         rollout.step = "settle"
-        in_place.settle(run, rollout, results)
+        with in_place.told(run):
+            in_place.settle(run, rollout, results)
         return run.report(True, failed_hosts=in_place.lost(run))

@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.watch import W
 
 
 class ActionModule(StepAction):
-    own = ("hosts",)
+    own = ("hosts", "reached")
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """The step; where it has taken hosts out, a watch is left behind that keeps them so."""
@@ -46,7 +46,8 @@ class ActionModule(StepAction):
         if rollout is None or run.check_mode:
             return run.report(False, hosts=[], left=[], back=False)
         rollout.step = "vacate"
-        hosts = in_place.vacate(run, rollout)
+        with in_place.told(run):
+            hosts = in_place.vacate(run, rollout)
         run.conductor.commit()
         waypoint, scope = in_place.whole(rollout), in_place.scope_of(run, rollout)
         left = [mine[0].host for mine in engine.waiting(run.conductor.fleet, waypoint, scope) if mine[0].host not in hosts]

@@ -33,6 +33,11 @@ options:
       - The hosts that may be worked on, those of the play. Of a service that is deployed in place (C(driver=static) of O(platform)), and of no other.
     type: list
     elements: str
+  reached:
+    description:
+      - By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example of M(ansible.builtin.raw).
+      - Hosts that were not reached are left as they are. As many as O(failure_limit) are refused, before anything is touched.
+    type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -31,6 +31,11 @@ options:
     description:
       - What M(progressive.rollout.vacate) returned as RV(progressive.rollout.vacate#module:watch).
     type: dict
+  reached:
+    description:
+      - By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example of M(ansible.builtin.raw).
+      - On hosts that were not reached no task has run. They are put back as they were, and count as failed.
+    type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -25,6 +25,11 @@ options:
     type: list
     elements: str
     required: true
+  reached:
+    description:
+      - By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example of M(ansible.builtin.raw).
+      - Hosts that were not reached are not taken out, and count as failed.
+    type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +26,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     rolling,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateFailed, InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+    GateFailed,
+    InputError,
+    PlatformError,
+    RolloutFailed,
+    TrafficError,
+    TransportError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import (
     HELD,
@@ -124,6 +132,47 @@ def scope_of(run: Run, rollout: Rollout | None) -> engine.Scope:
 # The steps ------------------------------------------------------------------------------------------------------------
 
 
+def unreached(run: Run) -> dict[str, str]:
+    """The hosts that could not be reached just now, each with the reason, by what the play's task `raw` has found."""
+    reached = run.own.get("reached") or {}
+    if not isinstance(reached, Mapping) or not all(isinstance(found, Mapping) for found in reached.values()):
+        raise InputError(
+            f"rollout_reached: {reached!r} is not a mapping of hosts; give each the result of a task that reaches it"
+        )
+    said = {host: str(found.get("msg", "")) for host, found in reached.items() if found.get("unreachable")}
+    return {host: " ".join(text.removeprefix("Task failed: ").split())[:200] for host, text in said.items()}
+
+
+def refuse_unreachable(run: Run, revision: str, restart: bool) -> None:
+    """Refuse to begin, or to go on, where too many of the hosts cannot be reached. A way back takes what it can."""
+    record, replicas = run.record, run.conductor.platform.capacity()
+    waypoint = rolling(record.generation + 1, replicas)
+    if record.open and not rollouts.superseded(run, record.open, revision):
+        waypoint = whole(record.open)
+    elif record.stable and record.stable.revision == revision and not restart:
+        waypoint = rolling(record.stable.generation, replicas)
+    if record.open and record.open.phase == ROLLING_BACK:
+        return
+    lost, scope, room = unreached(run), scope_of(run, None), room_for(run, replicas)
+    if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, room, run.settings.rules.failure_limit):
+        raise RolloutFailed(
+            f"{run.settings.service}: {_told({host: lost[host] for host in lost if host in scope.hosts})}: cannot be reached, and {why}; nothing "
+            "was touched. Bring them back, or leave them out with --limit"
+        )
+
+
+def pass_over(run: Run, rollout: Rollout) -> None:
+    """Leave out, as failed, hosts that cannot be reached: they are not touched, and stay in rotation as they are."""
+    lost, fleet, record = unreached(run), _look(run), run.record
+    passed = engine.unreachable(fleet, whole(rollout), scope_of(run, rollout), lost)
+    for instance in passed:
+        known = record.deployed.get(instance.id) or Deployment(instance.revision, instance.generation, clock.now())
+        record.deployed[instance.id] = replace(known, failed=f"cannot be reached: {lost[instance.host]}")
+        run.conductor.event("deployment_failed", instance=instance.id, host=instance.host, reason=lost[instance.host])
+    if passed:
+        _judge(run, rollout, passed)
+
+
 def again(run: Run) -> None:
     """What failed before is tried again, and what was deployed and does not work any more is deployed anew."""
     record = run.record
@@ -132,25 +181,28 @@ def again(run: Run) -> None:
     record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items() if name not in broken}
 
 
-def plan(run: Run, would: bool = False) -> Result:
+def plan(run: Run, would: bool = False, restart: bool = False) -> Result:
     """The waves from here to the end, if nothing goes wrong; `would`: as the result of a step that begins them, in check mode."""
     record, rollout, fleet = run.record, run.record.open, run.conductor.fleet
     replicas = run.conductor.platform.capacity()
-    revision, _replicas = rollouts.asked(run, False)
+    revision, _replicas = rollouts.asked(run, restart)
     if rollout:
         path = [stage.waypoint for stage in stages_of(run, rollout)]
         revision = goal(rollout).revision
-    elif record.stable and record.stable.revision == revision:
+    elif record.stable and record.stable.revision == revision and not restart:
         path = [rolling(record.stable.generation, replicas)]
     else:
         path = [stage.waypoint for stage in listed(run, run.settings.plan, record.generation + 1, replicas)]
     waves = engine.waves(fleet, path, room_for(run, replicas), scope_of(run, rollout))
     text = "".join(f"wave {number}: {', '.join(hosts)} to {revision}\n" for number, hosts in enumerate(waves, 1))
-    return run.report(would and bool(waves), waves=[list(hosts) for hosts in waves], diff={"before": "", "after": text})
+    back = rollout is not None and rollout.phase == ROLLING_BACK
+    shown = {"waves": [list(hosts) for hosts in waves], "deploys": revision, "back": back}
+    return run.report(would and bool(waves), **shown, diff={"before": "", "after": text})
 
 
 def vacate(run: Run, rollout: Rollout) -> list[str]:
     """Take the next hosts out and let them be deployed; none where there is nothing to do now, or the rollout has failed."""
+    pass_over(run, rollout)
     while rollout.phase != HELD:
         back, found = rollout.phase == ROLLING_BACK, stages_of(run, rollout)
         ahead = found if back else rollouts.onward(found, rollout)
@@ -160,8 +212,9 @@ def vacate(run: Run, rollout: Rollout) -> list[str]:
         fleet = run.conductor.look()
         if engine.done(fleet, stage.waypoint) < stage.waypoint.new or engine.going(fleet, scope):
             take = partial(engine.vacate, room=room_for(run, rollout.replicas), scope=scope)
+            serving = {i.id: Composition(i.revision, i.generation, 1) for i in fleet if i.id not in run.record.draining}
             if _walk(run, rollout, replace(stage, gates=()), take):
-                return _begun(run, rollout, engine.going(run.conductor.fleet, scope))
+                return _begun(run, rollout, engine.going(run.conductor.fleet, scope), serving)
         elif back:
             return []
         elif _walk(run, rollout, stage, engine.keep):
@@ -170,74 +223,123 @@ def vacate(run: Run, rollout: Rollout) -> list[str]:
     return []
 
 
-def _begun(run: Run, rollout: Rollout, out: Sequence[Instance]) -> list[str]:
-    """Write down, before the first task, that from now on nobody knows what is there until it has come to a good end."""
-    target = goal(rollout)
-    run.record.deployed |= {i.id: Deployment(target.revision, target.generation, clock.now()) for i in out}
+def _begun(run: Run, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]) -> list[str]:
+    """Write down, before the first task, that from now on nobody knows what is there until it has come to a good end; and
+    what they were `serving` with."""
+    target, now = goal(rollout), clock.now()
+    run.record.deployed |= {i.id: Deployment(target.revision, target.generation, now, before=serving.get(i.id)) for i in out}
     run.conductor.commit()
     return list(dict.fromkeys(instance.host for instance in out))
 
 
 def settle(run: Run, rollout: Rollout, results: Mapping[str, str]) -> None:
     """Put hosts back whose tasks came to a good end; what failed, or does not become ready, stays out, and is counted.
-    `results` are the hosts, each with why its tasks failed, or nothing."""
+    `results` are the hosts, each with why its tasks failed, or nothing. Where so many failed that what was deployed is taken
+    back, the others of the wave stay out as well, and go back together with those that failed."""
     scope, target = scope_of(run, rollout), goal(rollout)
     (stage,) = stages_of(run, rollout)[-1:]
-    fleet = run.conductor.look()
+    fleet = _look(run)
     wave = [i for i in engine.going(fleet, scope) if i.host in results and i.generation == target.generation]
     before = engine.done(fleet, stage.waypoint)
     rollout.count(rollout.counting(clock.now()).advance(before, len(fleet) - before, (), clock.now()))
     _deployed(run, rollout, wave, target, results)
-    names = frozenset(instance.id for instance in wave if not results[instance.host])
+    if _is_taken_back(run, rollout, stage, wave):
+        _judge(run, rollout, wave)
+        return
+    names = frozenset(i.id for i in wave if not results[i.host] or run.record.deployed[i.id].generation != target.generation)
+    run.record.draining = {name: since for name, since in run.record.draining.items() if name not in names}
     put_back = partial(engine.settle, names=names)
     if names and _walk(run, rollout, replace(stage, gates=(), name=rollout.name), put_back):
         for instance in run.conductor.fleet:
             if instance.id in names and instance.draining_since is not None:
                 _failed(run, instance, f"not healthy: {instance.detail or 'not in rotation in time'}")
-    _judge(run, rollout, stage, wave)
+    _judge(run, rollout, wave)
 
 
 def _deployed(run: Run, rollout: Rollout, wave: Iterable[Instance], target: Composition, results: Mapping[str, str]) -> None:
     """Write down what became of the wave's tasks, and how long they took."""
-    record, now = run.record, clock.now()
+    record, now, untouched = run.record, clock.now(), unreached(run)
     took = [now - record.deployed[i.id].at for i in wave if i.id in record.deployed]
     rollout.elapsed += max(took, default=0.0)
     for instance in wave:
-        if results[instance.host]:
+        before = record.deployed[instance.id].before
+        if results[instance.host] and instance.host in untouched and before:
+            record.deployed[instance.id] = Deployment(before.revision, before.generation, now)
+            _failed(run, instance, results[instance.host], out=False)
+        elif results[instance.host]:
             _failed(run, instance, results[instance.host])
         else:
+            rollout.replaced += 1
             record.deployed[instance.id] = Deployment(target.revision, target.generation, now)
-            record.draining.pop(instance.id, None)
             run.conductor.event("deployed", instance=instance.id, host=instance.host, revision=target.revision)
     run.conductor.refresh()
 
 
-def _failed(run: Run, instance: Instance, why: str) -> None:
+def _failed(run: Run, instance: Instance, why: str, out: bool = True) -> None:
+    """Write down that it failed; `out`: and stays out of rotation."""
     record = run.record
     record.deployed[instance.id] = replace(record.deployed[instance.id], failed=why)
-    record.draining.setdefault(instance.id, clock.now())
+    if out:
+        record.draining.setdefault(instance.id, clock.now())
+    else:
+        record.draining.pop(instance.id, None)
     run.conductor.event("deployment_failed", instance=instance.id, host=instance.host, reason=why)
 
 
-def _judge(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Instance]) -> None:
+def _is_taken_back(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Instance]) -> bool:
+    """Whether so many have failed that what was deployed is taken back, whatever becomes of the others of the wave."""
+    deployed, now, fleet = run.record.deployed, clock.now(), run.conductor.fleet
+    failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
+    put_back = engine.done(fleet, stage.waypoint)
+    exc = _too_many(run, rollout, stage, rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now))
+    return bool(exc and _way_back(rollout)) and rollouts.consequence(run, stage, rollout, exc) == "rollback"
+
+
+def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: Tally) -> RolloutFailed | None:
+    """The end of a rollout of which as many have failed as may not; a way back takes what it can."""
+    bounds = limits(run.conductor.bounds(stage, rollout), tally, stable=False)
+    reached = [most for count, most, _where in bounds if count >= most]
+    if not reached or rollout.phase in (ROLLING_BACK, HELD):
+        return None
+    return RolloutFailed(f"rollout_failure_limit is {reached[0]}")
+
+
+def _way_back(rollout: Rollout) -> Composition | None:
+    """What can be deployed again; None where nobody knows what that was."""
+    back = rollout.previous
+    return back if back and back.revision != UNKNOWN and back.generation != rollout.generation else None
+
+
+def _judge(run: Run, rollout: Rollout, wave: Iterable[Instance]) -> None:
     """Count what failed; as many as the limit end the rollout. A way back takes what it can."""
     deployed, now = run.record.deployed, clock.now()
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
+    (stage,) = stages_of(run, rollout)[-1:]
     fleet = run.conductor.look()
     put_back = engine.done(fleet, stage.waypoint)
-    tally = rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now)
-    rollout.count(tally)
-    rules = run.conductor.bounds(stage, rollout)
-    reached = [most for count, most, _where in limits(rules, tally, stable=False) if count >= most]
-    if reached and rollout.phase not in (ROLLING_BACK, HELD):
-        _ends(run, rollout, stage, RolloutFailed(f"rollout_failure_limit is {reached[0]}"))
+    counted = (put_back, len(fleet) - put_back)
+    if rollout.tally is None:
+        rollout.count(rollout.counting(now).advance(*counted, (), now))
+    rollout.count(rollout.counting(now).advance(*counted, failures, now))
+    if exc := _too_many(run, rollout, stage, rollout.counting(now)):
+        _ends(run, rollout, stage, exc)
     run.conductor.commit()
 
 
-def lost(run: Run) -> dict[str, str]:
-    """Which hosts failed and stay out, each with the reason."""
-    hosts = {i.host: run.record.deployed[i.id].failed for i in run.conductor.fleet if i.id in run.record.deployed}
-    return {host: why for host, why in hosts.items() if why}
+def lost(run: Run, out: bool = False) -> dict[str, str]:
+    """Which hosts failed, each with the reason; with `out` those that stay out of rotation."""
+    record = run.record
+    there = [i for i in run.conductor.fleet if i.id in record.deployed and (not out or i.id in record.draining)]
+    return {i.host: record.deployed[i.id].failed for i in there if record.deployed[i.id].failed}
+
+
+def _look(run: Run) -> list[Instance]:
+    """The first look of a step: who does not answer is waited for, up to the progress deadline."""
+    try:
+        run.conductor.await_look()
+    except RolloutFailed as exc:
+        raise TrafficError(str(exc)) from None  # nothing is decided by that: see `told`
+    return run.conductor.fleet
 
 
 def _told(lost: Mapping[str, str]) -> str:
@@ -249,11 +351,34 @@ def whole(rollout: Rollout) -> Waypoint:
     return rolling(goal(rollout).generation, rollout.replicas)
 
 
+@contextmanager
+def told(run: Run) -> Iterator[None]:
+    """Where hosts or load balancers do not answer any more: say what was decided, and what the next run will do."""
+    try:
+        yield
+    except (TrafficError, TransportError, PlatformError) as exc:
+        rollout = run.record.open
+        if rollout is None:
+            raise
+        name, target = f"{run.settings.service} {rollout.revision}", goal(rollout)
+        mine = {name for name, one in run.record.deployed.items() if one.generation == rollout.generation and not one.failed}
+        have = len(mine - run.record.draining.keys())
+        so_far = f"{have} of {rollout.replicas} instance(s) have {rollout.revision}"
+        if rollout.phase == ROLLING_BACK:
+            what = f"it goes back to {target.revision}, and {so_far}; run it again to finish that"
+        elif rollout.phase == HELD:
+            what = f"it is held, and {so_far}; run it again to go on"
+        else:
+            what = f"{so_far}; run it again to go on"
+        why = f" Why: {rollout.reason}" if rollout.reason else ""
+        raise RolloutFailed(f"{name}: {what}. {exc}.{why}") from None
+
+
 def end(run: Run, rollout: Rollout) -> Result:
     """The end of a run: promoted, rolled back, held, or left to the next one. Raises RolloutFailed unless all is well."""
     target, name = goal(rollout), f"{run.settings.service} {rollout.revision}"
     left = [i for i in run.conductor.look() if not engine.is_done(i, whole(rollout))]
-    out = _told(lost(run))
+    failed, out = _told(lost(run)), _told(lost(run, out=True))
     if rollout.phase == HELD:
         raise RolloutFailed(f"{name} is held: {rollout.reason}; run it again to go on, or abort it (abort.yml) and run it again")
     if any(not run.record.deployed[i.id].failed if i.id in run.record.deployed else True for i in left):
@@ -266,10 +391,10 @@ def end(run: Run, rollout: Rollout) -> Result:
         rollouts.close(run, rollout.ending or "rolled_back", rollout.reason)
         still = f". Still out of rotation: {out}" if out else ""
         raise RolloutFailed(f"{name}: now {rollout.outcome.replace('_', ' ')} to {target.revision}{still}. Why: {rollout.reason}")
-    if out:
-        rollouts.hold(run, rollout, out)
+    if failed:
+        rollouts.hold(run, rollout, failed)
         raise RolloutFailed(
-            f"{name}: {rollout.replicas - len(left)} of {rollout.replicas} instance(s) have it; run it again for the others. {out}"
+            f"{name}: {rollout.replicas - len(left)} of {rollout.replicas} instance(s) have it; run it again for the others. {failed}"
         )
     if rollouts.onward(stages_of(run, rollout), rollout):
         raise RolloutFailed(f"{name} still waits at {rollout.name}; run it again to go on")
@@ -286,7 +411,7 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
     """Walk a stage; False where it failed, and what follows from that is written down."""
     if rollout.phase not in (PROMOTING, ROLLING_BACK, *WAITING):
         rollouts.turn(run, rollout, PROGRESSING)
-    rollout.name = stage.name
+    rollout.name, replaced = stage.name, rollout.replaced
     try:
         motion = Motion.SKIP
         while motion in (Motion.SKIP, Motion.RENUMBER):
@@ -302,6 +427,8 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
                 break
     except RolloutFailed as exc:
         return _ends(run, rollout, stage, exc)
+    finally:
+        rollout.replaced = replaced  # it is the user's tasks that replace them
     return True
 
 
@@ -312,10 +439,10 @@ def _ends(run: Run, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
     if then == "continue" and isinstance(exc, GateFailed):
         run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
         return True
-    record, back = run.record, rollout.previous
+    record, back = run.record, _way_back(rollout)
     if rollout.phase == ROLLING_BACK:
         rollouts.hold(run, rollout, f"{rollout.reason}; and the way back failed: {reason}")
-    elif then == "rollback" and back and back.revision != UNKNOWN and back.generation != rollout.generation:
+    elif then == "rollback" and back:
         rollouts.go_back(run, rollout, reason, exc.ending)
         # What was taken out and not touched yet goes in again; what failed is worth another try.
         broken = {name for name, one in record.deployed.items() if one.failed or one.generation != back.generation}

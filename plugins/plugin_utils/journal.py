@@ -67,6 +67,7 @@ class Deployment:
     generation: int
     at: float
     failed: str = ""  # why it is not in service with it
+    before: Composition | None = None  # what it served with until it was taken out for this one, and does until it is touched
 
 
 class Kept(t.TypedDict):

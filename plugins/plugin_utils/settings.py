@@ -61,6 +61,8 @@ OF_STEPS = (
     "hosts",
     "results",
     "watch",
+    "reached",
+    "check_tasks",
     "deploy_tasks",
     "rollback_tasks",
 )  # variables that one step or playbook takes

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 import typing as t
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,15 @@ TASKS = """\
 - name: Wait as long as the test says
   ansible.builtin.wait_for: {{path: "{home}/wait", state: absent, sleep: 0}}
   when: shop_waits | default(false)
+"""
+# What HAProxy shows of a host.
+ASKS = """\
+import socket, sys
+
+with socket.create_connection(({api[0]!r}, {api[2]})) as connection:
+    connection.sendall(b"show stat shop 4 -1\\n")
+    lines = b"".join(iter(lambda: connection.recv(65536), b"")).decode().splitlines()
+print(next(line.split(",")[17] for line in lines if line.split(",")[1:2] == sys.argv[1:]), end="")
 """
 SSH = {"ansible_connection": "ssh", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}  # nobody listens there
 
@@ -114,6 +124,11 @@ class Fleet(Playground):
         (self.home / name).touch()
         yield
         (self.home / name).unlink(missing_ok=True)
+
+    def drained(self, host: str) -> bool:
+        """Whether the host was taken out in the last rollout."""
+        events = self.timeline(self.record["id"])
+        return any(event.get("instance") == f"shop-{host}" and event.get("state") == "draining" for event in events)
 
     def serving(self) -> set[str]:
         """The hosts that HAProxy sends requests to."""
@@ -192,10 +207,11 @@ def next_of(fleet: Fleet) -> tuple[str, str, int]:
 def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
     """The first is lost in the middle of its tasks, and Ansible takes it out of the play: that counts, and makes waves smaller."""
     old, new, before = next_of(fleet)
-    lost = f"- ansible.builtin.raw: exit 0\n  vars: {json.dumps(SSH)}\n  when: shop_lost | default(false)\n"
+    lost = f"- ansible.builtin.raw: touch {fleet.home}/lost\n  when: shop_lost | default(false)\n- ansible.builtin.raw: exit 0\n"
     (fleet.home / "lost.yml").write_text((fleet.home / "deploy.yml").read_text() + lost)
     tasks = {"rollout_deploy_tasks": f"{fleet.home}/lost.yml", "rollout_rollback_tasks": f"{fleet.home}/deploy.yml"}
-    fleet.hosts_are(web1={"shop_lost": True})
+    connection = f"{{{{ 'ssh' if lookup('ansible.builtin.fileglob', '{fleet.home}/lost') else 'local' }}}}"
+    fleet.hosts_are(web1={**SSH, "ansible_connection": connection, "shop_lost": True})
     with loaded(fleet), fleet.flag(f"fails-web3-{new}"):
         outcome = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks})
         message = outcome.failed.msg
@@ -209,26 +225,108 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
         expected = [{("web1", new), ("web2", new)}, {("web3", old)}, {("web2", old)}]
         assert in_waves(fleet.since(before), 2, 1, 1) == expected
         assert fleet.serving() == {"web2", "web3", "web4"} and fleet.record["outcome"] == "rolled_back"
+        (fleet.home / "lost").unlink()
         fleet.hosts_are()
         fleet.to(old)
     assert fleet.since(before)[4:] == [("web1", old)]
     fleet.settled(old)
 
 
-def test_unreachable_and_unhealthy_hosts_stay_out_until_the_next_run(fleet: Fleet) -> None:
+def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_run(fleet: Fleet) -> None:
     _old, new, before = next_of(fleet)
     fleet.hosts_are(web2=SSH)
     with loaded(fleet):
         with fleet.flag(f"sick-web4-{new}"):
             outcome = fleet.run(IN_PLACE, {"rollout_revision": new})
         assert outcome.rc != 0 and "2 of 4 instance(s) have it" in outcome.failed.msg, outcome.output
-        assert "web2: Unreachable: " in outcome.failed.msg and "web4: not healthy: 503" in outcome.failed.msg
-        assert fleet.serving() == {"web1", "web3"} and fleet.record["phase"] == "held"
+        assert "web2: cannot be reached: Failed to connect" in outcome.failed.msg
+        assert "web4: not healthy: 503" in outcome.failed.msg
+        assert fleet.serving() == {"web1", "web2", "web3"} and fleet.record["phase"] == "held"
+        assert not fleet.drained("web2")
         assert [host for host, _revision in fleet.since(before)] == ["web1", "web3", "web4"]
         fleet.hosts_are()
         fleet.to(new)
     assert in_waves(fleet.since(before)[3:], 2) == [{("web2", new), ("web4", new)}]
     fleet.settled(new)
+
+
+def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet: Fleet) -> None:
+    """As one that Ansible has lost while it gathered facts, it is not touched. The one is unreachable while HAProxy drains it."""
+    old, new, before = next_of(fleet)
+    (fleet.home / "asks.py").write_text(ASKS.format(api=fleet.front.api.partition(":")))
+    drained = f"lookup('ansible.builtin.pipe', '{sys.executable} {fleet.home}/asks.py web2') == 'DRAIN'"
+    fleet.hosts_are(web2={**SSH, "ansible_connection": f"{{{{ 'ssh' if {drained} else 'local' }}}}"}, web4=SSH)
+    with loaded(fleet):
+        outcome = fleet.run(IN_PLACE, {"rollout_revision": new}, env={"ANSIBLE_GATHERING": "implicit"})
+        assert outcome.rc != 0 and "web2: cannot be reached any more" in outcome.failed.msg, outcome.output
+        assert "web4: cannot be reached: it is not in the play any more" in outcome.failed.msg
+        assert fleet.serving() == set(fleet.hosts) and fleet.revisions() == [new, old, new, old]
+        assert fleet.drained("web2") and not fleet.drained("web4")
+        fleet.hosts_are()
+        fleet.to(new)
+    assert sorted(fleet.since(before)[2:]) == [("web2", new), ("web4", new)]
+    fleet.settled(new)
+
+
+def test_the_others_of_a_failed_wave_go_back_with_it_and_serve_nothing_meanwhile(fleet: Fleet) -> None:
+    """In a play in which one error were the end for all hosts, were it not for us."""
+    old, new, before = next_of(fleet)
+    play = {"hosts": "web", "any_errors_fatal": True, "roles": ["progressive.rollout.in_place"]}
+    begun = time.time()
+    with loaded(fleet) as load, fleet.flag(f"fails-web2-{new}"):
+        outcome = fleet.run([play], {"rollout_revision": new, "rollout_failure_limit": 1})
+        assert outcome.rc != 0 and f"now rolled back to {old}. Why: web2: Restart the shop" in outcome.failed.msg, outcome.output
+        assert load.served(begun, time.time()).keys() == {old}
+    assert in_waves(fleet.since(before), 1, 2) == [{("web1", new)}, {("web1", old), ("web2", old)}]
+    fleet.settled(old)
+
+
+def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_turn(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    for_all = "- ansible.builtin.fail: {msg: the disk is full}\n  run_once: true\n  when: \"'web1' in _rollout_wave.hosts\"\n"
+    (fleet.home / "all.yml").write_text(for_all + (fleet.home / "deploy.yml").read_text())
+    canary = {"rollout_revision": new, "rollout_strategy": "canary", "rollout_steps": [{"set_replicas": 1}]}
+    with loaded(fleet):
+        outcome = fleet.run(IN_PLACE, {**canary, "rollout_deploy_tasks": f"{fleet.home}/all.yml"})
+        assert "3 of 4 instance(s) have it" in outcome.failed.msg, outcome.output
+        assert "web1: ansible.builtin.fail: the disk is full" in outcome.failed.msg
+        assert fleet.serving() == {"web2", "web3", "web4"} and fleet.record["phase"] == "held"
+        fleet.to(new, **canary)
+    assert fleet.since(before) == [(host, new) for host in ("web2", "web3", "web4", "web1")]
+    fleet.settled(new)
+
+
+def test_a_host_that_ends_the_play_is_told_so(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    (fleet.home / "ends.yml").write_text("- ansible.builtin.meta: end_host\n  when: inventory_hostname == 'web2'\n")
+    (fleet.home / "includes.yml").write_text(f"- ansible.builtin.include_tasks: {fleet.home}/ends.yml\n")
+    with loaded(fleet):
+        refused = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/ends.yml"})
+        assert "meta: end_host takes a host out of the play" in refused.output and refused.rc != 0
+        (fleet.home / "includes.yml").open("a").write((fleet.home / "deploy.yml").read_text())
+        outcome = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/includes.yml"})
+        assert "web2: left the play before its tasks came to an end, although it can be reached" in outcome.failed.msg, (
+            outcome.output
+        )
+        assert fleet.serving() == {"web1", "web3", "web4"}
+        fleet.to(new)
+    assert fleet.since(before)[3:] == [("web2", new)]
+    fleet.settled(new)
+
+
+def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided(fleet: Fleet) -> None:
+    old, new, _before = next_of(fleet)
+    with fleet.flag(f"sick-web1-{new}"):
+        short = {"rollout_progress_deadline": "8s", "rollout_health": {**fleet.variables["rollout_health"], "deadline": "7s"}}
+        run = fleet.start(IN_PLACE, {"rollout_revision": new, **short})
+        until(lambda: ("web2", new) in fleet.deployed() and "web2" in fleet.serving(), "the one that works is back")
+        fleet.front.stop()
+        outcome = run.wait()
+    told = f"shop {new}: it goes back to {old}, and 2 of 4 instance(s) have {new}; run it again to finish that. load balancer"
+    assert outcome.rc != 0 and told in outcome.failed.msg and "Why: no progress for 8 s" in outcome.failed.msg, outcome.output
+    fleet.front.start()
+    assert f"now rolled back to {old}" in fleet.run(IN_PLACE, {"rollout_revision": new}).failed.msg
+    fleet.settled(old)
 
 
 def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> None:

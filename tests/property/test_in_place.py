@@ -59,9 +59,9 @@ def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: in
     taken = [i for i in fleet if i.id in decision.drain]
     left = [i for i in fleet if i.id not in decision.drain]
     assert available(left) >= min(floor, available(fleet))
-    assert len(taken) <= room.unavailable and all(i.host in hosts and i.id not in failed for i in taken)
+    assert all(i.host in hosts and i.id not in failed for i in taken)
+    assert not taken or len(taken) + len(engine.going(fleet, scope)) <= room.unavailable, "no wave is bigger than the budget"
     assert not any(i.generation == NEW and i.draining_since is None for i in taken)
-    assert not (taken and engine.going(fleet, scope)), "one wave after the other"
     assert all(i.state is State.READY and i.rotation is not Rotation.IN for i in fleet if i.id in decision.admit)
 
 
@@ -108,6 +108,32 @@ def test_what_is_of_no_use_comes_first() -> None:
     fleet = [one(1), one(2, generation=0), one(3, **SICK, **BACK_SOON), one(4, **DONE), one(5, **OUT), one(6)]
     path: list[Waypoint] = [rolling(NEW, 6)]
     assert engine.waves(fleet, path, Room(0, 2), everything(fleet)) == [("web3", "web5"), ("web2", "web1"), ("web6",)]
+
+
+def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
+    """It costs the budget what it cost before; a wave of its own would only take time."""
+    fleet = [one(1), one(2), one(3, **OUT), one(4)]
+    take = partial(engine.vacate, waypoint=rolling(NEW, 4), rules=RULES, tally=Tally(NOW), now=NOW, room=Room(0, 2))
+    decision = take(fleet, scope=everything(fleet))
+    assert decision.drain == ("i1",) and not decision.reached
+    both = [one(1, **OUT), *fleet[1:]]
+    assert take(both, scope=everything(both)).drain == () and take(both, scope=everything(both)).reached
+    lost = everything(fleet, failed=frozenset(["i3"]))
+    assert take(fleet, scope=lost).drain == ("i1",), "one that has failed is not in the wave, but missing"
+
+
+def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
+    fleet = [one(1), one(2, **SICK), one(3), one(4, **DONE)]
+    refusal = partial(engine.refusal, fleet, rolling(NEW, 4), everything(fleet))
+    assert refusal(["web1", "web4"], Room(0, 1), 2) == ""
+    assert refusal(["web1", "web2"], Room(0, 2), 2) == "rollout_failure_limit is 2"
+    assert refusal(["web2"], Room(0, 1), 3) == "i2 serve no requests, and no more than 1 may be unavailable"
+    assert refusal(["web2"], Room(0, 2), None) == ""
+    assert refusal(["web1", "web2", "web3"], Room(0, 2), None) == "no other host is to be deployed"
+    # What failed otherwise takes of the budget only if it is out of rotation.
+    take = partial(engine.vacate, waypoint=rolling(NEW, 3), rules=RULES, tally=Tally(NOW), now=NOW, room=Room(0, 1))
+    fleet = [one(1), one(2), one(3)]
+    assert take(fleet, scope=everything(fleet, failed=frozenset(["i1"]))).drain == ("i2",)
 
 
 def test_the_way_back_begins_with_the_newest() -> None:

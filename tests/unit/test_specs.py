@@ -95,8 +95,8 @@ def test_the_role_in_place_takes_what_the_others_take() -> None:
     options = yaml.safe_load((ROOT / "roles/in_place/meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     theirs = SPECS["main"]["options"]
     elsewhere = {f"rollout_{name}" for name in OF_INSTANCES}
-    assert options.keys() == theirs.keys() - elsewhere | {"rollout_deploy_tasks", "rollout_rollback_tasks"}
-    own = {"rollout_budget": {"max_unavailable": 1}, "rollout_rollback_tasks": ""}
+    assert options.keys() == theirs.keys() - elsewhere | {"rollout_deploy_tasks", "rollout_rollback_tasks", "rollout_check_tasks"}
+    own = {"rollout_budget": {"max_unavailable": 1}, "rollout_rollback_tasks": "", "rollout_check_tasks": False}
     defaults = yaml.safe_load((ROOT / "roles/in_place/defaults/main.yml").read_text())
     assert given_defaults(options) == defaults
     assert defaults == {name: value for name, value in DEFAULTS.items() if name in options} | own

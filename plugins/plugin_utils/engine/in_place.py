@@ -96,20 +96,45 @@ def waves(fleet: Sequence[Instance], path: Sequence[Waypoint], room: Room, scope
 def vacate(
     fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, tally: Tally, now: float, *, room: Room, scope: Scope
 ) -> Decision:
-    """Take the next wave out of rotation; reached when all its requests are done, or there is no host left to take."""
+    """Take the next wave out of rotation; reached when all its requests are done, or there is no host left to take. What an
+    earlier run has left out is in it, with as many others as the budget has room for."""
     admit = _admissible(fleet)
     out = going(fleet, scope)
-    if out:
+    taken = {instance.host for instance in out}
+    left = [mine for mine in waiting(fleet, waypoint, scope) if mine[0].host not in taken]
+    goal = min(room.unavailable, waypoint.new - done(fleet, waypoint)) - len(out)
+    chosen = _wave(fleet, left, waypoint, room, rules, now, goal, not out)
+    if out and not chosen:
         reached = all(retirable(instance, rules, now) for instance in out)
         late = "" if reached else _late(tally, rules, now, f"not out of rotation: {', '.join(i.id for i in out)}")
         return Decision(admit=_ids(admit), reached=reached, failed=late, tally=tally)
-    left = waiting(fleet, waypoint, scope)
     if not left or done(fleet, waypoint) >= waypoint.new:
         return Decision(admit=_ids(admit), reached=True, tally=tally)
-    chosen = _wave(fleet, left, waypoint, room, rules, now)
     failed = "" if chosen else _stuck(fleet, left[0], waypoint, room, rules, tally, now, scope)
     reasons = tuple(_reasons(fleet, chosen, waypoint, room, rules, now))
     return Decision(admit=_ids(admit), drain=_ids(chosen), reasons=reasons, failed=failed, tally=tally)
+
+
+def unreachable(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope, hosts: Collection[str]) -> list[Instance]:
+    """What is to be deployed still, on hosts that cannot be reached."""
+    return [i for mine in waiting(fleet, waypoint, scope) for i in mine if i.host in hosts and not is_done(i, waypoint)]
+
+
+def refusal(
+    fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope, hosts: Collection[str], room: Room, limit: int | None
+) -> str:
+    """Why not to begin while these hosts cannot be reached; empty where that is no reason."""
+    lost = unreachable(fleet, waypoint, scope, hosts)
+    useless = [i for i in lost if i.state is not State.READY or not i.in_rotation]
+    if not lost:
+        return ""
+    if limit is not None and len(lost) >= limit:
+        return f"rollout_failure_limit is {limit}"
+    if all(mine[0].host in hosts for mine in waiting(fleet, waypoint, scope)):
+        return "no other host is to be deployed"
+    if len(useless) >= room.unavailable:
+        return f"{', '.join(_ids(useless))} serve no requests, and no more than {room.unavailable} may be unavailable"
+    return ""
 
 
 def settle(
@@ -142,16 +167,23 @@ def _admissible(fleet: Sequence[Instance]) -> list[Instance]:
 
 
 def _wave(
-    fleet: Sequence[Instance], left: Sequence[tuple[Instance, ...]], waypoint: Waypoint, room: Room, rules: Rules, now: float
+    fleet: Sequence[Instance],
+    left: Sequence[tuple[Instance, ...]],
+    waypoint: Waypoint,
+    room: Room,
+    rules: Rules,
+    now: float,
+    goal: int,
+    first: bool,
 ) -> list[Instance]:
-    """The next hosts, in their order, as many as the budget and the waypoint let go now."""
+    """The next hosts, in their order, as many as the budget lets go now, and `goal` instances at most; the first one of a
+    wave may have more."""
     floor = waypoint.desired - room.unavailable
     available = sum(is_available(instance, rules, now) for instance in fleet)
     serving = sum(_serves(instance) for instance in fleet)
-    goal = min(room.unavailable, waypoint.new - done(fleet, waypoint))
     chosen: list[Instance] = []
     for mine in left:
-        if chosen and len(chosen) + len(mine) > goal:
+        if len(chosen) + len(mine) > goal and not (first and not chosen and goal > 0):
             break
         given, served = sum(is_available(i, rules, now) for i in mine), sum(_serves(i) for i in mine)
         # One that is ready may be in rotation in a moment: with too few available it is no broken one.
@@ -179,7 +211,7 @@ def _stuck(
     scope: Scope,
 ) -> str:
     """Why none can be taken out, if that does not change by itself or has not for too long."""
-    lost = [instance.id for instance in fleet if instance.id in scope.failed]
+    lost = [instance.id for instance in fleet if instance.id in scope.failed and instance.draining_since is not None]
     if len(lost) + len(first) > room.unavailable:
         return (
             f"no room is left to go on: {', '.join(lost)} failed and stay out of rotation, and of {waypoint.desired} instances "
