@@ -46,12 +46,27 @@ class ActionModule(StepAction):
             back = rollouts.way_back(run, to)
             if back is None:
                 return run.report(False, msg=rollouts.nothing_to_undo(run.record))
-            rollout = rollouts.open_rollback(run, back)
+            rollout = open_prepared(run, back)
         rollout.tally = None
         rollouts.walk(run, rollout, PROMOTE)
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
         rollouts.close(run, "promoted", rollout.reason)
         return run.report(True)
+
+
+def open_prepared(run: Run, back: Composition) -> Rollout:
+    """A rollout to where a rollback goes, whose hosts have what it needs; where they have not, none is left behind."""
+    last = run.record.rollout
+    rollout = rollouts.open_rollback(run, back)
+    try:
+        rollouts.prepare(run, rollout)
+    except RolloutFailed as exc:
+        run.record.rollout = last
+        run.conductor.commit()
+        raise RolloutFailed(
+            f"{run.settings.service} cannot go back to {back.revision}: {rollout.reason or exc}; nothing was touched"
+        ) from None
+    return rollout
 
 
 def goal(rollout: Rollout) -> str | None:

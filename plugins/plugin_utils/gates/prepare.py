@@ -23,7 +23,7 @@ class Driver:
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         transport = self._context.transport.apart()
         try:
-            self._context.platform(transport).prepare(rollout["revision"])
+            self._context.platform(transport).prepare(rollout["revision"], rollout["generation"])
         except RolloutError as exc:
             return Answer(FAIL, str(exc))
         finally:
