@@ -82,7 +82,7 @@ class Platform:
     def check(self) -> None:
         """Every host is there."""
 
-    def prepare(self, revision: str) -> None:
+    def prepare(self, revision: str, generation: int | None = None) -> None:
         """There is nothing to bring."""
 
     def place(self, count: int, taken: Sequence[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:

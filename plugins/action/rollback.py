@@ -18,7 +18,7 @@ class ActionModule(StepAction):
 
     def step(self, run: Run) -> Result:
         to = None if run.own.get("to") in (None, "") else values.revision(run.own["to"], "rollout_to")
-        rollouts.refuse_in_place(run)
+        rollouts.refuse_in_place(run, back=True)
         try:
             if host := run.begin_once():
                 return run.left_to(host)

@@ -153,8 +153,8 @@ def refuse_unreachable(run: Run, revision: str, restart: bool) -> None:
         waypoint = rolling(record.stable.generation, replicas)
     if record.open and record.open.phase == ROLLING_BACK:
         return
-    lost, scope, room = unreached(run), scope_of(run, None), room_for(run, replicas)
-    if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, room, run.settings.rules.failure_limit):
+    lost, scope, room, rules = unreached(run), scope_of(run, None), room_for(run, replicas), run.settings.rules
+    if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, room, rules.failure_limit):
         raise RolloutFailed(
             f"{run.settings.service}: {_told({host: lost[host] for host in lost if host in scope.hosts})}: cannot be reached, and {why}; nothing "
             "was touched. Bring them back, or leave them out with --limit"
@@ -292,7 +292,7 @@ def _is_taken_back(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Inst
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
     put_back = engine.done(fleet, stage.waypoint)
     exc = _too_many(run, rollout, stage, rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now))
-    return bool(exc and _way_back(rollout)) and rollouts.consequence(run, stage, rollout, exc) == "rollback"
+    return exc is not None and _way_back(rollout) is not None and rollouts.consequence(run, stage, rollout, exc) == "rollback"
 
 
 def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: Tally) -> RolloutFailed | None:

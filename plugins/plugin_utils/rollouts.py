@@ -183,12 +183,14 @@ def rescale(run: Run, rollout: Rollout) -> None:
     run.conductor.commit()
 
 
-def refuse_in_place(run: Run) -> None:
-    """Refuse to start and stop instances that the user's own tasks deploy where they are."""
+def refuse_in_place(run: Run, back: bool = False) -> None:
+    """Refuse to start and stop instances that the user's own tasks deploy where they are; `back`: say what was before."""
     if run.in_place:
+        before = run.session.read().before if back else None
         raise InputError(
             f"rollout_platform.driver: the instances of {run.settings.service} are deployed in place ({run.settings.platform.name}), and "
             "neither started nor stopped; use the playbook in_place.yml, which also goes on with what is under way"
+            + (f". To go back, deploy {before.revision}, which was before" if before else "")
         )
 
 

@@ -505,7 +505,7 @@ def test_check_passes_and_touches_nothing(bench: Bench) -> None:
 def test_check_names_what_is_wrong(bench: Bench) -> None:
     (bench.path / "file").touch()
     for command in (["/nowhere/shop"], ["no-such-program"], ["/etc/passwd"]):
-        with pytest.raises(InputError, match=rf"rollout_platform.command: {command[0]} is not there .*\(on web1\).*\(on web2\)"):
+        with pytest.raises(InputError, match=rf"rollout_platform.command: {command[0]} is not there .* \(on web1, web2\)"):
             bench.driver(command).check()
     with pytest.raises(InputError, match=r"rollout_platform.cwd: /nowhere is not a directory"):
         bench.driver(SLEEP, cwd="/nowhere").check()

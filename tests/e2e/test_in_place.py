@@ -420,7 +420,68 @@ def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
     outcome = fleet.run([{**play, "tasks": [*tasks, {"progressive.rollout.rollback": {}}]}])
     for task, (wrong, message) in zip(outcome.of("begin"), WRONG, strict=True):
         assert task.status == "failed" and message in task.msg, (wrong, task.msg)
-    assert "use the playbook in_place.yml" in outcome.one("rollback").msg
-    play = {"hosts": "web", "serial": 2, "roles": ["progressive.rollout.in_place"]}
-    assert "take serial out of the play" in fleet.run([play], {"rollout_revision": "99"}).output
+    assert f"To go back, deploy {before['before']['revision']}, which was before" in outcome.one("rollback").msg
     assert fleet.journal() == before
+
+
+ROLES: dict[str, t.Any] = {"hosts": "web", "roles": ["progressive.rollout.in_place"]}
+PORTS = {"rollout_platform": {"driver": "static", "hosts": "web", "port": "{{ shop_port }}"}}
+PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
+    ("serial", {"serial": 2}, {}, [], "take serial out of the play"),
+    ("free", {"strategy": "free"}, {}, [], "strategy: the play has free"),
+    ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: the play has host_pinned"),
+    ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: the play has 0"),
+    ("tags", {}, {}, ["--tags", "code"], "--tags, --skip-tags: they leave out every step of the rollout"),
+    ("ports", {}, PORTS, [], "rollout_platform.port: 8100 and 8101, by the variables of different hosts"),
+    (
+        "unreachable",
+        {},
+        {"rollout_failure_limit": 2},
+        [],
+        "cannot be reached, and rollout_failure_limit is 2; nothing was touched",
+    ),
+]
+
+
+@pytest.mark.parametrize(("play", "variables", "options", "message"), [one[1:] for one in PLAYS], ids=[one[0] for one in PLAYS])
+def test_a_play_in_which_it_would_break_is_refused_before_anything_is_touched(
+    fleet: Fleet, play: dict[str, t.Any], variables: dict[str, t.Any], options: list[str], message: str
+) -> None:
+    before, done = fleet.journal(), fleet.deployed()
+    lost = SSH if "rollout_failure_limit" in variables else {}
+    fleet.hosts_are(
+        web1={"shop_port": 8101, **lost}, web2={"shop_port": PORT, **lost}, **{h: {"shop_port": PORT} for h in ("web3", "web4")}
+    )
+    outcome = fleet.run([{**ROLES, **play}], {"rollout_revision": "99", **variables}, *options)
+    assert outcome.rc != 0 and message in outcome.output, outcome.output
+    assert {**fleet.journal(), "rollout": None} == {**before, "rollout": None} and fleet.deployed() == done
+    assert fleet.serving() == set(fleet.hosts)
+
+
+def test_with_a_tag_of_its_own_the_role_is_run_or_left_out_by_it(fleet: Fleet) -> None:
+    _old, new, before = next_of(fleet)
+    play = {"hosts": "web", "roles": [{"role": "progressive.rollout.in_place", "tags": ["shop"]}]}
+    left_out = fleet.run([play], {"rollout_revision": new}, "--tags", "other")
+    assert left_out.rc == 0 and fleet.since(before) == [], left_out.output
+    outcome = fleet.run([play], {"rollout_revision": new}, "--tags", "shop")
+    assert outcome.rc == 0 and len(fleet.since(before)) == HOSTS, outcome.output
+    fleet.settled(new)
+
+
+CONFIGURES = """
+- name: Configure the shop
+  ansible.builtin.copy: {{content: "revision {{{{ rollout_host_revision }}}}\n", dest: "{home}/{{{{ inventory_hostname }}}}.conf"}}
+"""
+
+
+def test_check_mode_says_what_a_restart_and_the_tasks_would_do(fleet: Fleet) -> None:
+    old, _new, before = next_of(fleet)
+    (fleet.home / "configures.yml").write_text(CONFIGURES.format(home=fleet.home))
+    own = {"rollout_deploy_tasks": f"{fleet.home}/configures.yml", "rollout_check_tasks": True, "rollout_revision": "99"}
+    restart = fleet.run(IN_PLACE, {"rollout_restart": True}, "--check", "--diff")
+    assert restart.rc == 0 and restart.one("begin").changed, restart.output
+    assert f"wave 1: web1, web2 to {old}" in restart.output and f"wave 2: web3, web4 to {old}" in restart.output
+    outcome = fleet.run(IN_PLACE, own, "--check", "--diff")
+    assert outcome.rc == 0 and outcome.output.count("+revision 99") == HOSTS, outcome.output
+    assert "Configure the shop" not in fleet.run(IN_PLACE, {**own, "rollout_check_tasks": False}, "--check", "--diff").output
+    assert fleet.since(before) == [] and not list(fleet.home.glob("*.conf"))

@@ -197,10 +197,10 @@ class Service(_home.Service):
         if state["Status"] != "running":
             return "unknown", f"it is {state['Status']}"
         health = state.get("Health") or state.get("Healthcheck") or {}
+        said = _home.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
         if health.get("Status") == "starting":
-            return "starting", f"{self.program}'s check of it: starting"
+            return "starting", f"{self.program}'s check of it: starting{f' ({said})' if said else ''}"
         if health.get("Status") == "unhealthy":
-            said = _home.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
             return "unknown", f"{self.program}'s check of it: unhealthy ({said or 'without a word'})"
         return "running", record.get("crash", "")
 

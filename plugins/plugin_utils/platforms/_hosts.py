@@ -189,13 +189,13 @@ class Hosts:
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
             raise PlatformError(f"rollout_platform.hosts: cannot {what} {'; '.join(silent)}; {MEND}")
-        problems = []
+        problems: dict[str, list[str]] = {}  # the same one is said once, with its hosts
         for host in self._hosts:
             value = answers[host].value or {}
-            found = value.get("problems", {"hosts": value.get("error", "no answer")})
-            problems += [f"rollout_platform.{clean(setting)}: {clean(why, 2000)} (on {host})" for setting, why in found.items()]
+            for setting, why in value.get("problems", {"hosts": value.get("error", "no answer")}).items():
+                problems.setdefault(f"rollout_platform.{clean(setting)}: {clean(why, 2000)}", []).append(host)
         if problems:
-            raise wrong("; ".join(problems))
+            raise wrong("; ".join(f"{problem} (on {', '.join(hosts)})" for problem, hosts in problems.items()))
         return {host: answers[host].value or {} for host in self._hosts}
 
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
