@@ -432,7 +432,7 @@ PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
     ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: the play has host_pinned"),
     ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: the play has 0"),
     ("tags", {}, {}, ["--tags", "code"], "--tags, --skip-tags: they leave out every step of the rollout"),
-    ("ports", {}, PORTS, [], "rollout_platform.port: 8100 and 8101, by the variables of different hosts"),
+    ("ports", {}, PORTS, [], "rollout_platform.port: 8101 and 8100, by the variables of different hosts"),
     (
         "unreachable",
         {},
