@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import typing as t
+from contextlib import suppress
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import GONE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
@@ -32,10 +34,11 @@ class ActionModule(StepAction):
             watch.close()
 
     def _watch(self, task_vars: dict[str, t.Any]) -> None:
-        """What the watch does, in a process of its own."""
+        """What the watch does, in a process of its own. Whatever ends it, the lease is the run's as long as that is there."""
         with self._open(task_vars, outlives=True) as run:
-            run.session.acquire(run.guard.check)
-            run.conductor.attend()
+            with suppress(RolloutError):  # the next step finds it, too, and says so
+                run.session.acquire(run.guard.check)
+                run.conductor.attend()
             if run.guard.stopped == GONE:
                 run.session.release()
 

@@ -315,11 +315,11 @@ def test_a_host_that_ends_the_play_is_told_so(fleet: Fleet) -> None:
 
 
 def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided(fleet: Fleet) -> None:
-    old, new, _before = next_of(fleet)
+    old, new, before = next_of(fleet)
     with fleet.flag(f"sick-web1-{new}"):
         short = {"rollout_progress_deadline": "8s", "rollout_health": {**fleet.variables["rollout_health"], "deadline": "7s"}}
         run = fleet.start(IN_PLACE, {"rollout_revision": new, **short})
-        until(lambda: ("web2", new) in fleet.deployed() and "web2" in fleet.serving(), "the one that works is back")
+        until(lambda: len(fleet.since(before)) == 2 and "web2" in fleet.serving(), "the one that works is back")
         fleet.front.stop()
         outcome = run.wait()
     told = f"shop {new}: it goes back to {old}, and 2 of 4 instance(s) have {new}; run it again to finish that. load balancer"
@@ -350,27 +350,28 @@ def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> Non
 
 def test_a_balancer_that_is_reloaded_during_the_tasks_sends_nothing_there(fleet: Fleet) -> None:
     """A reloaded HAProxy has read its configuration, in which all hosts are in rotation. The lease is kept as well."""
-    _old, new, _before = next_of(fleet)
+    _old, new, before = next_of(fleet)
     with loaded(fleet), fleet.flag("wait"):
         run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True, "rollout_lease": "5s"})
-        until(lambda: ("web2", new) in fleet.deployed() and ("web1", new) in fleet.deployed(), "two hosts run the new one")
+        until(lambda: len(fleet.since(before)) == 2, "two hosts run the new one")
         expires = fleet.lease()["until"]
         fleet.front.reload()
+        # The old HAProxy may answer for a moment still, and shows what was wanted.
+        until(lambda: "web1, web2 taken out of rotation again" in run.output, "what was taken out is taken out again", 10)
         until(lambda: fleet.serving() == {"web3", "web4"}, "what was taken out is out again", 3)
         until(lambda: fleet.lease()["until"] > expires + 1, "the lease is renewed while the tasks run", 10)
         (fleet.home / "wait").unlink()
         outcome = run.wait()
     assert outcome.rc == 0, outcome.output
-    assert "has forgotten what it was told: web1, web2 taken out of rotation again" in outcome.output
     assert any("taken out of rotation again" in event.get("message", "") for event in fleet.timeline(fleet.record["id"]))
     fleet.settled(new)
 
 
 def test_nothing_goes_on_at_the_balancers_once_the_run_is_gone(fleet: Fleet) -> None:
-    _old, new, _before = next_of(fleet)
+    _old, new, before = next_of(fleet)
     with fleet.flag("wait"):
         run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True})
-        until(lambda: fleet.serving() == {"web3", "web4"} and ("web2", new) in fleet.deployed(), "two hosts are out")
+        until(lambda: len(fleet.since(before)) == 2, "two hosts run the new one")
         run.kill()
         until(lambda: not fleet.held(), "the lease was given back", 5)
         fleet.front.reload()
