@@ -410,7 +410,7 @@ class TestOnlyHAProxy:
     ) -> None:
         monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 1.0)
         monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
-        with hostile(answer, pause=0.1 if answer == b"x" else 0.0, times=10**6 if len(answer) in (1, 1 << 20) else 1) as port:
+        with hostile(answer, pause=0.1 if answer == b"x" else 0.0, times=150 if set(answer) == set(b"x") else 1) as port:
             name = f"127.0.0.1:{port}"
             driver = Driver({"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here()))
             for action in (driver.observe, driver.check):
