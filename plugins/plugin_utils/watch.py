@@ -63,7 +63,7 @@ def end(known: t.Any, check: Callable[[], object]) -> None:
     if not known:
         return
     if not isinstance(known, Mapping) or not all(isinstance(known.get(key), int) for key in ("pid", "began")):
-        raise InputError(f"rollout_watch: {known!r} is not what vacate returned")
+        raise InputError(f"rollout_watch: {known!r} is not what vacate returned; give that as it is")
     pid, began = known["pid"], known["began"]
     if holder.lives(pid, began):
         os.kill(pid, signal.SIGTERM)
