@@ -9,8 +9,8 @@ import typing as t
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents._talk import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
 ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})
@@ -38,7 +38,7 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
         entries = value.get("entries")
         if isinstance(entries, list) and all(_is(one, entry) for one in entries):
             return value
-    return {"error": f"its agent does not answer as ours does: {shown(value)}"}
+    return {"error": f"its agent does not answer as ours does: {clean(value)}"}
 
 
 def _is(one: t.Any, entry: Mapping[str, type]) -> bool:

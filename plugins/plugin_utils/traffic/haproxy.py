@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents._talk import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
@@ -173,10 +173,10 @@ class Driver:
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in _WRONG_BACKEND):
-                raise TrafficError(f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {shown(refusal)}")
+                raise TrafficError(f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {clean(refusal)}")
             if "Permission denied" in refusal:
                 raise TrafficError(
-                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {shown(refusal)}"
+                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`: {clean(refusal)}"
                 )
         for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self._slot(row)]
@@ -245,11 +245,11 @@ class Driver:
         where = f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}"
         states, found, stats = text.partition("# pxname,")
         if not found:
-            raise TrafficError(f"{where}: {shown(text) or 'no answer'}")
+            raise TrafficError(f"{where}: {clean(text) or 'no answer'}")
         try:
             return self._rows(states, stats)
         except (ValueError, LookupError, TypeError, csv.Error):
-            raise TrafficError(f"{where}: its servers are not listed as HAProxy does: {shown(states)}") from None
+            raise TrafficError(f"{where}: its servers are not listed as HAProxy does: {clean(states)}") from None
 
     def _rows(self, states: str, stats: str) -> View:
         fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
@@ -367,7 +367,7 @@ class Driver:
     def _verify(self, name: str, view: View, targets: Mapping[Endpoint, Target], texts: str) -> None:
         """Raise for the first server that is not as asked."""
         complaint = (
-            shown(" ".join(line for line in texts.splitlines() if line and not _SUCCESS.search(line)))
+            clean(" ".join(line for line in texts.splitlines() if line and not _SUCCESS.search(line)))
             or "HAProxy accepted the change"
         )
         missing = set(targets)
@@ -403,7 +403,7 @@ class Driver:
         if not version or (int(version[1]), int(version[2])) < least:
             seen = version[0] if version else info[:80]
             raise TrafficError(
-                f"rollout_traffic.socket: load balancer {name} answers {shown(seen)!r}; HAProxy {least[0]}.{least[1]} or later is needed"
+                f"rollout_traffic.socket: load balancer {name} answers {clean(seen)!r}; HAProxy {least[0]}.{least[1]} or later is needed"
                 + ("" if self.slots else " (2.4 with rollout_traffic.slots)")
             )
 
@@ -445,7 +445,7 @@ def _answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
         if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
             if kind != "texts" or (len(answer[kind]) == lines and all(isinstance(text, str) for text in answer[kind])):
                 return kind, answer[kind]
-    return "error", f"its agent does not answer as ours does: {shown(answer)}"
+    return "error", f"its agent does not answer as ours does: {clean(answer)}"
 
 
 def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
