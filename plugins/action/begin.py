@@ -62,6 +62,8 @@ class ActionModule(StepAction):
                 )
             there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
             if record.open is None and there:
+                for line in filter(None, [*rollouts.elsewhere(run), rollouts.idle_hosts(run)]):
+                    run.say(line)
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
         if kind != "scale":

@@ -30,4 +30,7 @@ class ActionModule(StepAction):
             run.conductor.drain(going)
             run.conductor.forget()
             run.conductor.commit()
-        return run.report(bool(going), diff=diff)
+        forgotten = rollouts.forget_places(run, names)
+        if forgotten and not run.check_mode:
+            run.conductor.commit()
+        return run.report(bool(going) or forgotten, diff=diff)

@@ -74,7 +74,7 @@ def go_on(run: Run, rollout: Rollout) -> None:
     kept = run.record.settings.get(rollout.generation)
     lost = kept is not None and _known(run, kept)[1]
     changed = unlike(run, rollout.generation) if rollout.kind in FORWARD or lost else []
-    if not (changed or lost):
+    if not (changed or lost) or run.by_word:  # who says a word need not know the settings
         return
     name, what = f"{run.settings.service} {rollout.revision}", "; ".join(changed) or "no host had them any more"
     if replaced(run, rollout):

@@ -213,6 +213,7 @@ class Record:
     # By host that does not answer: what was last seen there.
     away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(default_factory=dict)
     settings: dict[int, InstanceSettings] = field(default_factory=dict)  # by generation, of those that can be gone back to
+    placed: dict[str, list[str]] = field(default_factory=dict)  # by host, the instances there when the last rollout ended
 
     @property
     def open(self) -> Rollout | None:

@@ -577,10 +577,53 @@ def close(run: Run, outcome: str, reason: str) -> None:
     run.conductor.event("end", outcome=outcome, reason=reason)
     record.close(outcome, reason, time.time())
     generations.prune(record)
+    left_there = note_places(run)
     run.conductor.commit()
     run.conductor.say(ended(record.service, rollout))
     if lost := [i for i in run.conductor.fleet if is_lost(i)]:
         run.conductor.say(left_behind(record.service, lost))
+    for line in left_there:
+        run.conductor.say(line)
+
+
+def note_places(run: Run) -> list[str]:
+    """Note which host has which instances. What was left on hosts that are not among ours any more, a sentence each."""
+    record, hosts = run.record, set(run.conductor.platform.hosts())
+    placed: dict[str, list[str]] = {}
+    for instance in run.conductor.fleet:
+        if instance.state.counted and instance.host in hosts:
+            placed.setdefault(instance.host, []).append(instance.id)
+    record.placed = {host: ids for host, ids in record.placed.items() if host not in hosts} | placed
+    return elsewhere(run)
+
+
+def elsewhere(run: Run) -> list[str]:
+    """What was left on hosts that were taken out of the platform's, a sentence each."""
+    hosts = set(run.conductor.platform.hosts())
+    return [
+        f"{run.record.service}: left on {host}, which is not in rollout_platform.hosts any more: {', '.join(ids)}; no load balancer sends "
+        "requests there. Stop them there, or name the host again, so that the next run counts them; if the host is gone, the step "
+        "drain forgets them"
+        for host, ids in sorted(run.record.placed.items())
+        if host not in hosts
+    ]
+
+
+def forget_places(run: Run, names: Sequence[str]) -> bool:
+    """Forget instances on hosts that were taken out of the platform's; whether there were any of these."""
+    hosts, before = set(run.conductor.platform.hosts()), dict(run.record.placed)
+    kept = {host: [name for name in ids if host in hosts or name not in names] for host, ids in before.items()}
+    run.record.placed = {host: ids for host, ids in kept.items() if ids}
+    return run.record.placed != before
+
+
+def idle_hosts(run: Run) -> str:
+    """Which hosts have no instance, where others have several, in a sentence; or nothing."""
+    there = Counter(i.host for i in run.conductor.fleet if i.state.counted)
+    idle = [host for host in run.conductor.platform.hosts() if not there[host]]
+    if not idle or max(there.values(), default=0) < 2 or run.in_place:
+        return ""
+    return f"{run.record.service}: no instance on {', '.join(idle)}; the next rollout, or restart.yml, places some there"
 
 
 def ended(service: str, rollout: Rollout) -> str:

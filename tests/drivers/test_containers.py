@@ -197,7 +197,12 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) ->
     until(lambda: both.run("logs", "shop-1") == "up\n", "it is up", 20)
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
-    hasty = both.driver(PYTHON, stop_timeout="1ms")
+    assert states(both.driver(PYTHON, stop_timeout="1ms").sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}, "its own time"
+    both.run("kill", "--signal=KILL", "shop-1")
+    becomes(patient, {"shop-1": Process.STOPPED}, stop=["shop-1"])
+    patient.sync(forget=["shop-1"])
+    hasty = both.driver(PYTHON, command=["-c", STUBBORN], stop_timeout="1ms")
+    hasty.sync(start=labels(hasty, "shop-1"))
     (report,) = becomes(hasty, {"shop-1": Process.STOPPED}, stop=["shop-1"])
     assert report.detail == "did not stop in time and was killed"
 

@@ -171,3 +171,25 @@ def test_only_settings_that_something_can_go_back_to_are_kept(site: Site) -> Non
     site.to("1", site.given(f"{OLD}-{number}"), rollout_replicas=4)  # what starts something clears up
     names = {kept["key"] + ".json" for kept in journal["settings"].values()}
     assert any(mine == names for mine in site.kept().values())
+
+
+def test_what_is_left_on_a_host_that_was_taken_out_is_named_until_it_is_gone(site: Site) -> None:
+    site.to("1", site.given(None))
+    (left,) = [record["id"] for record in site.records() if record["host"] == "web3"]
+    fewer = site.given(None, hosts="web1:web2")
+    said = f"shop: left on web3, which is not in rollout_platform.hosts any more: {left}; no load balancer"
+    assert said in site.to("1", fewer).output
+    again = site.to("1", fewer).output
+    assert said in again and "nothing to do" in again
+    assert site.steps({"drain": {"instances": [left]}}, variables=fewer).one("drain").changed
+    assert said not in site.to("1", fewer).output
+    back = site.to("1", site.given(None)).output  # the host is among ours again, and so is what runs there
+    assert said not in back and len(site.living()) == 3
+
+
+def test_a_host_without_instances_is_named(site: Site) -> None:
+    site.to("1", site.given(None, hosts="web1:web2"))
+    assert (
+        "shop: no instance on web3; the next rollout, or restart.yml, places some there" in site.to("1", site.given(None)).output
+    )
+    assert "no instance on" not in site.to("2", site.given(None)).output
