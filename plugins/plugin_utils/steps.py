@@ -22,6 +22,7 @@ ON_FAILURE = ("rollback", "hold", "continue")
 ON_TIMEOUT = ("rollback", "hold", "promote")
 ON_ERROR = ("fail", "ignore")
 ACCEPTANCE = ("none", "timed", "checks")
+WARM = 30.0  # s that the old set of blue_green is kept where nothing else is said
 DAY = 86400.0  # s that somebody is waited for where nothing else is said
 SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}  # to the field of a Step
 KINDS = (*SETS, "pause", "gate", "analysis")
@@ -55,7 +56,8 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
     auto = args.get("auto_promote") in (None, "") or values.boolean(args["auto_promote"], "rollout_auto_promote")
     delay = _timer("promotion delay", args.get("promote_delay") or 0, "rollout_promote_delay")
     warm = args.get("hold")
-    hold = _timer("hold", "30s" if warm in (None, "") else warm, "rollout_hold")
+    hold = _timer("hold", WARM if warm in (None, "") else warm, "rollout_hold")
+    _refuse_unused(strategy, auto, delay.options["duration"], hold.options["duration"])
     return Plan(
         strategy,
         steps,
@@ -69,6 +71,18 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
         background=background,
         cord=calls["rollback"],
     )
+
+
+def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None:
+    """Refuse what would do nothing; what is as by default counts as not given, since roles give every variable."""
+    if strategy != "blue_green":
+        unlike = {"rollout_auto_promote": not auto, "rollout_promote_delay": delay > 0, "rollout_hold": hold != WARM}
+        for variable in (variable for variable, given in unlike.items() if given):
+            raise InputError(f"{variable}: does nothing with rollout_strategy {strategy}, only with blue_green; leave it out")
+    if delay and not auto:
+        raise InputError(
+            "rollout_promote_delay: does nothing with rollout_auto_promote: false, where a person promotes; leave it out"
+        )
 
 
 def fingerprint(plan: Plan) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import typing as t
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
@@ -105,20 +107,20 @@ def test_e_14_every_wait_for_a_person_is_as_the_approval_says() -> None:
         {"pause": {}},
         {"gate": {"driver": "approval", "timeout": "1h", "file": "/run/other"}},
         approval=approval,
-        auto_promote=False,
     )
+    by_hand = parse({"strategy": "blue_green", "auto_promote": False, "approval": approval})
     assert steps_of(plan)[0].gates == (
         person("step 2 pause", None, "rollback", file="/run/approved"),
         person("step 3 gate", 3600.0, "rollback", file="/run/other"),
     )
-    assert plan.promotion == (person("promotion approval", None, "rollback", file="/run/approved"),)
+    assert by_hand.promotion == (person("promotion approval", None, "rollback", file="/run/approved"),)
 
 
 def test_blue_green_is_promoted_by_itself_after_a_delay_or_by_a_person() -> None:
     assert parse({"strategy": "blue_green"}).promotion == ()
     auto = parse({"strategy": "blue_green", "auto_promote": "yes", "promote_delay": "1m", "hold": 0})
     assert (auto.promotion, auto.hold) == ((pause("promotion delay", 60.0),), ())
-    by_hand = parse({"strategy": "blue_green", "auto_promote": False, "promote_delay": "1m", "hold": "1h"})
+    by_hand = parse({"strategy": "blue_green", "auto_promote": False, "hold": "1h"})
     assert (by_hand.promotion, by_hand.hold) == ((person("promotion approval"),), (pause("hold", 3600.0),))
 
 
@@ -272,12 +274,27 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
         ({"auto_promote": "perhaps"}, ("rollout_auto_promote: 'perhaps'",)),
         ({"promote_delay": "later"}, ("rollout_promote_delay: 'later'",)),
         ({"hold": -1}, ("rollout_hold: -1",)),
+        ({"hold": "10m"}, ("rollout_hold: does nothing with rollout_strategy rolling", "leave it out")),
+        ({"strategy": "canary", "steps": [{"set_weight": 9}], "hold": 0}, ("rollout_hold: does nothing", "canary")),
+        ({"auto_promote": False}, ("rollout_auto_promote: does nothing", "rolling")),
+        ({"promote_delay": "5m"}, ("rollout_promote_delay: does nothing", "rolling")),
+        (
+            {"strategy": "blue_green", "auto_promote": False, "promote_delay": "5m"},
+            ("rollout_promote_delay: does nothing with rollout_auto_promote: false",),
+        ),
     ],
 )
 def test_what_else_is_refused(args: dict[str, t.Any], words: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:
         parse(args)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "blue_green"])
+def test_what_roles_give_by_default_is_not_given(strategy: str) -> None:
+    usual = yaml.safe_load((Path(__file__).parents[2] / "roles/rolling/defaults/main.yml").read_text())
+    given = {name: usual[f"rollout_{name}"] for name in ("auto_promote", "promote_delay", "hold")}
+    assert parse({"strategy": strategy, **given}) == parse({"strategy": strategy})
 
 
 @pytest.mark.parametrize("marked", [{}, {"name": "judged"}, {"on_failure": "hold"}])
