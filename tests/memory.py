@@ -223,7 +223,7 @@ class Service:
         """One step, as its action plugin runs it."""
         with MemoryRun(self, given, own or {}, check_mode) as run:
             try:
-                return t.cast(Result, step.ActionModule.step(SimpleNamespace(), run))
+                return t.cast(Result, step.ActionModule.__new__(step.ActionModule).step(run))
             except Parked as exc:
                 return run.parked(str(exc))
 
