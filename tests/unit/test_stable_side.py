@@ -165,6 +165,14 @@ def test_what_is_kept_as_it_is_is_kept_in_repair() -> None:
     assert as_it_is([*some(2), *some(5, 2)], waypoint, stable).old == 2
 
 
+def test_a_pause_on_the_way_to_all_new_is_no_switch() -> None:
+    fleet = [*some(4), *some(1, 2)]
+    kept = as_it_is(fleet, Waypoint(2, 4, 0, 4, 100, stable=1), Composition("1", 1, 4))
+    assert (kept.new, kept.old) == (1, 4)
+    decision = turn(fleet, kept)
+    assert decision.reached and decision.idle
+
+
 def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
     path = [stage.waypoint for stage in listed(BY_WEIGHT, 6, before=2, budget=Budget(2, 0))]
     expected = forecast(some(2, ready_since=-99.0), path, Budget(2, 0), Rules(), 2.0, 1.0)
