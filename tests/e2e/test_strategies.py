@@ -473,7 +473,7 @@ def test_a_freeze_that_begins_in_the_middle(shop: Shop) -> None:
         assert outcome.rc == 0 and outcome.of("replace")[-1].result["parked"], outcome.output
         assert "the fair" in outcome.of("replace")[-1].msg and canary.record["phase"] == "paused"
         assert shop.lease() is None and shop.revisions().count(canary.new) == 1
-        canary.say("promote_full", rollout_freeze=[{"from": "2020-01-01", "to": "2020-01-02"}])  # over
+        canary.say("promote_full", rollout_freeze=[{"from": "2020-01-01", "to": "2020-01-02"}])
     canary.ended("promoted")
 
 
