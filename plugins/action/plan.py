@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, generations, in_place, rollouts, values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
@@ -36,6 +36,7 @@ class ActionModule(StepAction):
         if "hosts" in run.own:
             in_place.check(run)
         if "fleet" in run.own:
+            gatekeeper.check(run.settings.plan.gates, run.context)
             fleet = imagined(run.own["fleet"], run.settings.revision or "")
             old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
             _revision, replicas = rollouts.asked(run, False, old)

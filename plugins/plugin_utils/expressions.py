@@ -16,6 +16,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 from jinja2 import TemplateError, Undefined, nodes
 from jinja2.parser import Parser
 from jinja2.runtime import Context, StrictUndefined
@@ -210,7 +211,7 @@ def _kind(value: t.Any) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, Mapping):
-        return f"a mapping with {', '.join(sorted(map(str, value))[:5]) or 'nothing'}"
+        return f"a mapping with {', '.join(clean(key, 60) for key in sorted(map(str, value))[:5]) or 'nothing'}"
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"
     return "a text" if isinstance(value, str) else f"a {type(value).__name__}"

@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase, measured
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import has_nan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
@@ -177,7 +178,6 @@ def _shown(result: t.Any) -> str:
     if isinstance(result, (list, tuple)) and all(_number(one) for one in result):
         return f"[{', '.join(_shown(one) for one in result[:5])}{', ...' if len(result) > 5 else ''}]"
     if isinstance(result, Mapping):
-        text = ", ".join(f"{key}: {_shown(value)}" for key, value in list(result.items())[:5])
+        text = ", ".join(f"{clean(key, 60)}: {_shown(value)}" for key, value in list(result.items())[:5])
         return f"{{{text}}}"[:200]
-    text = " ".join(str(result).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return clean(result, 60)

@@ -303,6 +303,13 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("instance of a service that begins alike", {"drain": {"instances": ["shop-api-1"]}}, ("rollout_instances: 'shop-api-1'",)),
     ("misspelt option of a step", {"scale": {"replica": 2}}, ("rollout_replica:", "rollout_replicas?")),
     ("option of another step", {"scale": {"instances": ["shop-1"]}}, ("rollout_instances:", "no such")),
+    (
+        "a gate of a fleet that is only thought of",
+        {"plan": {"fleet": [], "gates": {"post_rollout": [{"driver": "web", "url": "file:///etc/passwd"}]}}},
+        (f"{GATE}.url",),
+    ),
+    ("a fleet of too many", {"plan": {"fleet": [{"revision": "1", "state": "ready", "count": 999999999}]}}, ("count", "10000")),
+    ("replicas of too many", {"plan": {"fleet": [], "replicas": 999999999}}, ("rollout_replicas: 999999999", "10000")),
     ("fleet as text", {"plan": {"fleet": "three"}}, ("rollout_fleet: 'three'", "list")),
     ("fleet of texts", {"plan": {"fleet": ["1"]}}, ("rollout_fleet[0]: '1'", "mapping")),
     (

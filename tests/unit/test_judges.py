@@ -82,6 +82,8 @@ def test_a_condition_that_fails_is_an_error() -> None:
         ([1, 2.5], "[1, 2.5]"),
         (list(range(9)), "[0, 1, 2, 3, 4, ...]"),
         ({"new": {"errors": 1}}, "{new: {errors: 1}}"),
+        ("\x1b[31mRED\x1b]0;owned\x07", "?[31mRED?]0;owned?"),
+        ({"\x1b" + "k" * 99: 1}, f"{{?{'k' * 56}...: 1}}"),
         ("a\nb" * 40, f"{'a ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba b'[:57]}..."),
     ],
 )
