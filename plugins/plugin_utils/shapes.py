@@ -16,6 +16,7 @@ import types
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType
 
 MOST = 2**53  # a larger whole number is not the same in every program that reads JSON
 FARTHEST = 1e11  # seconds
@@ -35,7 +36,7 @@ def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
         read(arguments[1], data, where)
         return data
     if origin in (t.Union, types.UnionType):
-        return None if data is None and type(None) in arguments else _union(arguments, data, where)
+        return None if data is None and NoneType in arguments else _union(arguments, data, where)
     if origin is t.Literal:
         return _checked(data in arguments and type(data) in {type(one) for one in arguments}, data, where, _either(arguments))
     if origin in (list, Sequence, tuple, frozenset):
@@ -53,7 +54,7 @@ def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
 
 
 def _plain(kind: t.Any, data: t.Any, where: str) -> t.Any:
-    if kind in (None, type(None)):
+    if kind in (None, NoneType):
         return _checked(data is None, data, where, "nothing")
     if kind is bool:
         return _checked(isinstance(data, bool), data, where, "true or false")
@@ -69,7 +70,7 @@ def _plain(kind: t.Any, data: t.Any, where: str) -> t.Any:
 
 def _union(kinds: tuple[t.Any, ...], data: t.Any, where: str) -> t.Any:
     """What the first of the kinds that fits makes of it."""
-    first, *others = (kind for kind in kinds if kind is not type(None))
+    first, *others = (kind for kind in kinds if kind is not NoneType)
     try:
         return read(first, data, where)
     except Misshapen:
@@ -120,7 +121,7 @@ def _keyed(data: t.Any, where: str) -> None:
 
 def _checked(fits: bool, data: t.Any, where: str, what: str) -> t.Any:
     if not fits:
-        shown = repr(data) if isinstance(data, (bool, int, float, type(None))) and abs(data or 0) <= MOST else type(data).__name__
+        shown = repr(data) if isinstance(data, (bool, int, float, NoneType)) and abs(data or 0) <= MOST else type(data).__name__
         raise Misshapen(f"{where or 'it'} is {shown if not isinstance(data, str) else 'text'}, not {what}")
     return data
 

@@ -42,7 +42,7 @@ def attending(log: Path) -> None:
 
 
 def test_without_a_beginning_it_does_nothing_and_ends(tmp_path: Path) -> None:
-    one = watch.Watch(lambda: (tmp_path / "log").touch())
+    one = watch.Watch((tmp_path / "log").touch)
     one.close()
     assert not (tmp_path / "log").exists()
     with pytest.raises(ChildProcessError):  # it was waited for
