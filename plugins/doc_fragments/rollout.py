@@ -106,7 +106,7 @@ options:
         V(always). V(no) if not given.
       - C(stop_signal) is the same as for processes, V(TERM) if not given.
       - C(keep_revisions) is of how many revisions that do not run any more each host keeps a stopped container, and its image with it.
-        1 if not given, and none with C(restart=always).
+        1 if not given. With C(restart=always), which would start them again with the host, it is 0, and more are refused.
       - C(args) is a list of further arguments of the program's C(run).
       - C(driver=static) is for instances that tasks of your own deploy where they are. It starts and stops none. Its options follow.
       - C(hosts) (required) is an inventory pattern. There is an instance on each of them, at each port.

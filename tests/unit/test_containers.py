@@ -14,6 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,11 @@ def test_where_an_instance_is_to_listen() -> None:
         ({"healthcheck": {"command": "x", "every": 1}}, "healthcheck.every: there is no such setting"),
         ({"healthcheck": {"command": "x", "interval": "often"}}, "healthcheck.interval: 'often' is not a duration"),
         ({"restart": "sometimes"}, "restart: 'sometimes' is not what it should be; write no, on-failure"),
+        ({"keep_revisions": "some"}, "keep_revisions: 'some'"),
+        (
+            {"keep_revisions": 2, "restart": "always"},
+            "keep_revisions: 2 .*always.*; leave keep_revisions out, or set .*restart to no",
+        ),
         ({"stop_signal": "NICE"}, "stop_signal: 'NICE' is not a signal"),
         ({"args": ["--name=shop"]}, "args: '--name=shop' cannot be given: containers are named by their instances"),
         ({"args": ["--rm"]}, "args: '--rm' cannot be given: a container that is gone cannot say why it failed"),
@@ -126,6 +132,28 @@ def test_what_is_wrong_is_refused(options: dict[str, t.Any], message: str) -> No
     with pytest.raises(InputError, match=rf"^rollout_platform\.{message}") as caught:
         driver(**options)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, 1),
+        ({"keep_revisions": 3, "restart": "unless-stopped"}, 3),
+        ({"restart": "always"}, 0),
+        ({"restart": "always", "keep_revisions": 0}, 0),
+    ],
+)
+def test_of_how_many_revisions_a_stopped_container_is_kept(options: dict[str, t.Any], kept: int) -> None:
+    assert driver(**options)._common()["keep_revisions"] == kept
+
+
+def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> None:
+    present = driver(restart="no", keep_revisions=2)
+    before = {name: value for name, value in LEAST.items() if name not in present.of_hosts}
+    present.context.settings = {7: InstanceSettings("podman", {**before, "restart": "always"}, {})}
+    wanted = present._starter(7)._wanted(Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4))
+    assert "--restart=always" in wanted["options"]
+    assert present._common()["keep_revisions"] == 2
 
 
 def test_docker_has_no_secrets() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
 
 OPTIONS: dict[str, t.Any] = {
@@ -34,7 +35,7 @@ OPTIONS: dict[str, t.Any] = {
     "healthcheck": {"type": "raw"},
     "restart": {"type": "str", "default": "no"},
     "stop_signal": {"type": "str", "default": "TERM"},
-    "keep_revisions": {"type": "raw", "default": 1},
+    "keep_revisions": {"type": "raw"},
     "args": {"type": "raw"},
 }
 PULL = ("missing", "always", "never")
@@ -75,11 +76,14 @@ class Containers(_hosts.Hosts):
         self._network = str(given["network"] or "")
         self._port = _port(given["container_port"], self._network)
         self._lists = {name: _words(given, name) for name in LISTS}
-        keep = values.whole(given["keep_revisions"], "rollout_platform.keep_revisions", 0)
-        self._keep = 0 if given["restart"] == "always" else keep  # they would be started again with the host
+        self._keep = _keep(given["keep_revisions"], given["restart"])
         self._flags = _flags(given, self._lists, _hosts.stop_signal(given["stop_signal"]))
         super().__init__(given, context)
         _lines(self._env)
+
+    def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
+        """`keep_revisions` is given beside the present `restart`, and may not fit the one that is kept."""
+        return {**super()._as_kept(kept), "keep_revisions": None}
 
     def _common(self) -> dict[str, t.Any]:
         return {"program": self.program, "keep_revisions": self._keep}
@@ -141,6 +145,19 @@ def _choice(value: t.Any, variable: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise InputError(f"{variable}: {value!r} is none of {', '.join(choices)}")
     return str(value)
+
+
+def _keep(value: t.Any, restart: t.Any) -> int:
+    """Of how many revisions a stopped container is kept. With `restart: always` it would be started again with its host."""
+    always = restart == "always"
+    usual = 0 if always else 1
+    keep = usual if value is None else values.whole(value, "rollout_platform.keep_revisions", 0)
+    if keep and always:
+        raise InputError(
+            f"rollout_platform.keep_revisions: {keep} stopped container(s) cannot be kept with restart: always, which starts them again "
+            "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped"
+        )
+    return keep
 
 
 def _image(value: t.Any) -> str:
