@@ -18,6 +18,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
 SECRET = "<secret, not kept>"  # in the place of a value
 # What says which rollout is meant, and what is asked of a run alone.
 APART = ("service", "revision", "replicas", "store", "supersede")
+# What the journal has only for who says nothing else. Roles give every variable: their defaults say nothing.
+OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
 HEALTH = {**checker.OPTIONS, **http.OPTIONS}
 
 
@@ -47,7 +49,8 @@ def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, 
         raise InputError(
             f"{', '.join(missing)}: secret, so the journal does not have it; give {' and '.join(variables)} as well, as the rollout began with it"
         )
-    return {**{name: args[name] for name in ("service", "store") if name in args}, **found}
+    own = {name: args[name] for name, default in OF_RUN.items() if args.get(name) not in (None, "", default)}
+    return {**{name: args[name] for name in ("service", "store") if name in args}, **found, **own}
 
 
 def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:

@@ -97,3 +97,12 @@ def test_where_nothing_is_secret_the_service_and_the_journal_are_enough() -> Non
     assert remembered.restored(remembered.of(plain), WHERE) == plain
     groups = {"group_size": 2, "acceptance": "checks", "gates": [{"driver": "command", "command": ["/bin/true"]}]}
     assert remembered.of({"steps": groups}) == {"steps": groups}
+
+
+def test_how_long_a_run_waits_and_when_it_must_not_move_is_said_by_the_run_that_says_it() -> None:
+    kept = remembered.of({**WHERE, "wait": 0, "freeze": [{"from": "2020-01-01", "to": "2020-01-02"}]})
+    by_default = {**WHERE, "wait": "1h", "freeze": []}
+    assert remembered.restored(kept, by_default) == {**WHERE, **kept}
+    own = {"wait": "2m", "freeze": [{"from": "2021-01-01", "to": "2021-01-02"}]}
+    assert remembered.restored(kept, {**WHERE, **own}) == {**WHERE, **own}
+    assert remembered.restored({"wait": "2m"}, {**WHERE, "wait": 0})["wait"] == 0
