@@ -40,6 +40,7 @@ class ActionModule(StepAction):
         run.conductor.traffic.check()
         rollouts.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
+        rollouts.fits_hosts(run, replicas, run.settings.plan)
         if host := takeover.begin(run, revision):
             return run.left_to(host)
         run.conductor.look()
@@ -68,6 +69,8 @@ class ActionModule(StepAction):
                 return run.report(False, msg=done)
         if kind != "scale":
             rollouts.same_balancers(run)
+        for line in rollouts.tight_hosts(run, replicas, run.settings.plan):
+            run.say(line)
         if run.check_mode:
             return rollouts.would_open(run, kind, revision, generation, replicas)
         if record.open is not None:

@@ -52,6 +52,7 @@ class ActionModule(StepAction):
         run.conductor.traffic.check()
         rollouts.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
+        rollouts.fits_hosts(run, replicas, run.settings.plan)
         record = run.record
         fleet = run.conductor.look()
         rollouts.adopt(run)

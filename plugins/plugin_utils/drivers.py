@@ -89,12 +89,32 @@ class Report:
     restarted: float | None = None  # when that was for the first time, as `created`
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a host has: memory in bytes, what of it is available now, and how many CPUs; 0: not known."""
+
+    memory: int
+    available: int
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an instance may use at most: memory in bytes, and CPUs; 0: there is no limit."""
+
+    memory: int = 0
+    cpus: float = 0.0
+
+
 class Platform(t.Protocol):
     """Where instances live.
 
     One that starts instances with the settings of their generation (`Context.settings`) has an attribute `of_hosts`: the names of
     those of its options that are not among these, as they are of the hosts. It has methods `keep(key, content)` and `recall(key)`,
     which bring what is secret of them to the hosts and back.
+
+    One that limits what an instance may use has a method `limits(kept)`, which returns the `Limits` of a generation with these settings,
+    or the present ones without any, and an attribute `machines`: what `check` found, a `Machine` by host.
 
     One whose instances the user's own tasks deploy where they are has an attribute `in_place`, true: nothing is started or
     stopped there, and what it does not see itself it reports from `Context.deployed`.

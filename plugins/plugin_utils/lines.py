@@ -77,6 +77,11 @@ def progress_bar(done: float) -> str:
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"
 
 
+def size(memory: float) -> str:
+    """Bytes, for people: 512 MiB, 3.8 GiB."""
+    return f"{memory / 2**30:.1f} GiB" if memory >= 2**30 else f"{memory / 2**20:.0f} MiB"
+
+
 def count(number: int, noun: str) -> str:
     """A number of things: `1 instance`, `2 instances`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -17,7 +17,14 @@ from fractions import Fraction
 from functools import partial
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, generations, remembered, steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils import (
+    clock,
+    gatekeeper,
+    generations,
+    remembered,
+    resources,
+    steps,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import TROUBLE, as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Traffic
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
@@ -51,7 +58,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import
     Record,
     Rollout,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import count
+from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import count, size
 from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, when
 
 # Of rollout_traffic: what does not say which load balancers are meant, or how old and new share them.
@@ -244,6 +251,30 @@ def fits_balancers(run: Run, replicas: int, plan: Plan) -> None:
         if few:
             there = ", ".join(f"{name} has servers for {number} instance(s)" for name, number in few.items())
             raise InputError(f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its configuration")
+
+
+def fits_hosts(run: Run, replicas: int, plan: Plan) -> None:
+    """Refuse more instances than the hosts have memory for, by what an instance may use; after the platform's check."""
+    demand, needs = _demand(run, replicas, plan)
+    if excess := demand.excess():
+        raise InputError(
+            f"rollout_platform.memory: {excess}, but {needs}: {count(demand.each, 'instance')} on a host, which may use "
+            f"{size(demand.limits.memory)}; lower rollout_platform.memory or rollout_budget.max_surge, or add hosts"
+        )
+
+
+def tight_hosts(run: Run, replicas: int, plan: Plan) -> list[str]:
+    """Lines on hosts whose memory or CPUs may not do for all that is to be there; memory is often less used than allowed."""
+    used = resources.used(run.conductor.platform, run.conductor.fleet, run.record.settings)
+    return [f"{run.settings.service}: {line}" for line in _demand(run, replicas, plan)[0].tight(used)]
+
+
+def _demand(run: Run, replicas: int, plan: Plan) -> tuple[resources.Demand, str]:
+    """What is needed of a host at the most, and for how many instances, in words."""
+    most, needs = _most(run, replicas, plan)
+    stable = run.record.stable
+    old = run.record.settings.get(stable.generation) if stable else None
+    return resources.demand(run.conductor.platform, old, replicas, most), needs
 
 
 def servers(traffic: Traffic) -> Mapping[str, int]:

@@ -150,6 +150,7 @@ def becomes(driver: t.Any, expected: Mapping[str, Process], **work: t.Any) -> li
 def test_start_look_stop_forget(both: Bench) -> None:
     driver = both.driver()
     driver.check()
+    assert list(driver.machines) == list(NAMES)
     driver.prepare("1")
     assert driver.sync() == []
     wanted = labels(driver, "shop-1", "shop-2", "shop-3")

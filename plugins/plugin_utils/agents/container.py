@@ -8,7 +8,8 @@ command, env and container_port (0: the host's network). A container's name is i
 instance's: one that is not recorded is found by them.
 
 Requests {"check": {path, program, network, env_files, secrets}} and {"prepare": {program, image, pull, env_files, secrets,
-timeout}}: answer {"problems": {setting: why}}; `prepare` also {"image": {id, digests}}, and pulls if it is to.
+timeout}}: answer {"problems": {setting: why}}; `check` also {"machine": {memory, available, cpus}}, in bytes, where that is known;
+`prepare` also {"image": {id, digests}}, and pulls if it is to.
 
 Needs Python 3.8.
 """
@@ -45,7 +46,7 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     try:
         if "check" in request:
-            return {"problems": _problems(request["check"])}
+            return {"problems": _problems(request["check"]), **_machine()}
         if "prepare" in request:
             return _prepare(request["prepare"])
     except _home.Refused as exc:
@@ -290,6 +291,17 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     if unusable:
         problems["path"] = unusable
     return problems
+
+
+def _machine() -> dict[str, t.Any]:
+    """The memory and CPUs of this host; nothing where it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            sizes = {name: int(size.split()[0]) * 1024 for name, _colon, size in (line.partition(":") for line in file)}
+        found = {"memory": sizes["MemTotal"], "available": sizes["MemAvailable"], "cpus": os.cpu_count() or 0}
+    except (OSError, ValueError, IndexError, KeyError):
+        return {}
+    return {"machine": found}
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
@@ -53,6 +53,7 @@ FORMS = {
     ),
     "ulimits": (re.compile(r"-1|\d+(:\d+)?"), "a number, or two: soft:hard"),
 }
+UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 OURS = "progressive.rollout."  # labels
 REFUSED = {
     "--name": "containers are named by their instances",
@@ -80,6 +81,10 @@ class Containers(_hosts.Hosts):
         self._flags = _flags(given, self._lists, _hosts.stop_signal(given["stop_signal"]))
         super().__init__(given, context)
         _lines(self._env)
+
+    def limits(self, kept: InstanceSettings | None = None) -> Limits:
+        given = kept.platform if kept else self._options
+        return Limits(_bytes(str(given.get("memory") or 0)), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """`keep_revisions` is given beside the present `restart`, and may not fit the one that is kept."""
@@ -158,6 +163,11 @@ def _keep(value: t.Any, restart: t.Any) -> int:
             "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped"
         )
     return keep
+
+
+def _bytes(memory: str) -> int:
+    """Of a size as the programs take it: 512m."""
+    return int(memory.rstrip("bkmgBKMG")) * UNITS.get(memory[-1].lower(), 1)
 
 
 def _image(value: t.Any) -> str:

@@ -17,7 +17,14 @@ from dataclasses import asdict, replace
 from itertools import chain
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, key_of
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
+    Context,
+    Endpoint,
+    Labels,
+    Machine,
+    Report,
+    key_of,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
     InputError,
@@ -75,9 +82,10 @@ class Found(t.TypedDict):
 
 
 class Problems(t.TypedDict):
-    """What is wrong on a host, by setting."""
+    """What is wrong on a host, by setting, and what it has."""
 
     problems: dict[str, str]
+    machine: t.NotRequired[Machine]
 
 
 class Stale(t.TypedDict):
@@ -112,6 +120,7 @@ class Hosts:
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
         self._hooks, self._hook_timeout = _hooks(options["hooks"] or {})
         self._options = options
+        self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}
         self._everywhere: dict[str, Mapping[str, t.Any]] = {}  # by key, what every host is to keep from the next call on
         self._kept: dict[str, frozenset[str]] = {}  # by host, the keys it has
@@ -167,7 +176,8 @@ class Hosts:
                 "or name the hosts to use here"
             )
         request = {"check": {"path": self._path, **self._needs()}}
-        self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
+        answers = self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
+        self.machines = {host: answer["machine"] for host, answer in answers.items() if "machine" in answer}
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._starter(generation)._prepare(revision)
