@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, plays, rollouts, takeover, values
@@ -15,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.step import St
 
 
 class ActionModule(StepAction):
-    own = ("restart", "variables", "hosts", "reached")
+    own = ("restart", "rebalance", "variables", "hosts", "reached")
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """The step, and for which of the play's hosts the others go on."""
@@ -31,6 +32,7 @@ class ActionModule(StepAction):
 
     def _begin(self, run: Run) -> Result:
         restart = values.boolean(run.own.get("restart", False), "rollout_restart")
+        rebalance = values.boolean(run.own.get("rebalance", False), "rollout_rebalance")
         if "hosts" in run.own:
             in_place.check(run)
         revision, replicas = rollouts.asked(run, restart)
@@ -62,12 +64,14 @@ class ActionModule(StepAction):
                     f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
                 )
             there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
+            if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), even=True)).reached:
+                kind, there = "rebalance", False
             if record.open is None and there:
                 for line in filter(None, [*rollouts.elsewhere(run), rollouts.idle_hosts(run)]):
                     run.say(line)
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
-        if kind != "scale":
+        if kind not in ("scale", "rebalance"):
             rollouts.same_balancers(run)
         for line in rollouts.tight_hosts(run, replicas, run.settings.plan):
             run.say(line)

@@ -22,6 +22,13 @@ options:
       - Replace the instances even though they run this revision. Without O(revision) or O(replicas), those that run.
     type: raw
     default: false
+  rebalance:
+    description:
+      - Where O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts differ by one instance at most
+        (zones first, where the platform has them). Each is replaced by one of the same revision, generation and settings, within O(budget).
+      - Changes nothing where they are spread evenly, and in a rollout of another revision or a restart, which spread their instances anyway.
+    type: raw
+    default: false
   variables:
     description:
       - Names of variables that are defined. One that begins with C(rollout_) and that no step takes is refused as misspelt.
@@ -106,7 +113,7 @@ rollout:
     previous: {description: "The revision before it.", type: str}
     stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
     strategy: {description: "The strategy.", type: str}
-    kind: {description: "What it is, V(rollout), V(restart), V(scale) or V(rollback).", type: str}
+    kind: {description: "What it is, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", type: str}
     phase:
       description:
         - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).

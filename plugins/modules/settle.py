@@ -76,7 +76,7 @@ rollout:
     previous: {description: "The revision before it.", type: str}
     stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
     strategy: {description: "The strategy.", type: str}
-    kind: {description: "What it is, V(rollout), V(restart), V(scale) or V(rollback).", type: str}
+    kind: {description: "What it is, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", type: str}
     phase:
       description:
         - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).

@@ -10,16 +10,18 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.counters import Counters
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report, Table
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Table
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, apart, surplus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Split
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
@@ -90,6 +92,7 @@ class Conductor:
         self.acted = False  # whether anything was changed outside
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
+        self._leaving: frozenset[str] | None = None  # those that leave crowded hosts; None: none is to
         self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
         self.counters = Counters()
         context.served = lambda: self.counters.served
@@ -252,7 +255,7 @@ class Conductor:
 
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """From now on this stage is walked to: requests are divided as it asks for, and its new ones shown."""
-        self._target, self._counted = stage.waypoint.generation, None
+        self._target, self._counted, self._leaving = stage.waypoint.generation, None, None
         forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
         for window in self.windows:
             window.showing = forward and (stage.waypoint.dark or not window.dark)
@@ -291,7 +294,7 @@ class Conductor:
                     held = waypoint = held or as_it_is(self.look(), waypoint, rollout.previous)
                 else:
                     held = None
-                decision = decide(self.look(), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
+                decision = decide(self._look_at(waypoint), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
                 rollout.count(decision.tally)
                 self._note(decision)
                 if decision.stable_lost and motion is Motion.GO and guide.stable_lost() is Motion.SKIP:
@@ -374,7 +377,17 @@ class Conductor:
 
     def foresee(self, waypoint: Waypoint) -> Decision:
         """What the next turn of a walk would do. Touches nothing."""
-        return evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now())
+        return evaluate(
+            self._look_at(waypoint), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now()
+        )
+
+    def _look_at(self, waypoint: Waypoint) -> list[Instance]:
+        """The fleet as it is now; those that leave crowded hosts on the way to this waypoint are old ones."""
+        fleet, self._leaving = self.look(), None
+        if waypoint.even:
+            place = partial(self._next_hosts, waypoint.generation)
+            self._leaving = surplus(fleet, waypoint, place, getattr(self.platform, "zones", {}))
+        return apart(fleet, self._leaving or ())
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out at every load balancer, wait for their requests, stop them; raises RolloutFailed
@@ -516,18 +529,35 @@ class Conductor:
         record = self.session.record
         if not count:
             return []
-        living = [*self._living(), *others]
-        failed = [r.labels for r in self.reports if r.process is Process.FAILED and r.labels.generation == generation]
-        try:
-            places = self.platform.place(count, [*living, *failed], generation)  # where one has failed, the next may, too
-        except PlatformError:
-            places = self.platform.place(count, living, generation)
         labels = []
-        for host, endpoint, slot in places:
+        for host, endpoint, slot in self._places(count, generation, others, self._leaving):
             record.serial += 1
             name = f"{record.service}-{record.serial}"
             labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
         return labels
+
+    def _places(
+        self, count: int, generation: int, others: Sequence[Labels], leaving: Collection[str] | None
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        """Where the next instances go, beside `others`. While some leave crowded hosts, these and what drains count for none."""
+        living = [*self._living(), *others]
+        if leaving is not None:
+            gone = {*leaving, *self.session.record.draining}
+            living = [replace(labels, generation=LEAVING) if labels.id in gone else labels for labels in living]
+        failed = [r.labels for r in self.reports if r.process is Process.FAILED and r.labels.generation == generation]
+        places: Sequence[tuple[str, Endpoint, int]]
+        try:
+            places = self.platform.place(count, [*living, *failed], generation)  # where one has failed, the next may, too
+        except PlatformError:
+            places = self.platform.place(count, living, generation)
+        return places
+
+    def _next_hosts(self, generation: int, count: int, leaving: Collection[str]) -> list[str]:
+        """The hosts of the next instances once these have left; none where there is no room."""
+        try:
+            return [host for host, _endpoint, _slot in self._places(count, generation, (), leaving)]
+        except PlatformError:
+            return []
 
     def _remains(self) -> list[str]:
         """Instances that were stopped and are gone from every balancer. Failed ones stay visible until the end."""
@@ -717,7 +747,7 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Compositio
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
     # Old ones that were to go, and stay for now, are no set to switch from.
     share = None if waypoint.share == 100 and not waypoint.switches else waypoint.share
-    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else share)
+    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else share, even=False)
 
 
 def pause_after(took: float) -> float:

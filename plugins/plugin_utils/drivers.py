@@ -116,6 +116,8 @@ class Platform(t.Protocol):
     One that limits what an instance may use has a method `limits(kept)`, which returns the `Limits` of a generation with these settings,
     or the present ones without any, and an attribute `machines`: what `check` found, a `Machine` by host.
 
+    One that spreads instances over zones before it spreads them over hosts has an attribute `zones`: the zone of each host.
+
     One whose instances the user's own tasks deploy where they are has an attribute `in_place`, true: nothing is started or
     stopped there, and what it does not see itself it reports from `Context.deployed`.
     """

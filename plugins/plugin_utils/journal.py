@@ -32,7 +32,7 @@ Phase = t.Annotated[
     str,
     t.Literal["progressing", "paused", "awaiting_promotion", "promoting", "holding", "held", "rolling_back", "finished"],
 ]
-Kind = t.Annotated[str, t.Literal["rollout", "rollback", "restart", "scale"]]
+Kind = t.Annotated[str, t.Literal["rollout", "rollback", "restart", "scale", "rebalance"]]
 Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
 Outcome = t.Annotated[str, t.Literal["", "promoted", "rolled_back", "aborted", "failed", "superseded"]]
 

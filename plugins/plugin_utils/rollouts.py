@@ -142,7 +142,13 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
     if before and rollout.kind == "rollback":
         before = replace(before, generation=0)  # nothing is started of what it leads away from
-    return listed(run, rollout.generation, rollout.replicas, before, plan_of(run, rollout), rollout.grown)
+    found = listed(run, rollout.generation, rollout.replicas, before, plan_of(run, rollout), rollout.grown)
+    return evened(found) if rollout.kind == "rebalance" else found
+
+
+def evened(found: Iterable[Stage]) -> tuple[Stage, ...]:
+    """The stages, on whose way instances leave crowded hosts for emptier ones."""
+    return tuple(replace(stage, waypoint=replace(stage.waypoint, even=True)) for stage in found)
 
 
 def plan_of(run: Run, rollout: Rollout) -> Plan:
@@ -654,7 +660,7 @@ def idle_hosts(run: Run) -> str:
     idle = [host for host in run.conductor.platform.hosts() if not there[host]]
     if not idle or max(there.values(), default=0) < 2 or run.in_place:
         return ""
-    return f"{run.record.service}: no instance on {', '.join(idle)}; the next rollout, or restart.yml, places some there"
+    return f"{run.record.service}: no instance on {', '.join(idle)}; the next rollout, or restart.yml, places some there, and so does rollout_rebalance: true"
 
 
 def ended(service: str, rollout: Rollout) -> str:
@@ -669,6 +675,8 @@ def ended(service: str, rollout: Rollout) -> str:
         return f"{service} {rollout.revision} {outcome}{back} after {rollout.elapsed:.1f} s{failed}{why}"
     if rollout.kind == "scale":
         return f"{service} {rollout.revision} scaled: {count(rollout.replicas, 'instance')}{took}"
+    if rollout.kind == "rebalance":
+        return f"{service} {rollout.revision} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = f"{count(rollout.replaced, 'instance')} replaced" if rollout.replaced else count(rollout.replicas, "instance")
     left = previous.revision if rollout.kind == "rollback" and previous and previous.revision != rollout.revision else ""
     why = f" (rolled back from {left})" if left else f". Why: {rollout.reason}" if rollout.reason else ""
@@ -761,6 +769,8 @@ def would_open(run: Run, kind: str, revision: str, generation: int, replicas: in
     plan, stable = run.settings.plan if kind in ("rollout", "restart") else Plan(), run.record.stable
     base = kept(run, replicas, plan)
     found = listed(run, generation, replicas, stable and replace(stable, replicas=base), plan)
+    if kind == "rebalance":
+        found = evened(found)
     return run.would([stage.waypoint for stage in found], revision, **fewer(run.record.service, base, replicas))
 
 

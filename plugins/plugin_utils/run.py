@@ -214,7 +214,7 @@ class Run:
 
 def _asks(own: Mapping[str, t.Any]) -> list[str]:
     """What of a step's own options tells one request from another; none of it is secret."""
-    return [f"{key} {own[key]}" for key in ("restart", "to", "command", "force") if own.get(key)]
+    return [f"{key} {own[key]}" for key in ("restart", "rebalance", "to", "command", "force") if own.get(key)]
 
 
 def share(rollout: Rollout | None, fleet: Mapping[str, Mapping[str, t.Any]]) -> dict[str, t.Any]:

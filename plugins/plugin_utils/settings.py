@@ -47,6 +47,7 @@ COMMON = (
 )
 OF_STEPS = (
     "restart",
+    "rebalance",
     "fleet",
     "instances",
     "timeline",

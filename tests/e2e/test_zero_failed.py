@@ -16,11 +16,12 @@ import threading
 import time
 import typing as t
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, until
+from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, Outcome, until
 from ansible_collections.progressive.rollout.tests.shop import (
     FRONTS,
     BehindEnvoy,
@@ -316,3 +317,35 @@ def test_hosts_over_ssh_with_the_store_on_one_of_them(front: Front) -> None:
             assert failures(reports) == []
             assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
             assert {record["address"] for record in shop.living()} == set(sshd.addresses)
+
+
+@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
+def test_instances_move_to_a_new_host(front: Front) -> None:
+    """The run that began it is killed on the way; the next one goes on."""
+
+    def spread() -> list[int]:
+        return sorted(Counter(record["host"] for record in shop.living()).values())
+
+    with Shop(front) as shop:
+        platform = shop.variables["rollout_platform"]
+        shop.to("1", rollout_platform={**platform, "hosts": "web1:web2"})
+        generation = shop.journal()["stable"]["generation"]
+        assert spread() == [3, 3]
+        told = shop.to("1")
+        assert "nothing to do" in told.output and "no instance on web3; " in told.output and spread() == [3, 3]
+        would = shop.run(ROLLOUT, {"rollout_revision": "1", "rollout_rebalance": True}, "--check")
+        assert would.rc == 0 and would.one("begin").changed and spread() == [3, 3]
+        with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+            run = shop.start(variables={"rollout_revision": "1", "rollout_rebalance": True})
+            until(lambda: any(record["host"] == "web3" for record in shop.living()), "one is started on the new host")
+            run.kill()
+            shop.to("1")
+            shop.settled("1")
+            reports = load.stop()
+        assert failures(reports) == []
+        assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+        assert spread() == [2, 2, 2]
+        assert {record["generation"] for record in shop.living()} == {generation}
+        assert shop.journal()["rollout"]["kind"] == "rebalance" and shop.journal()["rollout"]["outcome"] == "promoted"
+        again = shop.to("1", rollout_rebalance=True)
+        assert "nothing to do" in again.output and not again.one("begin").changed

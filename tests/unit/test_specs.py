@@ -30,7 +30,10 @@ OWN = {
     ("control", "rollout_replicas"),
     ("rollback", "rollout_to"),
 }  # of one entry point alone
-OF_INSTANCES = ("replicas", "prepare_tasks", "auto_promote", "promote_delay", "hold", "watch_new", "on_stable_lost", "headroom")
+OF_INSTANCES = (
+    *("replicas", "rebalance", "prepare_tasks", "auto_promote", "promote_delay"),
+    *("hold", "watch_new", "on_stable_lost", "headroom"),
+)
 STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
     ("platform", "platforms", "process"),
@@ -74,7 +77,7 @@ def test_the_fragment_documents_what_every_step_takes() -> None:
 
 def test_the_role_takes_what_every_step_takes() -> None:
     options = {name.removeprefix("rollout_"): option for name, option in SPECS["main"]["options"].items()}
-    assert sorted(options) == sorted([*settings.COMMON, "restart", "prepare_tasks"])
+    assert sorted(options) == sorted([*settings.COMMON, "restart", "rebalance", "prepare_tasks"])
     for name in settings.COMMON:
         role, step = options[name], FRAGMENT[name]
         assert role["type"] == step["type"], name

@@ -42,6 +42,7 @@ class Waypoint:
     # On a way back: how many times its usual part a stable one takes, so that the old ones, which were judged bad, go as soon
     # as the stable ones can carry everything; 0: never more than usual. None: this is no way back.
     headroom: Fraction | None = None
+    even: bool = False  # whether new ones leave crowded hosts for emptier ones (`rebalance.py`)
 
     @property
     def dark(self) -> bool:

@@ -124,7 +124,7 @@ class Hosts:
         self._starters: dict[int, Hosts] = {}
         self._everywhere: dict[str, Mapping[str, t.Any]] = {}  # by key, what every host is to keep from the next call on
         self._kept: dict[str, frozenset[str]] = {}  # by host, the keys it has
-        self._zones = (
+        self.zones = (
             {host: str(context.transport.variable(host, zone) or "") for host in self._hosts}
             if (zone := options.get("zone"))
             else {}
@@ -165,7 +165,7 @@ class Hosts:
         hosts = [host for host in self._hosts if host not in self.context.away]
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances: no host of rollout_platform.hosts answers")
-        places = place(hosts, self._addresses, self._ports, count, taken, generation, self._zones)
+        places = place(hosts, self._addresses, self._ports, count, taken, generation, self.zones)
         return [one for one in places if one[0] not in self._calls.at_work]
 
     def check(self) -> None:

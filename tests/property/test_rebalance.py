@@ -1,0 +1,177 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rebalancing: for random spreads it ends even, never leaves the budget, and moves no more than it has to.
+
+Instances are placed as the platforms with hosts place them, and moved as `evaluate` says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate, is_available
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, apart, surplus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import place
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+GENERATION = 3
+RULES = Rules(progress_deadline=1000)
+
+
+@dataclass
+class Fleet:
+    """Instances of one generation on hosts with so many ports each. What is started takes a turn to be ready, so does what stops."""
+
+    hosts: Sequence[str]
+    ports: range
+    zones: dict[str, str] = field(default_factory=dict)
+    there: dict[str, Instance] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)
+    now: float = 100.0
+    moved: int = 0
+
+    def add(self, host: str, endpoint: Endpoint, well: bool) -> None:
+        name = f"shop-{len(self.labels) + 1}"
+        rotation, since = (Rotation.IN, 0.0) if well else (Rotation.ABSENT, None)
+        self.labels[name] = Labels(name, "shop", "1", GENERATION, host, endpoint, len(self.labels))
+        state = State.READY if well else State.STARTING
+        self.there[name] = Instance(name, "1", GENERATION, state, self.now, since, rotation, well, host=host)
+
+    def place(self, count: int, gone: Collection[str]) -> list[tuple[str, Endpoint, int]]:
+        leave = {*gone, *(i.id for i in self.there.values() if i.draining_since is not None)}
+        taken = [replace(self.labels[name], generation=LEAVING if name in leave else GENERATION) for name in self.there]
+        return place(self.hosts, {h: h for h in self.hosts}, self.ports, count, taken, GENERATION, self.zones)
+
+    def hosts_of(self, count: int, gone: Collection[str]) -> list[str]:
+        try:
+            return [host for host, _endpoint, _slot in self.place(count, gone)]
+        except PlatformError:
+            return []
+
+    def leaving(self, desired: int) -> frozenset[str]:
+        return surplus([*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones)
+
+    def counts(self) -> dict[str, int]:
+        counted = Counter(i.host for i in self.there.values())
+        return {host: counted[host] for host in self.hosts}
+
+    def available(self) -> int:
+        return sum(is_available(i, RULES, self.now) for i in self.there.values())
+
+    def turn(self, desired: int, budget: Budget, tally: Tally) -> tuple[bool, Tally]:
+        """One turn; whether the walk has arrived."""
+        gone = self.leaving(desired)
+        decision = evaluate(apart([*self.there.values()], gone), rolling(GENERATION, desired), budget, RULES, tally, self.now)
+        assert not decision.failed, decision.failed
+        self.now += 1
+        for name in decision.retire:
+            del self.there[name]
+        for name, one in list(self.there.items()):
+            if one.state is State.STARTING:
+                self.there[name] = replace(one, state=State.READY, ready_since=self.now, proven=True)
+        for name in decision.admit:
+            self.there[name] = replace(self.there[name], rotation=Rotation.IN)
+        for name in decision.drain:
+            self.moved += 1
+            out = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": self.now}
+            self.there[name] = replace(self.there[name], **out)  # type: ignore[arg-type]
+        for host, endpoint, _slot in self.place(decision.create, gone) if decision.create else ():
+            self.add(host, endpoint, False)
+        return decision.reached, decision.tally
+
+
+def fleet_of(counts: Sequence[int], ports: int, zones: Sequence[str] = ()) -> Fleet:
+    hosts = [f"web{number}" for number in range(1, len(counts) + 1)]
+    fleet = Fleet(hosts, range(8100, 8100 + ports), dict(zip(hosts, zones, strict=False)))
+    for host, count in zip(hosts, counts, strict=True):
+        for port in fleet.ports[:count]:
+            fleet.now += 1
+            fleet.add(host, Endpoint(host, port), True)
+    return fleet
+
+
+def walk(fleet: Fleet, budget: Budget) -> None:
+    """To the end, within the budget all along."""
+    desired, tally = len(fleet.there), Tally(fleet.now)
+    room = budget.resolve(desired)
+    for _dummy in range(40 + 20 * desired):
+        done, tally = fleet.turn(desired, budget, tally)
+        assert len(fleet.there) <= desired + room.surge
+        assert fleet.available() >= desired - room.unavailable
+        if done:
+            break
+    else:
+        raise AssertionError(f"it does not end: {fleet.counts()}")
+    assert len(fleet.there) == desired == fleet.available()
+    assert not fleet.leaving(desired)
+
+
+counts = st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any)
+budgets = st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any).map(lambda pair: Budget(*pair))
+
+
+def moves_needed(counts: Sequence[int]) -> int:
+    """How many have to move, until the hosts differ by one at most."""
+    least, more = divmod(sum(counts), len(counts))
+    return sum(max(0, count - least - (place < more)) for place, count in enumerate(sorted(counts, reverse=True)))
+
+
+@given(counts, budgets)
+def test_it_ends_even_within_the_budget_with_as_few_moves_as_it_takes(counts: list[int], budget: Budget) -> None:
+    fleet = fleet_of(counts, 20)
+    walk(fleet, budget)
+    after = fleet.counts().values()
+    assert max(after) - min(after) <= 1
+    assert fleet.moved == moves_needed(counts)
+
+
+@given(counts, budgets)
+def test_it_ends_where_ports_are_few(counts: list[int], budget: Budget) -> None:
+    ports, desired = max(counts), sum(counts)
+    assume(len(counts) * ports >= desired + budget.resolve(desired).surge)
+    walk(fleet_of(counts, ports), budget)
+
+
+@given(counts, budgets, st.lists(st.sampled_from("ab"), min_size=6, max_size=6))
+def test_zones_are_evened_out_before_hosts(counts: list[int], budget: Budget, zones: list[str]) -> None:
+    fleet = fleet_of(counts, 40, zones)
+    walk(fleet, budget)
+    after = fleet.counts()
+    near = Counter(dict.fromkeys(fleet.zones.values(), 0))
+    for host, count in after.items():
+        near[fleet.zones[host]] += count
+    assert max(near.values()) - min(near.values()) <= 1
+    for zone in near:
+        mine = [count for host, count in after.items() if fleet.zones[host] == zone]
+        assert max(mine) - min(mine) <= 1
+
+
+@given(st.lists(st.integers(2, 3), min_size=1, max_size=6))
+def test_nothing_moves_where_all_is_even(counts: list[int]) -> None:
+    assert not fleet_of(counts, 20).leaving(sum(counts))
+
+
+def test_the_oldest_of_the_most_crowded_host_goes_first() -> None:
+    assert fleet_of([2, 4, 0], 20).leaving(6) == {"shop-3", "shop-4"}
+
+
+def test_nothing_leaves_where_nothing_can_be_placed() -> None:
+    fleet = fleet_of([4, 1], 20)
+    assert fleet.leaving(5)
+    assert not surplus([*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {})
+
+
+def test_one_whose_host_does_not_answer_does_not_move() -> None:
+    fleet = fleet_of([3, 0], 20)
+    fleet.there = {name: replace(one, state=State.UNREACHABLE) for name, one in fleet.there.items()}
+    assert not fleet.leaving(3)
