@@ -59,6 +59,11 @@ MaxSessions 100
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 """,
+    # Where docker itself has to turn forwarding on, it drops what is forwarded for others: for the containers of podman.
+    "etc/systemd/system/docker.service.d/forward.conf": """\
+[Service]
+ExecStartPre=/bin/sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+""",
     "etc/docker/daemon.json": """\
 {"default-ulimits": {"nofile": {"Name": "nofile", "Soft": 4096, "Hard": 4096}}}
 """,
