@@ -13,7 +13,7 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Looks for a file beside the playbooks of the command line, beside the playbook under way unless that is a collection's, in the working
-    directory, and beside the inventory, in this order.
+    directory, and beside the inventory, in this order. The playbooks of the command line themselves are passed over.
 options:
   _terms:
     description: Paths. An absolute one is taken as it is.
@@ -60,7 +60,9 @@ class LookupModule(LookupBase):
 
 def _find(path: str, places: list[str], variable: str) -> str:
     path = os.path.expanduser(path)
-    found = next((whole for place in places if os.path.isfile(whole := os.path.join(place, path))), None)
+    playbooks = {os.path.abspath(playbook) for playbook in context.CLIARGS.get("args") or ()}
+    there = (whole for place in places if os.path.isfile(whole := os.path.join(place, path)))
+    found = next((whole for whole in there if os.path.abspath(whole) not in playbooks), None)
     if found is None:
         looked = "it is absolute" if os.path.isabs(path) else f"looked in {', '.join(places)}"
         raise AnsibleLookupError(f"{variable}: there is no file {path}: {looked}; write where it is")

@@ -53,6 +53,11 @@ def test_a_collections_own_playbooks_are_no_place_for_the_users_files(home: Path
     assert find(home, "prepare.yml", play) == str(home / "inventory/prepare.yml")
 
 
+def test_a_playbook_is_no_file_of_its_own(home: Path) -> None:
+    (home / "inventory/rollout.yml").touch()
+    assert find(home, "rollout.yml") == str(home / "inventory/rollout.yml")
+
+
 def test_where_it_is_not_found_the_message_lists_the_places(home: Path) -> None:
     looked = ", ".join(str(home / place) for place in PLACES)
     with pytest.raises(AnsibleLookupError) as caught:
