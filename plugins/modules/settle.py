@@ -58,6 +58,7 @@ EXAMPLES = r"""
     store: "{{ shop_store }}"
     hosts: "{{ ansible_play_hosts_all }}"
     results: "{{ dict(wave.hosts | product([''])) }}"
+    reached: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'reached'))) }}"
     watch: "{{ wave.watch }}"
   run_once: true
 """

@@ -43,6 +43,12 @@ seealso:
 """
 
 EXAMPLES = r"""
+- name: Reach them
+  ansible.builtin.raw: exit 0
+  register: reached
+  changed_when: false
+  ignore_unreachable: true
+
 - name: Take the next hosts out
   progressive.rollout.vacate:
     service: shop
@@ -51,6 +57,7 @@ EXAMPLES = r"""
     health: {http: /healthz}
     store: "{{ shop_store }}"
     hosts: "{{ ansible_play_hosts_all }}"
+    reached: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'reached'))) }}"
   register: wave
   run_once: true
 

@@ -425,7 +425,7 @@ def test_operator_at_night(site: Site, balancer: Balancer) -> None:
 
     assert "changed=1" in site.shell(site.text(page, "drain"))
     assert "shop-1" not in {record["id"] for record in site.playground.living()}
-    assert "2.4.0 promoted" in site.shell(run.replace("2.4.1", "2.4.0"))  # the number is back
+    assert "2.4.0 scaled: 6 instances" in site.shell(run.replace("2.4.1", "2.4.0"))  # the number is back
     assert site.playground.revisions() == ["2.4.0"] * 6
 
     program = site.home / "opt/2.4.1/shop"
