@@ -103,7 +103,7 @@ class Plane:
         return [
             ({"admin": closed}, f"rollout_traffic.admin: '{closed}': Envoy on edge1"),
             ({"admin": "nonsense"}, "rollout_traffic.admin: 'nonsense'"),
-            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: '99999'"),
+            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: '127.0.0.1:99999'"),
             ({"path": "relative"}, "rollout_traffic.path: 'relative'"),
             ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': Envoy on edge1"),
             ({"path": "/tmp"}, "rollout_traffic.path: '/tmp': Envoy on edge1 (admin 127.0.0.1:9901): Envoy reads its lds from"),

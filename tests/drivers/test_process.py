@@ -211,15 +211,18 @@ def test_starting_again_is_nothing(bench: Bench) -> None:
 def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
     patient = bench.driver(STUBBORN, stop_timeout="1h")
     patient.sync(start=labels(patient, "a"))
-    pid = bench.record("a")["pid"]
     until(lambda: bench.log("a") == "up\n")
     assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
     assert states(patient.sync(stop=["a"])) == {"a": Process.STOPPING}
     assert states(patient.sync()) == {"a": Process.STOPPING}
     hasty = bench.driver(STUBBORN, stop_timeout="1ms")
-    until(lambda: states(hasty.sync(stop=["a"])) == {"a": Process.STOPPED})
+    hasty.sync(start=labels(hasty, "b"))
+    pid = bench.record("b")["pid"]
+    until(lambda: bench.log("b") == "up\n")
+    # Each has the time that it was started with, whoever stops it.
+    until(lambda: states(patient.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED})
     assert ticks(pid) is None
-    assert hasty.sync()[0].detail == "did not stop in time and was killed"
+    assert {report.labels.id: report.detail for report in hasty.sync()}["b"] == "did not stop in time and was killed"
 
 
 def test_the_stop_signal_is_the_one_asked_for(bench: Bench) -> None:

@@ -10,6 +10,7 @@ import shlex
 import time
 import typing as t
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def request(driver: Driver, host: str, **work: t.Any) -> dict[str, t.Any]:
     spy = t.cast(t.Any, lambda _name, requests, *_: asked.update(requests) or {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.context.transport, "ask", spy)
-        with pytest.raises(KeyError):
+        with suppress(KeyError):  # nothing is answered
             driver.sync(**work)
     return t.cast("dict[str, t.Any]", asked[host])
 
