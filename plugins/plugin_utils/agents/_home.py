@@ -211,7 +211,10 @@ class Service:
         return "" if record["id"] == id else "it is of " + record["id"]
 
     def save(self, record: Record) -> None:
-        write(os.path.join(self.instances, record["id"] + ".json"), json.dumps(record))
+        """Write the record. Without a lease only one that is there already: who only looks adopts nothing."""
+        path = os.path.join(self.instances, record["id"] + ".json")
+        if self.request["epoch"] > 0 or os.path.exists(path):
+            write(path, json.dumps(record))
 
     def log(self, record: Record) -> str:
         return os.path.join(self.logs, record["id"] + ".log")

@@ -93,16 +93,15 @@ class Service(_home.Service):
         return {name: container for name, container in named.items() if _label(container, "id") == name}
 
     def look(self, records: dict[str, Record]) -> None:
-        """See all containers. Those that run and are not recorded are taken in, those whose start was cut short removed."""
+        """See all containers. With a lease, those that run and are not recorded are adopted, and those whose start was cut short
+        are removed."""
         self.seen = self.containers()
-        acting = self.request["epoch"] > 0
         for name, container in list(self.seen.items()):
             state = container["State"]["Status"]
             if name not in records and state in THERE:
                 records[name] = self.adopted(container)
-                if acting:
-                    self.save(records[name])
-            elif name not in records and _seconds(container["State"]["StartedAt"]) <= 0 and acting:
+                self.save(records[name])
+            elif name not in records and _seconds(container["State"]["StartedAt"]) <= 0 and self.request["epoch"] > 0:
                 self.discard(name)
             elif name in records and state in THERE and records[name]["boot"] != self.boot:
                 self.began(records[name], container)
