@@ -137,8 +137,9 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
         "since": held["since"] if held and ours else now,
         "until": now + request["ttl"],
         "ttl": request["ttl"],
-        # A store made anew begins with the clock: hosts may remember the epochs of the one that was lost.
-        "epoch": epoch if ours else (epoch or int(now)) + 1,
+        # A store made anew begins with the clock, as hosts may remember the epochs of the one that was lost; in milliseconds,
+        # as leases may be taken faster than one in a second.
+        "epoch": epoch if ours else (epoch or int(now * 1000)) + 1,
         "details": request["details"],
     }
     _write(files, taken)
@@ -253,7 +254,7 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     """The lease somebody holds, expired or not (or None), and the last epoch."""
     remedy = (
         f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last run\'s '
-        "(hosts refuse a lower one; if unknown, take what `date +%s` prints)"
+        "(hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
     )
     found = _read(files.lease, remedy) or {"epoch": 0}
     wrong = _wrong(found, _LEASE)
@@ -332,11 +333,11 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
     """The first field that is there and of another kind than it should be, or nothing. Numbers have to be finite, and no moment
-    farther away than the year 5138."""
+    farther away than the year 5138; what is counted (an epoch, a word) may be that moment in milliseconds."""
     for key, kind in kinds.items():
-        value = data.get(key)
+        value, most = data.get(key), 1e14 if kind is int else 1e11
         number = isinstance(value, (int, float))
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or (number and not abs(value) < 1e11)):
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or (number and not abs(value) < most)):
             return key
     return ""
 
