@@ -16,6 +16,8 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible_collections.progressive.rollout.tests.playbook import addresses
+
 CONFIG = """\
 Port {port}
 {listen}
@@ -50,10 +52,11 @@ def free_port(addresses: t.Sequence[str]) -> int:
 
 
 class Sshd:
-    """`with Sshd(3) as sshd:` listens on 127.0.0.2, .3 and .4; `sshd.variables(address)` is what a host there needs."""
+    """`with Sshd(3) as sshd:` listens on three loopback addresses nobody else is likely to use, so every other port there is free.
+    `sshd.variables(address)` is what a host at one of them needs."""
 
-    def __init__(self, count: int = 3, first: int = 2) -> None:
-        self.addresses = [f"127.0.0.{number}" for number in range(first, first + count)]
+    def __init__(self, count: int = 3) -> None:
+        self.addresses = addresses(count)
         self.port = free_port(self.addresses)
         self.home = Path(tempfile.mkdtemp(prefix="sshd-", dir="/tmp"))  # short: sockets live in it
         self.key = self.home / "user_key"

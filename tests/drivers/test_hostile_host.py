@@ -81,7 +81,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def sshd() -> Iterator[Sshd]:
-    with Sshd(2, first=90) as server:
+    with Sshd(2) as server:
         yield server
 
 

@@ -81,7 +81,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def sshd() -> Iterator[Sshd]:
-    with Sshd(3, first=70) as server:
+    with Sshd(3) as server:
         yield server
 
 

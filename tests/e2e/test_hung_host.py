@@ -74,7 +74,7 @@ class Lease:
 
 @pytest.fixture(scope="module")
 def sshd() -> Iterator[Sshd]:
-    with Sshd(3, first=80) as server:
+    with Sshd(3) as server:
         yield server
 
 

@@ -302,7 +302,7 @@ def test_envoy_is_restarted_during_a_rollout(front: BehindEnvoy) -> None:
 
 @pytest.mark.parametrize("front", ["envoy"], indirect=True)
 def test_hosts_over_ssh_with_the_store_on_one_of_them(front: Front) -> None:
-    with Sshd(3, first=70) as sshd:
+    with Sshd(3) as sshd:
         # Of root, because anybody else may need a password.
         become = {"ansible_become": True, "ansible_become_method": "sudo"} if os.geteuid() == 0 else {}
         python = {"ansible_python_interpreter": sys.executable}
