@@ -119,9 +119,22 @@ def test_where_no_host_has_the_settings_nothing_is_started_with_others(site: Sit
     refused = site.to("2", site.given(NEW), "rollback", rc=2)
     assert "no host has the values of rollout_platform.env (MARK) any more" in refused.output
     assert site.run_with() == {("2", NEW, ""): 3}
-    told = site.to("1", site.given(OLD))
-    assert "shop 1: instances started from now on have the settings given now (no host had them any more)" in told.output
+    rollout = site.journal()["rollout"]
+    assert (rollout["revision"], rollout["outcome"]) == ("2", "promoted"), "a rollback that is refused is not begun"
+    site.to("1", site.given(OLD))
     assert site.run_with() == {("1", OLD, ""): 3}
+
+
+def test_a_rollout_goes_on_with_the_settings_given_where_no_host_has_its_own(site: Site) -> None:
+    site.to("1", site.given(OLD))
+    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 34}, {"pause": {}}], "rollout_wait": 0}
+    site.to("2", site.given(NEW), **canary)
+    for path in site.platform.glob("*/shop/settings/*"):
+        path.unlink()
+    told = site.to("2", site.given(NEW), **canary)
+    assert "shop 2: instances started from now on have the settings given now (no host had them any more)" in told.output
+    site.to("2", site.given(NEW), "promote", **canary)
+    assert site.run_with() == {("2", NEW, ""): 3}
 
 
 def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:

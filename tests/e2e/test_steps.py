@@ -298,8 +298,9 @@ def test_a_first_deployment_that_fails_leaves_nothing(playground: Playground) ->
 
 @pytest.fixture
 def held(playground: Playground) -> Playground:
-    """Revision 1 runs, revision `fail` is held: it does not become ready."""
-    behaving(playground, HEALTH="{revision}")
+    """Revision 1 runs, revision `fail` is held: it is not ready before there is its file."""
+    behaving(playground, READY_FILE=f"{playground.home}/ready-{{revision}}")
+    (playground.home / "ready-1").touch()
     playground.variables["rollout_health"]["deadline"] = "1s"
     playground.variables |= {"rollout_failure_limit": 1, "rollout_on_failure": "hold"}
     assert playground.run().rc == 0
@@ -311,9 +312,21 @@ def held(playground: Playground) -> Playground:
 
 
 def test_a_held_rollout_goes_on_when_it_can(held: Playground) -> None:
-    behaving(held)
+    (held.home / "ready-fail").touch()
     outcome = held.run(variables={"rollout_revision": "fail"})
-    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted"
+    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+    assert held.revisions() == ["fail"] * 3
+
+
+def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> None:
+    """Half of its instances would run with the ones, half with the others. It is begun anew with them, where that is asked for."""
+    behaving(held)
+    changed = "rollout_platform or rollout_health was changed while the rollout of shop fail is under way"
+    refused = held.run(variables={"rollout_revision": "fail"})
+    ended_red(refused, changed, "(rollout_platform.env: READY_FILE removed)", "rollout_supersede: true")
+    assert held.revisions() == ["1", "1", "1", "fail"]
+    outcome = held.run(variables={"rollout_revision": "fail", "rollout_supersede": True})
+    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
     assert held.revisions() == ["fail"] * 3
 
 
@@ -323,6 +336,7 @@ def test_a_held_rollout_is_rolled_back_by_hand(held: Playground) -> None:
     outcome = held.run(ROLLBACK)
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "rolled_back"
     assert held.revisions() == ["1", "1", "1"]
+    (held.home / "ready-3").touch()
     assert held.run(variables={"rollout_revision": "3"}).rc == 0
 
 
@@ -373,7 +387,7 @@ def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(playgrou
     assert playground.run().rc == 0
     before = playground.records()
     outcome = playground.run(variables={"rollout_revision": "2"})
-    missing = f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on web1); "
+    missing = f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on web1, web2, web3)"
     assert outcome.rc != 0 and missing in outcome.failed.msg and "shop 2: now rolled back to 1" in outcome.failed.msg
     assert playground.records() == before
 
