@@ -555,21 +555,19 @@ def texts(node: ast.AST) -> str:
     return re.sub(r"%[srdg]", "§", node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else "§"
 
 
-FILES = [
-    list(ast.walk(ast.parse(path.read_text())))
+CODE = [
+    node
     for folder in ("plugin_utils", "action", "lookup")
     for path in sorted((ROOT / "plugins" / folder).rglob("*.py"))
+    for node in ast.walk(ast.parse(path.read_text()))
 ]
-CODE = [node for nodes in FILES for node in nodes]
 
 
 def spoken() -> list[str]:
-    """What each file may say, of the code and of the tasks of roles and playbooks: a message may be put together in several places of it."""
+    """Each message of the code, and the tasks of each role and playbook, which say some, too."""
     tasks = [path for folder in ("roles", "playbooks") for path in sorted((ROOT / folder).rglob("*.yml"))]
     of_tasks = [" ".join(re.sub(r"{{.*?}}", "§", path.read_text(), flags=re.S).split()) for path in tasks]
-    return of_tasks + [
-        "\n".join(texts(node) for node in nodes if isinstance(node, (ast.Constant, ast.JoinedStr))) for nodes in FILES
-    ]
+    return [*of_tasks, *(texts(node) for node in CODE if isinstance(node, (ast.Constant, ast.JoinedStr)))]
 
 
 def documented() -> list[list[str]]:
