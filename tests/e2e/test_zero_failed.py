@@ -57,9 +57,9 @@ def haproxies() -> Iterator[list[BehindHAProxy]]:
 
 
 class Slow:
-    """Clients with a request of three seconds always under way."""
+    """Clients with a request of three seconds always under way: enough for one at each instance that is drained."""
 
-    def __init__(self, url: str, clients: int = 4) -> None:
+    def __init__(self, url: str, clients: int = 12) -> None:
         self.answers: list[tuple[float, float, str]] = []  # asked when, answered when, by which instance
         self.failed: list[str] = []
         self._url, self._end = f"{url}slow?s=3", threading.Event()
