@@ -9,10 +9,17 @@ import typing as t
 from dataclasses import replace
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import generations, in_place, plays, rollouts, takeover, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import (
+    generations,
+    in_place,
+    lifecycle,
+    plays,
+    takeover,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 
 
 class ActionModule(StepAction):
@@ -35,27 +42,27 @@ class ActionModule(StepAction):
         rebalance = values.boolean(run.own.get("rebalance", False), "rollout_rebalance")
         if "hosts" in run.own:
             in_place.check(run)
-        revision, replicas = rollouts.asked(run, restart)
+        revision, replicas = lifecycle.asked(run, restart)
         run.session.read()
         if "hosts" not in run.own:
-            rollouts.fits(run, replicas, run.settings.plan)
+            lifecycle.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
-        rollouts.fits_balancers(run, replicas, run.settings.plan)
+        lifecycle.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
-        rollouts.fits_hosts(run, replicas, run.settings.plan)
+        lifecycle.fits_hosts(run, replicas, run.settings.plan)
         if host := takeover.begin(run, revision):
             return run.left_to(host)
         run.conductor.look()
-        rollouts.adopt(run)
+        lifecycle.adopt(run)
         if run.in_place:
             in_place.again(run)
             in_place.refuse_unreachable(run, revision, restart)
         record = run.record
         if run.check_mode and run.in_place:
             return in_place.plan(run, would=True, restart=restart)
-        if record.open is not None and not rollouts.superseded(run, record.open, revision):
-            stages_of = in_place.stages_of if run.in_place else rollouts.stages_of
-            return rollouts.resume(run, record.open, revision, replicas, partial(stages_of, run))
+        if record.open is not None and not lifecycle.superseded(run, record.open, revision):
+            stages_of = in_place.stages_of if run.in_place else lifecycle.stages_of
+            return lifecycle.resume(run, record.open, revision, replicas, partial(stages_of, run))
         kind, generation = "restart" if restart else "rollout", record.generation + 1
         if record.stable and record.stable.revision == revision and not restart:
             kind, generation = "scale", record.stable.generation
@@ -67,18 +74,18 @@ class ActionModule(StepAction):
             if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), even=True)).reached:
                 kind, there = "rebalance", False
             if record.open is None and there:
-                for line in filter(None, [*rollouts.elsewhere(run), rollouts.idle_hosts(run)]):
+                for line in filter(None, [*lifecycle.elsewhere(run), lifecycle.idle_hosts(run)]):
                     run.say(line)
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
         if kind not in ("scale", "rebalance"):
-            rollouts.same_balancers(run)
-        for line in rollouts.tight_hosts(run, replicas, run.settings.plan):
+            lifecycle.same_balancers(run)
+        for line in lifecycle.tight_hosts(run, replicas, run.settings.plan):
             run.say(line)
         if run.check_mode:
-            return rollouts.would_open(run, kind, revision, generation, replicas)
+            return lifecycle.would_open(run, kind, revision, generation, replicas)
         if record.open is not None:
-            rollouts.supersede(run, record.open, revision)
-        base = 0 if run.in_place else rollouts.kept(run, replicas, run.settings.plan)
-        rollouts.open_(run, kind, revision, generation, replicas, base)
-        return run.report(True, **rollouts.fewer(record.service, base, replicas))
+            lifecycle.supersede(run, record.open, revision)
+        base = 0 if run.in_place else lifecycle.kept(run, replicas, run.settings.plan)
+        lifecycle.open_(run, kind, revision, generation, replicas, base)
+        return run.report(True, **lifecycle.fewer(record.service, base, replicas))

@@ -10,13 +10,15 @@ import typing as t
 from collections.abc import Mapping, Sequence
 
 from ansible import context
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, remembered, values, words
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import FINISHED, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity, remembered
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import FINISHED, Record, Rollout
 
 # A reason without quotes, up to the next assignment, and what comes after it.
 _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
@@ -33,7 +35,9 @@ class ActionModule(StepAction):
             return withdraw(run, values.whole(run.own["withdraw"], "rollout_withdraw", 1))
         said = asked(run.own, run.settings.replicas)
         word, record, store, me = said["word"], run.session.read(), run.session.store, run.session.identity
-        pending = [one for one in words.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id]
+        pending = [
+            one for one in commands.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id
+        ]
         last = pending[-1] if pending else None
         lease, running = at_work(run)
         if host := next((one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))), ""):
@@ -57,7 +61,7 @@ class ActionModule(StepAction):
 def at_work(run: Run) -> tuple[Lease | None, bool]:
     """The lease, and whether its run is at work: a lease may outlive its run for a while."""
     lease = run.session.store.lease()
-    return lease, lease is not None and holder.gone(lease.details) is not True
+    return lease, lease is not None and identity.gone(lease.details) is not True
 
 
 def withdraw(run: Run, number: int) -> Result:
@@ -68,15 +72,15 @@ def withdraw(run: Run, number: int) -> Result:
         return run.report(False, **known)
     if not run.check_mode:
         by, at = run.session.identity.holder, round(clock.now(), 3)
-        run.session.store.post({"word": words.WITHDRAW, "of": number, "rollout": record.open.id, "by": by, "at": at})
+        run.session.store.post({"word": commands.WITHDRAW, "of": number, "rollout": record.open.id, "by": by, "at": at})
     return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back", **known)
 
 
 def asked(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
     """The word, why, whether it is forced, and to how many replicas; raises InputError."""
     word = own.get("command")
-    if word not in words.WORDS:
-        raise InputError(f"rollout_command: {word!r} is none of {', '.join(words.WORDS)}; say one of them")
+    if word not in commands.WORDS:
+        raise InputError(f"rollout_command: {word!r} is none of {', '.join(commands.WORDS)}; say one of them")
     force = values.boolean(own.get("force", False), "rollout_force")
     if force and word != "promote":
         raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
@@ -117,8 +121,8 @@ def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:
     """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
     rollout = record.open
     phase = rollout.phase if rollout else FINISHED
-    phase = words.ahead(phase, before) if before else phase
-    reason = words.refusal(phase, word, force)
+    phase = commands.ahead(phase, before) if before else phase
+    reason = commands.refusal(phase, word, force)
     if rollout is None or reason:
         last = record.rollout
         standing = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service

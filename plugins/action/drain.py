@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 
 
 class ActionModule(StepAction):
@@ -21,7 +21,7 @@ class ActionModule(StepAction):
         strangers = [name for name in names if name.rpartition("-")[0] != run.settings.service]
         if strangers:
             raise InputError(f"rollout_instances: {strangers[0]!r} is not an instance of {run.settings.service}; info lists them")
-        rollouts.refuse_in_place(run)
+        lifecycle.refuse_in_place(run)
         run.begin()
         there = {i.id for i in run.conductor.look() if i.state.counted}
         going = [name for name in names if name in there]
@@ -30,7 +30,7 @@ class ActionModule(StepAction):
             run.conductor.drain(going)
             run.conductor.forget()
             run.conductor.commit()
-        forgotten = rollouts.forget_places(run, names)
+        forgotten = lifecycle.forget_places(run, names)
         if forgotten and not run.check_mode:
             run.conductor.commit()
         return run.report(bool(going) or forgotten, diff=diff)

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place, rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import in_place, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING, Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HOLDING, PROMOTING
 
 
 class ActionModule(StepAction):
@@ -29,9 +30,9 @@ class ActionModule(StepAction):
                 f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish"
             )
         rollout.step = "finish"
-        rollouts.walk(run, rollout, FINISH)
+        lifecycle.walk(run, rollout, FINISH)
         run.record.stable = Composition(
             rollout.revision, rollout.generation, rollout.replicas
         )  # it may have been scaled meanwhile
-        rollouts.close(run, "promoted", rollout.reason)
+        lifecycle.close(run, "promoted", rollout.reason)
         return run.report(True)

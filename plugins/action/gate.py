@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, rollouts, steps, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import PAUSED
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import PAUSED
 
 
 class ActionModule(StepAction):
@@ -16,13 +18,13 @@ class ActionModule(StepAction):
 
     def step(self, run: Run) -> Result:
         label = values.label(run.own.get("label") or "gate", "rollout_label")
-        gate = steps.gate(run.own.get("gate"), label, "rollout_gate")
-        gatekeeper.check([gate], run.context)
+        gate = strategy.gate(run.own.get("gate"), label, "rollout_gate")
+        gate_runner.check([gate], run.context)
         run.begin()
         rollout = run.record.open
         if rollout is None or run.check_mode:
             return run.report(False)
-        rollouts.refuse_way_back(rollout, run.settings.service)
+        lifecycle.refuse_way_back(rollout, run.settings.service)
         rollout.step = "gate"
-        rollouts.wait_at(run, rollout, gate, PAUSED)
+        lifecycle.wait_at(run, rollout, gate, PAUSED)
         return run.report(run.conductor.acted)

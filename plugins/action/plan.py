@@ -10,17 +10,17 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, generations, in_place, rollouts, values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, generations, in_place, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run, following
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run, following
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.values import whole
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import whole
 
 OLD, NEW = 1, 2  # the generations of a fleet that is only thought of
 GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout has shown it yet
@@ -36,35 +36,35 @@ class ActionModule(StepAction):
         if "hosts" in run.own:
             in_place.check(run)
         if "fleet" in run.own:
-            gatekeeper.check(run.settings.plan.gates, run.context)
+            gate_runner.check(run.settings.plan.gates, run.context)
             fleet = imagined(run.own["fleet"], run.settings.revision or "")
             old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
-            _revision, replicas = rollouts.asked(run, False, old)
-            found = rollouts.listed(run, NEW, replicas, Composition("", OLD, old), run.settings.plan)
-            less = rollouts.fewer(run.settings.service, old, replicas)
+            _revision, replicas = lifecycle.asked(run, False, old)
+            found = lifecycle.listed(run, NEW, replicas, Composition("", OLD, old), run.settings.plan)
+            less = lifecycle.fewer(run.settings.service, old, replicas)
             return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0)), **less}
-        revision, replicas = rollouts.asked(run, False)
+        revision, replicas = lifecycle.asked(run, False)
         run.session.read()
         if "hosts" in run.own:
             run.conductor.look()
             return in_place.plan(run)
-        rollouts.fits(run, replicas, run.settings.plan)
+        lifecycle.fits(run, replicas, run.settings.plan)
         run.conductor.traffic.check()
-        rollouts.fits_balancers(run, replicas, run.settings.plan)
+        lifecycle.fits_balancers(run, replicas, run.settings.plan)
         run.conductor.platform.check()
-        rollouts.fits_hosts(run, replicas, run.settings.plan)
+        lifecycle.fits_hosts(run, replicas, run.settings.plan)
         record = run.record
         fleet = run.conductor.look()
-        rollouts.adopt(run)
-        base = rollouts.kept(run, replicas, run.settings.plan)
+        lifecycle.adopt(run)
+        base = lifecycle.kept(run, replicas, run.settings.plan)
         stable = record.stable and replace(record.stable, replicas=base)
-        found = rollouts.listed(run, record.generation + 1, replicas, stable, run.settings.plan)
+        found = lifecycle.listed(run, record.generation + 1, replicas, stable, run.settings.plan)
         if record.open and record.open.revision == revision:
-            listed = rollouts.stages_of(run, record.open)
-            found = tuple(rollouts.onward(listed, record.open) or listed[-1:])
+            listed = lifecycle.stages_of(run, record.open)
+            found = tuple(lifecycle.onward(listed, record.open) or listed[-1:])
         elif record.stable and record.stable.revision == revision:
-            found = rollouts.listed(run, record.stable.generation, replicas, record.stable, Plan())
-        times = rollouts.measured(run)
+            found = lifecycle.listed(run, record.stable.generation, replicas, record.stable, Plan())
+        times = lifecycle.measured(run)
         unknown = [] if times else [f"how long an instance takes to start: no rollout has shown it yet, {GUESS:g} s is a guess"]
         unknown += [] if run.conductor.balanced else ["who sends requests: no load balancer is given, so nothing can be drained"]
         unknown += [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
@@ -73,7 +73,7 @@ class ActionModule(StepAction):
         shares = "by the load balancers' weights" if weighted else "by the number of instances"
         diff = run.difference(found[-1].waypoint, revision)
         settings = generations.unlike(run, record.stable.generation) if record.stable else []
-        less = {} if record.open else rollouts.fewer(record.service, base, replicas)
+        less = {} if record.open else lifecycle.fewer(record.service, base, replicas)
         return run.report(False, **result, **less, shares=shares, unknown=unknown, settings=settings, diff=diff)
 
 

@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import HOLDING, PROMOTING, ROLLING_BACK, Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HOLDING, PROMOTING, ROLLING_BACK
 
 
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         if run.check_mode:
-            result = rollouts.would_walk(run)
+            result = lifecycle.would_walk(run)
             rollout = run.record.open
             return {**result, "changed": result["changed"] or (rollout is not None and rollout.phase != PROMOTING)}
         run.begin()
@@ -28,11 +29,11 @@ class ActionModule(StepAction):
                 f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back"
             )
         rollout.step = "promote"
-        rollouts.walk(run, rollout, PROMOTE)
+        lifecycle.walk(run, rollout, PROMOTE)
         stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
         if rollout.phase in (PROMOTING, HOLDING) and run.record.stable == stable:
             return run.report(run.conductor.acted)
         run.record.stable = stable
-        rollouts.turn(run, rollout, PROMOTING)
+        lifecycle.turn(run, rollout, PROMOTING)
         run.conductor.commit()
         return run.report(True)

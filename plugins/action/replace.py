@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import REPLACE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
     def step(self, run: Run) -> Result:
         if run.check_mode:
-            return rollouts.would_walk(run)
+            return lifecycle.would_walk(run)
         run.begin()
         rollout = run.record.open
         if rollout is None:
             return run.report(False)
-        rollouts.refuse_way_back(rollout, run.settings.service)
+        lifecycle.refuse_way_back(rollout, run.settings.service)
         rollout.step = "replace"
-        rollouts.prepare(run, rollout)
-        rollouts.walk(run, rollout, REPLACE)
+        lifecycle.prepare(run, rollout)
+        lifecycle.walk(run, rollout, REPLACE)
         return run.report(run.conductor.acted)

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, rollouts, values, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
@@ -18,7 +22,7 @@ class ActionModule(StepAction):
 
     def step(self, run: Run) -> Result:
         to = None if run.own.get("to") in (None, "") else values.revision(run.own["to"], "rollout_to")
-        rollouts.refuse_in_place(run, back=True)
+        lifecycle.refuse_in_place(run, back=True)
         try:
             if host := run.begin_once():
                 return run.left_to(host)
@@ -36,30 +40,30 @@ class ActionModule(StepAction):
             run.conductor.look()
         else:
             run.conductor.await_look()  # a balancer that restarts just now must not keep a bad revision in service
-        rollouts.adopt(run)
+        lifecycle.adopt(run)
         if run.check_mode:
-            return rollouts.would_roll_back(run, to)
+            return lifecycle.would_roll_back(run, to)
         if rollout is not None and rollout.kind != "rollback":
-            rollouts.walk_back(run, rollout)
+            lifecycle.walk_back(run, rollout)
             return run.report(True)
         if rollout is None:
-            back = rollouts.way_back(run, to)
+            back = lifecycle.way_back(run, to)
             if back is None:
-                return run.report(False, msg=rollouts.nothing_to_undo(run.record))
+                return run.report(False, msg=lifecycle.nothing_to_undo(run.record))
             rollout = open_prepared(run, back)
         rollout.tally = None
-        rollouts.walk(run, rollout, PROMOTE)
+        lifecycle.walk(run, rollout, PROMOTE)
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        rollouts.close(run, "promoted", rollout.reason)
+        lifecycle.close(run, "promoted", rollout.reason)
         return run.report(True)
 
 
 def open_prepared(run: Run, back: Composition) -> Rollout:
     """A rollout to where a rollback goes, whose hosts have what it needs; where they have not, none is left behind."""
     last = run.record.rollout
-    rollout = rollouts.open_rollback(run, back)
+    rollout = lifecycle.open_rollback(run, back)
     try:
-        rollouts.prepare(run, rollout)
+        lifecycle.prepare(run, rollout)
     except RolloutFailed as exc:
         run.record.rollout = last
         run.conductor.commit()
@@ -77,7 +81,7 @@ def goal(rollout: Rollout) -> str | None:
 def tell(run: Run, to: str | None, held: LeaseHeld) -> Result:
     """Another run is at work: tell it to go back, if that is what is asked for; it obeys within two seconds."""
     rollout = run.session.read().open
-    if rollout is None or words.refusal(rollout.phase, "abort") or to not in (None, goal(rollout)):
+    if rollout is None or commands.refusal(rollout.phase, "abort") or to not in (None, goal(rollout)):
         raise held
     if not run.check_mode:
         word = {"word": "abort", "rollout": rollout.id, "by": run.session.identity.holder, "why": "rollback", "at": clock.now()}

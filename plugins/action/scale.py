@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
 
 
 class ActionModule(StepAction):
@@ -24,8 +24,8 @@ class ActionModule(StepAction):
             raise InputError(f"rollout_replicas: {what}; say how many instances there shall be")
         run.begin()
         run.conductor.look()
-        rollouts.adopt(run)
-        generation, revision = rollouts.which(run)
+        lifecycle.adopt(run)
+        generation, revision = lifecycle.which(run)
         others = sum(1 for i in run.conductor.fleet if i.generation != generation and i.state.counted)
         under_way = run.record.open
         share = under_way.asked if under_way else None
@@ -35,21 +35,21 @@ class ActionModule(StepAction):
                 f"{under_way.revision} while that is under way"
             )
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, share=share)
-        rollouts.fits(run, replicas + others, Plan())
-        rollouts.fits_balancers(run, replicas + others, Plan())
+        lifecycle.fits(run, replicas + others, Plan())
+        lifecycle.fits_balancers(run, replicas + others, Plan())
         if run.check_mode:
             return run.would([waypoint], revision)
         if run.conductor.foresee(waypoint).reached and (under_way or not run.conductor.left_over()):
             return run.report(False)
-        rollout = under_way or rollouts.open_(run, "scale", revision, generation, replicas)
+        rollout = under_way or lifecycle.open_(run, "scale", revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        while rollouts.walk_to(run, Stage("scale", waypoint), rollout, revision) is Motion.RENUMBER:
-            rollouts.rescale(run, rollout)
+        while lifecycle.walk_to(run, Stage("scale", waypoint), rollout, revision) is Motion.RENUMBER:
+            lifecycle.rescale(run, rollout)
             replicas = replicas if under_way else rollout.replicas
             waypoint = replace(waypoint, new=replicas, desired=replicas + others)
         if under_way is None:
             stable = run.record.stable
             if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one
                 run.record.stable = Composition(revision, generation, replicas)
-            rollouts.close(run, "promoted", f"scaled to {replicas}")
+            lifecycle.close(run, "promoted", f"scaled to {replicas}")
         return run.report(True)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Motion
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 
 
 class ActionModule(StepAction):
@@ -49,10 +50,10 @@ def divide(run: Run, share: int) -> Result:
     rollout = run.record.open
     if rollout is None:
         raise RolloutFailed(f"rollout_share: no rollout of {run.settings.service} is under way, so nothing shares the requests")
-    rollouts.refuse_way_back(rollout, run.settings.service)
+    lifecycle.refuse_way_back(rollout, run.settings.service)
     fleet, before = run.conductor.look(), rollout.asked
-    found = rollouts.stages_of(run, rollout)
-    here = (rollouts.onward(found, rollout) or found[-1:])[0]
+    found = lifecycle.stages_of(run, rollout)
+    here = (lifecycle.onward(found, rollout) or found[-1:])[0]
     waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), share=share)
     room = run.settings.budget.resolve(rollout.replicas)
     ready, needed = (
@@ -67,7 +68,7 @@ def divide(run: Run, share: int) -> Result:
     diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
     if run.check_mode:
         return run.report(before != share, diff=diff)
-    while rollouts.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Motion.RENUMBER:
-        rollouts.rescale(run, rollout)
+    while lifecycle.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Motion.RENUMBER:
+        lifecycle.rescale(run, rollout)
     run.conductor.commit()
     return run.report(run.conductor.acted or before != share, diff=diff)

@@ -9,14 +9,14 @@ import typing as t
 from contextlib import suppress
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.watch import Watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import GONE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.watch import Watch
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK
 
 
 class ActionModule(StepAction):

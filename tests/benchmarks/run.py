@@ -29,18 +29,18 @@ from decimal import Decimal
 from pathlib import Path
 
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import ALPHA
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import ALPHA
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
-from ansible_collections.progressive.rollout.tests.connect import connect
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.simulations import verdict
+from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = [sys.executable, "-I", "-S", str(ROOT / "playbooks/files/app.py")]

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker as checker_module
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker, Vital, parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor as checker_module
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker, Vital, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 
 DEADLINE = 20.0  # seconds: only a broken test gets there
 CREATED = 1000.0

@@ -18,13 +18,14 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.progressive.rollout.plugins.plugin_utils import drivers
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.playbook import until
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import until
 
 ENGINES = ("podman", "docker")
 NAMES = ("web1", "web2")
@@ -65,7 +66,7 @@ class Bench:
 
     def driver(self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any) -> t.Any:
         given = {"hosts": "all", "ports": "20100-20199", **(SHOP if options is None else options), **more}
-        module = drivers.load("platforms", self.engine, "rollout_platform")
+        module = loader.load("platforms", self.engine, "rollout_platform")
         return module.Driver(given, Context(self.service, self.transport, epoch=epoch))
 
     def run(self, *words: str, host: str = "web1") -> str:

@@ -20,10 +20,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
 
 
 def beside(name: str) -> t.Any:

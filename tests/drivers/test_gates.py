@@ -20,16 +20,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import client, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
-from ansible_collections.progressive.rollout.tests.connect import connect
-from ansible_collections.progressive.rollout.tests.processes import running, wait_until
-from ansible_collections.progressive.rollout.tests.web import Server, certificate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Transport
+from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
+from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
 SECRET = "s3cret-of-the-hook"
@@ -44,7 +46,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PAUSE", 0.001)
+    monkeypatch.setattr(http, "PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -210,7 +212,7 @@ def test_retries_come_to_an_end(server: Server) -> None:
 
 def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(client, "PAUSE", 0.5)
+    monkeypatch.setattr(http, "PAUSE", 0.5)
     monkeypatch.setattr(time, "sleep", pauses.append)
     server.replies = [(500, "")]
     ask(make(web, url=server.url, retries=6))

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target, Traffic
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result, Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result, Transport
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
     IN,
     OUT,
@@ -42,7 +44,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     remove,
     until,
 )
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 
 HEALTH = {"http": "/healthz", "interval": "200ms"}
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.tests import hosts as hosts_module
-from ansible_collections.progressive.rollout.tests.hosts import PODMAN, Hosts
-from ansible_collections.progressive.rollout.tests.playbook import until
+from ansible_collections.progressive.rollout.tests.support import hosts as hosts_module
+from ansible_collections.progressive.rollout.tests.support.hosts import PODMAN, Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import until
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as transports
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
-from ansible_collections.progressive.rollout.tests.connect import connect
-from ansible_collections.progressive.rollout.tests.playbook import until
-from ansible_collections.progressive.rollout.tests.sshd import Sshd
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 PYTHON = """\
 #!/bin/sh

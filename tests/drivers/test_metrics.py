@@ -25,19 +25,22 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Context, Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import command, prometheus, web
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
-from ansible_collections.progressive.rollout.tests.connect import connect
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.processes import running, wait_until
-from ansible_collections.progressive.rollout.tests.prometheus import LOGIN, Prometheus
-from ansible_collections.progressive.rollout.tests.web import Server, certificate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
+from ansible_collections.progressive.rollout.tests.support.prometheus import LOGIN, Prometheus
+from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
 ROLLOUT = {
     "id": "r1",

@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import nginx as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Target
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result
 
 
 def beside(name: str) -> t.Any:

@@ -23,15 +23,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _home
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 
-SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_files, _home, agent)}
+SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_files, _service, agent)}
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
@@ -67,7 +68,7 @@ def begin(request: Mapping[str, t.Any], before: str = "") -> subprocess.Popen[st
     process = subprocess.Popen([sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     process.stdin.write(f"import json, os, sys\nrequest = json.loads({json.dumps(request)!r})\n")
-    process.stdin.write(f"agents = sys.modules[{_home.__package__!r}] = type(sys)('agents')\n")
+    process.stdin.write(f"agents = sys.modules[{_service.__package__!r}] = type(sys)('agents')\n")
     for name, source in SOURCES.items():
         short = name.rpartition(".")[2]
         process.stdin.write(f"agents.{short} = type(sys)({short!r})\nexec({source!r}, agents.{short}.__dict__)\n")
@@ -601,7 +602,7 @@ def test_what_a_killed_agent_was_writing_is_removed_by_the_next_lease_holder(ben
     driver = bench.driver(SLEEP)
     asked = request(bench, driver, "web1", *labels(driver, "a"))
     kills = f"lambda draft, path: os.kill(os.getpid(), 9) if path.endswith('{at}') else os.rename(draft, path)"
-    dying = begin(asked, f"agents._home.os.replace = {kills}")
+    dying = begin(asked, f"agents._service.os.replace = {kills}")
     assert dying.wait(timeout=60) == -signal.SIGKILL
     assert len(list(bench.path.glob("**/*.tmp"))) == 1
     assert bench.driver(SLEEP, epoch=2).sync() == []

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result, _program
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, Command, Result, _program
 
 fork = multiprocessing.get_context("fork")
 

@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as transports
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import Driver
-from ansible_collections.progressive.rollout.tests.connect import connect
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
+from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
@@ -314,7 +314,7 @@ def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
 def test_an_agent_that_is_killed_as_it_stops_one(bench: Bench) -> None:
     driver = bench.driver(SLEEP)
     driver.sync(start=labels(driver, "a", "b"))
-    dies(bench, driver, '_home.run("systemctl", "stop"', stop=["a"])
+    dies(bench, driver, '_service.run("systemctl", "stop"', stop=["a"])
     dies(bench, driver, '_systemctl("disable"', stop=["b"])
     until(lambda: all_are(driver, Process.STOPPED))
     assert driver.sync(forget=["a", "b"]) == []

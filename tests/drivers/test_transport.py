@@ -17,16 +17,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import transport as module
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TransportError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import TransportError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER, Answer, Command, Transport
-from ansible_collections.progressive.rollout.tests.connect import Hosts
-from ansible_collections.progressive.rollout.tests.connect import connect as connect_to
-from ansible_collections.progressive.rollout.tests.playbook import until
-from ansible_collections.progressive.rollout.tests.sshd import Sshd, free_port
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as module
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER, Answer, Command, Transport
+from ansible_collections.progressive.rollout.tests.support.connect import Hosts
+from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
+from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd, free_port
 
 LOCAL = {"ansible_connection": "local"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user without a password needs root")

@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Server, Table, Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseLost, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, Traffic
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT

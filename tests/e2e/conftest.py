@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Run, until
-from ansible_collections.progressive.rollout.tests.prometheus import Prometheus
-from ansible_collections.progressive.rollout.tests.shop import FRONTS, BehindHAProxy, Load, Shop, failures, kill_all
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
+from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, BehindHAProxy, Load, Shop, failures, kill_all
 
 KINDS = (("GET", True), ("POST", False))
 RATE = 200  # requests a second, of each kind of client

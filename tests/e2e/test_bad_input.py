@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as store_agent
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 
 NOTHING_LISTENS = "127.0.0.1:1"
 GONE: t.Any = object()  # this variable is not given

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
 
 class Site(Playground):

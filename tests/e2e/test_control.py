@@ -9,7 +9,7 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.tests.playbook import Playground, Task
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Task
 
 NOBODY_ANSWERS = {
     "rollout_platform": {"driver": "away"},

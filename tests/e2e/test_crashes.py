@@ -9,9 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.e2e.test_systemd import Site
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
-from ansible_collections.progressive.rollout.tests.shop import RETRYING, Load, RetryingEnvoy, RetryingHAProxy, Shop, failures
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    RETRYING,
+    Load,
+    RetryingEnvoy,
+    RetryingHAProxy,
+    Shop,
+    failures,
+)
 
 CRASH_AFTER = 3  # seconds from its start
 MIN_READY = "2s"  # by then it counts as available

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ansible_collections.progressive.rollout.tests.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 
 def test_the_next_run_does_the_rollback_that_was_decided(playground: Playground) -> None:

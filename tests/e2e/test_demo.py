@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.tests.playbook import ROOT
+from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 
 
 def test_demo_of_blue_green(tmp_path: Path) -> None:

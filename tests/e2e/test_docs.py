@@ -26,21 +26,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import gatekeeper, settings, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import OF_JUDGE, SEQUENTIAL
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import OF_JUDGE, SEQUENTIAL
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import sequential
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import Counts, Ledger
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import sequential
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import Counts, Ledger
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
-from ansible_collections.progressive.rollout.tests.envoy import Envoy, free_port
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.nginx import Nginx
-from ansible_collections.progressive.rollout.tests.playbook import APP, ROOT, Playground
 from ansible_collections.progressive.rollout.tests.simulations import verdict
+from ansible_collections.progressive.rollout.tests.support.envoy import Envoy, free_port
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
+from ansible_collections.progressive.rollout.tests.support.playbook import APP, ROOT, Playground
 
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [page for page in PAGES if page.startswith("docs/examples/")]
@@ -82,7 +84,7 @@ USED = {
     },
     "docs/drivers.md": {"local.py", "upstreams.py", "tickets.py", "drivers.yml"},
     "docs/in_place.md": {"serial.yml", "site.yml", "deploy.yml", "shop.yml", "run", "haproxy.cfg"},
-    "docs/idea.md": {"rooms", "budget", "stages", "baseline"},
+    "docs/idea.md": {"budget", "stages", "baseline"},
     "docs/operator.md": {
         *(
             "variables.yml",
@@ -612,7 +614,7 @@ def test_an_analysis_is_taken(name: str) -> None:
         given = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 10}, {"analysis": given}]}
     given = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"]) | given
     plan = settings.parse({variable.removeprefix("rollout_"): value for variable, value in given.items()}).plan
-    gatekeeper.check(plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.COUNTED))
+    gate_runner.check(plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.COUNTED))
 
 
 def test_the_conditions_of_an_analysis_hold() -> None:
@@ -754,7 +756,7 @@ def test_the_drivers_of_the_example_work(site: Site) -> None:
 def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS["docs/drivers.md"]["tickets.py"], names)
-    assert not set(names["OPTIONS"]) & set(steps.OF_GATES)
+    assert not set(names["OPTIONS"]) & set(strategy.OF_GATES)
     gate: GateDriver = names["Driver"]({"folder": str(tmp_path)}, None)
     with pytest.raises(GateError, match=r"the ticket of 2\.4\.1: No such file"):
         gate.ask({"revision": "2.4.1"}, 0.0)
@@ -786,16 +788,6 @@ def test_the_tasks_of_the_example_make_hosts_ready(tmp_path: Path) -> None:
 
 
 # docs/idea.md
-
-
-def test_the_rooms_are_there_and_none_is_forgotten() -> None:
-    named = {
-        path for line in SNIPPETS["docs/idea.md"]["rooms"].splitlines() for path in re.findall(r"^\S+|(?<= )\S+/(?= )", line)
-    }
-    assert all((ROOT / path).exists() for path in named), named
-    there = (ROOT / "plugins/plugin_utils").iterdir()
-    rooms = {f"plugins/plugin_utils/{path.name}{'/' if path.is_dir() else ''}" for path in there if path.name[0] not in "._"}
-    assert rooms - named == {f"plugins/plugin_utils/{name}.py" for name in ("drivers", "errors", "values")}
 
 
 @pytest.mark.parametrize("name", ["budget", "stages", "baseline"])

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, ROOT, STEPS, Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, ROOT, STEPS, Outcome, Playground
 
 # In an order in which each finds what it is about; and whether each task changes something when run for the first time.
 ORDER = {

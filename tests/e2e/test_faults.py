@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from ansible_collections.progressive.rollout.tests.host_image import KNOWN_HOSTS
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run, until
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.support.host_image import KNOWN_HOSTS
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
 STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"
 READY = "/run/shop-{revision}"  # a new instance is not ready before there is this file on its host

@@ -13,9 +13,9 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run, until
-from ansible_collections.progressive.rollout.tests.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 PYTHON = """\
 #!/bin/sh

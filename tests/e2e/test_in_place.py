@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from itertools import islice
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
-from ansible_collections.progressive.rollout.tests.playbook import APP, Outcome, Playground, until
-from ansible_collections.progressive.rollout.tests.shop import Load, Reloadable, Watch, failures
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.tests.support.playbook import APP, Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.support.shop import Load, Reloadable, Watch, failures
 
 HOSTS, PORT = 4, 8100
 RATE = 60  # requests a second, of each kind of client

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Run, until
-from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
+from ansible_collections.progressive.rollout.tests.support.playbook import Run, until
+from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
 
 KILLS = 5  # at each load balancer
 SEED = 20261121

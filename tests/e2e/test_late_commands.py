@@ -10,8 +10,8 @@ import typing as t
 from collections.abc import Callable, Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, until
-from ansible_collections.progressive.rollout.tests.shop import (
+from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, until
+from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindEnvoy,
     BehindHAProxy,
     BehindNginx,
@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.tests.shop import (
     failures,
     kill_all,
 )
-from ansible_collections.progressive.rollout.tests.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 ROLLBACK = "progressive.rollout.rollback"
 SLOW = """\

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Run
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Run
 
 PORTS = {"shop": "8100-8149", "shop-api": "8150-8199"}
 

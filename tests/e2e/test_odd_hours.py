@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, until
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"

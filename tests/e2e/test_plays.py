@@ -9,8 +9,8 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import ROOT, Outcome, Playground
-from ansible_collections.progressive.rollout.tests.shop import BehindHAProxy, Load, Shop, Watch, failures
+from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, Shop, Watch, failures
 
 ROLE = "progressive.rollout.rolling"
 REPLICAS, SURGE = 4, 2

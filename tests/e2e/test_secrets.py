@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Playground, Run
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Run
 
 SECRETS = {name: f"hunter2-the-{name}" for name in ("token", "key", "path", "query", "approval", "check", "env")}
 

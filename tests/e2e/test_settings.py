@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, until
 
 PLAYBOOKS = "progressive.rollout."
 OLD, NEW = "hunter2-old", "hunter2-new"  # values of the variable MARK, which are secrets

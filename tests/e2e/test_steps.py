@@ -12,8 +12,8 @@ import typing as t
 from collections.abc import Iterator, Mapping
 
 import pytest
-from ansible_collections.progressive.rollout.tests.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground, Task, until
+from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Task, until
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Run, until
-from ansible_collections.progressive.rollout.tests.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
 
 REPLICAS, SURGE = 4, 2
 RATE = 150  # requests a second, of each kind of client

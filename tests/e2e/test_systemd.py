@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.e2e.test_docs import SNIPPETS
-from ansible_collections.progressive.rollout.tests.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.playbook import Outcome, Playground
-from ansible_collections.progressive.rollout.tests.shop import BehindEnvoy, BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy, Load, failures
 
 PAGE = SNIPPETS["docs/operator.md"]
 SHOP = """#!/bin/sh

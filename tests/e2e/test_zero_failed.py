@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from ansible_collections.progressive.rollout.tests.playbook import ROLLOUT, Outcome, until
-from ansible_collections.progressive.rollout.tests.shop import (
+from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, Outcome, until
+from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     BehindEnvoy,
     BehindHAProxy,
@@ -35,7 +35,7 @@ from ansible_collections.progressive.rollout.tests.shop import (
     failures,
     walked,
 )
-from ansible_collections.progressive.rollout.tests.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 ENOUGH = 50_000  # requests through the walks of a rollout and of its rollback, at each load balancer
 PLAYBOOKS = "progressive.rollout."

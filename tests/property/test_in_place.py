@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Waypoint, rolling, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.steps import parse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,6 +15,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
@@ -28,10 +30,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
-from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World, all_new, check
-from ansible_collections.progressive.rollout.tests.worlds import (
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, check
+from ansible_collections.progressive.rollout.tests.support.worlds import (
     DEADLINE,
     budgets,
     calm,

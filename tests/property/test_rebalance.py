@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate, is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, apart, surplus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import place
 from hypothesis import assume, given
 from hypothesis import strategies as st

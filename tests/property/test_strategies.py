@@ -31,8 +31,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     stages,
 )
-from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World
-from ansible_collections.progressive.rollout.tests.worlds import (
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World
+from ansible_collections.progressive.rollout.tests.support.worlds import (
     budgets,
     calm,
     examples,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import kayenta, sequential, threshold
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import Counts, Ledger, Samples
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta, sequential, threshold
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import Counts, Ledger, Samples
 
 RUNS, INTERVALS = 150, 60
 REQUESTS = 1000  # to each side in an interval

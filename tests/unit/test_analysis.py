@@ -9,11 +9,13 @@ import typing as t
 from collections.abc import Mapping, Sequence
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, gatekeeper, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import SEQUENTIAL, THRESHOLD, Metric
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import SEQUENTIAL, THRESHOLD, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import envoy, haproxy, nginx
 
 Given = Mapping[str, t.Any]
@@ -25,8 +27,8 @@ METRIC = f"{PLACE}.metrics[0]"
 
 def begun(given: Given, counted: Sequence[str] = HAPROXY) -> Plan:
     """The plan of a rollout, with all its gates made, as they are before anything is touched."""
-    plan = steps.parse(given)
-    gatekeeper.check(plan.gates, Context("shop", t.cast(t.Any, None), counted=counted))
+    plan = strategy.parse(given)
+    gate_runner.check(plan.gates, Context("shop", t.cast(t.Any, None), counted=counted))
     return plan
 
 
@@ -213,11 +215,11 @@ def test_what_the_load_balancers_do_not_count_is_refused(counted: Sequence[str],
 # What is taken
 
 
-def taken(given: Given, counted: Sequence[str] = HAPROXY) -> analysis.Analysis:
+def taken(given: Given, counted: Sequence[str] = HAPROXY) -> spec.Analysis:
     """The analysis after the first step."""
     plan = begun(given, counted)
     assert isinstance(plan.steps[0], Step)
-    return analysis.parse(plan.steps[0].gates[0].options, "gate", "latency" in counted)
+    return spec.parse(plan.steps[0].gates[0].options, "gate", "latency" in counted)
 
 
 def only(given: Given) -> Metric:

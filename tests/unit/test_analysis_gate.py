@@ -15,22 +15,19 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, gatekeeper, rollouts, steps
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    Context,
-    Endpoint,
-    Question,
-    Served,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Stage, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 from ansible_collections.progressive.rollout.tests.simulations.verdict import poisson
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -234,7 +231,7 @@ def test_who_is_slow_when_it_is_over_is_ended(now: SimpleNamespace, monkeypatch:
 def test_options_are_refused_with_their_place() -> None:
     gate = Gate("analysis", "analysis", {"metrics": [{"name": "a", "of": "colours"}]}, variable="rollout_analysis")
     with pytest.raises(InputError, match=r"^rollout_analysis\.metrics\[0\]: .* of of .* colours"):
-        gatekeeper.check([gate], Context("shop", t.cast(t.Any, None)))
+        gate_runner.check([gate], Context("shop", t.cast(t.Any, None)))
 
 
 # Judges that compare --------------------------------------------------------------------------------------------------
@@ -373,8 +370,8 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         conductor=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
     )
-    monkeypatch.setattr(steps, "fingerprint", lambda _plan: "")
-    rollouts.resume(t.cast(t.Any, run), rollout, "2", replicas, lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])
+    monkeypatch.setattr(strategy, "fingerprint", lambda _plan: "")
+    lifecycle.resume(t.cast(t.Any, run), rollout, "2", replicas, lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])
     assert (not rollout.gates, not rollout.background) == (anew, anew) and said
 
 
@@ -388,9 +385,9 @@ def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
     here = Stage("step 2", rolling(2, 3), reversible=False, watched=True)
     run = SimpleNamespace(conductor=SimpleNamespace(look=list, commit=lambda: None))
     walked: list[Stage] = []
-    monkeypatch.setattr(rollouts, "stages_of", lambda _run, _rollout: (here,))
-    monkeypatch.setattr(rollouts, "walk_to", lambda _run, stage, *_rest: walked.append(stage))
-    rollouts.wait_at(t.cast(t.Any, run), rollout, Gate("mine", "pause"), phase)
+    monkeypatch.setattr(lifecycle, "stages_of", lambda _run, _rollout: (here,))
+    monkeypatch.setattr(lifecycle, "walk_to", lambda _run, stage, *_rest: walked.append(stage))
+    lifecycle.wait_at(t.cast(t.Any, run), rollout, Gate("mine", "pause"), phase)
     assert [(stage.name, stage.reversible, stage.watched) for stage in walked] == [("mine", False, watched)]
 
 

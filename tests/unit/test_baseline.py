@@ -10,15 +10,15 @@ import typing as t
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Plan, Step, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
-from ansible_collections.progressive.rollout.tests.simulator import some
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
 STABLE = Composition("1", 4, 10)
@@ -37,11 +37,11 @@ def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
     run = running()
-    rollout = rollouts.open_(run, "rollout", "2", 5, 10)
+    rollout = lifecycle.open_(run, "rollout", "2", 5, 10)
     assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
-    first, second, *_others = rollouts.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
+    first, second, *_others = lifecycle.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
     assert first.waypoint.fresh and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
-    assert [rollouts.revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
+    assert [lifecycle.revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
     assert Record.load("shop", run.record.dump()).rollout == rollout
 
 
@@ -51,7 +51,7 @@ def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
 )
 def test_where_there_is_nothing_to_compare_there_is_none(kind: str, plan: Plan, stable: Composition | None) -> None:
     run = running(plan, stable)
-    rollout = rollouts.open_(run, kind, "2", 5, 10)
+    rollout = lifecycle.open_(run, kind, "2", 5, 10)
     assert (rollout.baseline, run.record.generation) == (0, 5)
 
 
@@ -66,5 +66,5 @@ def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:
     old, new, fresh = some(2, 1), some(4, 2), some(3, 3)
     fleet = [Instance(i.id, {2: "new"}.get(i.generation, "old"), i.generation, i.state) for i in (*new, *old, *fresh)]
     run = running(stable=None, fleet=fleet)
-    rollouts.adopt(run)
+    lifecycle.adopt(run)
     assert run.record.stable == Composition("old", 3, 5)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Streak, advance, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Streak, advance, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 

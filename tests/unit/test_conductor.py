@@ -18,26 +18,30 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, holder, rollouts
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Checker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import Conductor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report, Server
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     LeaseLost,
     PlatformError,
     StoreError,
     TrafficError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import ROLLING_BACK, Composition, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import DriverChoice, parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
-from ansible_collections.progressive.rollout.tests.memory import Here, Previewed, Store, Traffic, World
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import DriverChoice, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Rollout
+from ansible_collections.progressive.rollout.tests.support.memory import Here, Previewed, Store, Traffic, World
 
 ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
 
@@ -72,7 +76,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         )
         guard = Guard()
         store = Store({"path": str(tmp_path)}, context)
-        session = Session(store, "shop", holder.identity(guard.parent), settings.lease)
+        session = Session(store, "shop", identity.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
         checker = Checker(None, context.transport)
         made.extend((checker, session))
@@ -288,7 +292,7 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     world = World()
     walk = walking(world, preview=True)
     fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
-    walk.conductor.walk(fresh, rollouts.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
+    walk.conductor.walk(fresh, lifecycle.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
     assert world.wrong == [] and "preview apply" not in world.calls
     assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
     assert walk.rollout.replaced == 0

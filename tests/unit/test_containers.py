@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, InstanceSettings, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
 
 ROOT = Path(__file__).resolve().parents[2]

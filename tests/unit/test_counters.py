@@ -12,17 +12,13 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.counters import Counters
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
-    Context,
-    Endpoint,
-    Labels,
-    Question,
-    Served,
-    Server,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served, Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics.load_balancer import ENOUGH, FASTEST, Driver
 
 WINDOW = 512  # HAProxy's TIME_STATS_SAMPLES

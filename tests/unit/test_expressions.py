@@ -9,8 +9,8 @@ import math
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Expression, Path, has_nan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression, Path, has_nan
 from hypothesis import given
 from hypothesis import strategies as st
 

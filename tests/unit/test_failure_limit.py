@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.tests.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 SIZE = 8
 

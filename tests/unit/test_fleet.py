@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import assemble, differs, summary, targets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fleet import assemble, differs, summary, targets
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
 
 HERE = Endpoint("127.0.0.1", 8100)
 IN, OUT = Rotation.IN, Rotation.OUT

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import YEAR, Freeze, frozen, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import YEAR, Freeze, frozen, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper, Standing, Verdict
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper, Standing, Verdict
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutFailed
-from ansible_collections.progressive.rollout.tests.memory import MemoryRun, Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +101,9 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
     rollout = shop.journal.rollout
     assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
     with MemoryRun(shop, {}, {}, False) as run:
-        assert not any(stage.waypoint.repairs for stage in rollouts.stages_of(run, rollout))
+        assert not any(stage.waypoint.repairs for stage in lifecycle.stages_of(run, rollout))
         forward = dataclasses.replace(rollout, kind="rollout")
-        assert all(stage.waypoint.repairs for stage in rollouts.stages_of(run, forward))
+        assert all(stage.waypoint.repairs for stage in lifecycle.stages_of(run, forward))
 
 
 def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,20 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, guide, words
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, PERSON, WAIT, Answer, Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GateError,
+    GateFailed,
+    Parked,
+    RolloutError,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Range
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
@@ -26,19 +38,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     rolling,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
-    GateError,
-    GateFailed,
-    Parked,
-    RolloutError,
-    RolloutFailed,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.freeze import Range
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gatekeeper import Gatekeeper
-from ansible_collections.progressive.rollout.plugins.plugin_utils.guide import Guide, Motion
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.words import WORDS, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import WORDS, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -399,8 +403,8 @@ def test_resume_at_a_pause_and_pause_again_stays(now: SimpleNamespace) -> None:
 @pytest.mark.parametrize("word", ["resume", "promote", "promote_full", "skip"])
 def test_it_is_known_what_a_word_not_obeyed_yet_leads_to(now: SimpleNamespace, word: str) -> None:
     """So that `control` takes a pause that follows on it."""
-    assert refusal(words.ahead("paused", word), "pause") == ""
-    assert refusal(words.ahead("holding", word), "abort") == ""
+    assert refusal(commands.ahead("paused", word), "pause") == ""
+    assert refusal(commands.ahead("holding", word), "abort") == ""
 
 
 # -- gates ----------------------------------------------------------------------------------------------------------
@@ -941,7 +945,7 @@ def test_what_was_measured_is_written_down(now: SimpleNamespace) -> None:
 def test_a_verdict_is_an_event_with_its_samples(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(PASS, "errors 1 of 900", samples={"errors": [{"at": 1.0}]})
     walk = Walk(now, told("step 2 analysis", says(answer)))
-    monkeypatch.setattr(guide, "ANALYSIS", "test.gates.told")
+    monkeypatch.setattr(supervisor, "ANALYSIS", "test.gates.told")
     assert walk.turn() == "passed"
     event = {"gate": "step 2 analysis", "verdict": "pass", "message": "errors 1 of 900", "samples": {"errors": [{"at": 1.0}]}}
     assert walk.kinds("verdict") == [{"kind": "verdict", **event}]

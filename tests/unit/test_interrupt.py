@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.holder import gone, identity, orphaned, resting
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import GONE, Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import errors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE, Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import gone, identity, orphaned, resting
 
 fork = multiprocessing.get_context("fork")
 COLLECTIONS = str(Path(errors.__file__).parents[5])

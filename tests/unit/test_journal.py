@@ -10,14 +10,15 @@ import typing as t
 from dataclasses import asdict
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import status, words
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Deployment, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
-from ansible_collections.progressive.rollout.tests.worlds import examples
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.tests.support.worlds import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,5 +149,5 @@ def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(
     for seen in record.away.values():
         assert all(_recalled(one).process is Process.UNREACHABLE for one in seen)
     if record.rollout:
-        assert isinstance(words.refusal(record.rollout.phase, "abort"), str)
+        assert isinstance(commands.refusal(record.rollout.phase, "abort"), str)
         record.close("aborted", "", 5.0)

@@ -10,23 +10,23 @@ import typing as t
 from collections.abc import Mapping
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, judges
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import Analysis, Metric
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.judges import Taken
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import Taken
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import Analysis, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Phase
 
 NAN, INFINITE = float("nan"), float("inf")
 GOOD, BAD, NEITHER = Phase.SUCCESSFUL, Phase.FAILED, Phase.INCONCLUSIVE
 
 
 def metric(**given: t.Any) -> Metric:
-    (found,) = analysis.parse({"metrics": [{"name": "m", **given}]}, "gate", True).metrics
+    (found,) = spec.parse({"metrics": [{"name": "m", **given}]}, "gate", True).metrics
     return found
 
 
-def take(given: Metric, result: t.Any, state: judges.State | None = None, stratum: str = "1") -> Taken:
-    return judges.take(given, {} if state is None else state, result, stratum)
+def take(given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1") -> Taken:
+    return judging.take(given, {} if state is None else state, result, stratum)
 
 
 # By thresholds
@@ -100,7 +100,7 @@ def of(requests: float, errors: float) -> dict[str, float]:
 
 
 def test_errors_are_compared_and_remembered() -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     taken = take(metric(), {"new": of(10, 0), "stable": of(90, 0)}, state)
     assert taken.phase is GOOD and taken.short and "needs 96 more requests" in taken.sentence
     state = json.loads(json.dumps(state))  # as a run that goes on finds it
@@ -113,7 +113,7 @@ def test_errors_are_compared_and_remembered() -> None:
 
 def test_a_share_that_changes_begins_a_stratum() -> None:
     """At 10 % there were 9 errors of stable, and at 50 % as many on each side: nobody is worse, though new has more of all than its share."""
-    state: judges.State = {}
+    state: judging.State = {}
     take(metric(tolerance=1), {"new": of(10, 0), "stable": of(90, 0)}, state, "step 1 10")
     taken = take(metric(tolerance=1), {"new": of(1010, 100), "stable": of(1090, 100)}, state, "step 2 50")
     assert taken.phase is GOOD
@@ -121,7 +121,7 @@ def test_a_share_that_changes_begins_a_stratum() -> None:
 
 
 def test_counts_that_fall_are_not_believed() -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     take(metric(), {"new": of(100, 9), "stable": of(900, 1)}, state)
     taken = take(metric(), {"new": of(3, 0), "stable": of(20, 0)}, state)
     assert taken.phase is BAD and "errors 9 of 100 against 1 of 900" in taken.sentence
@@ -147,7 +147,7 @@ def test_one_bad_instance_is_named() -> None:
 
 
 def test_times_are_compared_and_remembered() -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     given = metric(of="latency")
     for _look in range(12):
         taken = take(given, {"new": [0.03], "stable": [0.01, 0.01]}, state)
@@ -166,7 +166,7 @@ def test_no_times_of_stable_are_nothing_to_compare() -> None:
 
 
 def test_a_number_is_a_sample_and_a_nan_is_none() -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     taken = take(metric(of="latency"), {"new": 3, "stable": NAN}, state)
     assert taken.phase is GOOD and taken.short and "(1 samples)" in taken.sentence and "on stable (0 samples)" in taken.sentence
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_compared_is_an_error(result: t.Any, message: str) -> Non
 
 @pytest.mark.parametrize(("result", "message"), WRONG[:6])
 def test_what_kayenta_cannot_compare_is_an_error(result: t.Any, message: str) -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     with pytest.raises(MetricError) as error:
         take(metric(judge="kayenta"), result, state)
     assert message in str(error.value) and state == {}
@@ -208,14 +208,14 @@ OK, HIGH = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2, [20, 22, 19, 23, 21, 20
 def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[Phase, str]:
     """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are `OK`."""
     metrics = [{"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})} for name in samples]
-    parsed: Analysis = analysis.parse({"metrics": metrics} | options.get("all", {}), "gate", True)
+    parsed: Analysis = spec.parse({"metrics": metrics} | options.get("all", {}), "gate", True)
     asked = {}
     for one in parsed.metrics:
-        state: judges.State = {}
+        state: judging.State = {}
         for new, stable in zip(samples[one.name], OK, strict=True):
             assert take(one, {"new": new, "stable": stable}, state).phase is GOOD
         asked[one.name] = (one, json.loads(json.dumps(state)))
-    return judges.together(asked, parsed)
+    return judging.together(asked, parsed)
 
 
 def test_kayenta_passes_what_is_alike_and_fails_what_is_not() -> None:
@@ -242,16 +242,16 @@ def test_groups_count_for_their_weights() -> None:
 
 def test_what_kayenta_cannot_judge_is_an_error() -> None:
     assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, Phase.ERROR)
-    (one,) = analysis.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
-    parsed = analysis.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
-    assert judges.together({"a": (one, {})}, parsed)[0] is not GOOD
+    (one,) = spec.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
+    parsed = spec.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
+    assert judging.together({"a": (one, {})}, parsed)[0] is not GOOD
 
 
 def test_kayenta_keeps_the_last_thousand_samples() -> None:
-    state: judges.State = {}
+    state: judging.State = {}
     given = metric(judge="kayenta")
     for number in range(3):
         taken = take(given, {"new": [float(number)] * 600, "stable": 1}, state)
-    assert (len(state["new"]), state["new"][0], len(state["stable"])) == (judges.MOST, 1.0, 3)
+    assert (len(state["new"]), state["new"][0], len(state["stable"])) == (judging.MOST, 1.0, 3)
     assert taken.sentence == "1000 samples against 3 on stable"
     assert len(taken.value["new"]) == 10

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils import guide, settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.tests.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 GROUPS = {"group_size": 1, "cycles": 3, "acceptance": "checks", "gates": [{"driver": "approval"}]}
 CANARY: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": GROUPS}
@@ -28,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conductors, "PAUSE", 0.0)
     monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
     monkeypatch.setattr(conductors, "WAITING", 0.0)
-    monkeypatch.setattr(guide, "LISTEN", 0.0)
+    monkeypatch.setattr(supervisor, "LISTEN", 0.0)
 
 
 @pytest.fixture

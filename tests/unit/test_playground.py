@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.tests.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 
 def test_of_a_timeline_that_is_being_written_the_whole_events_are_read() -> None:

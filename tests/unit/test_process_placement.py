@@ -9,8 +9,9 @@ import typing as t
 from collections import Counter
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import fill, place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
 

@@ -9,8 +9,9 @@ import json
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import remembered, settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
 
 WHERE = {"service": "shop", "store": {"driver": "file", "path": "/j"}}
 HOOK = {"driver": "web", "url": "https://hooks.example/a", "headers": {"Authorization": "swordfish"}, "secret": "swordfish"}

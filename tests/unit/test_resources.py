@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Limits, Machine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.resources import demand
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import podman
-from ansible_collections.progressive.rollout.plugins.plugin_utils.resources import demand
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
-from ansible_collections.progressive.rollout.tests import memory
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.tests.support import memory
 
 GIB = 2**30
 KEPT = InstanceSettings("podman", {"memory": "1g"}, {})

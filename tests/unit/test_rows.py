@@ -12,13 +12,15 @@ from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils import rollouts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checker import Vital
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Labels, Report, Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
     Health,
     Instance,
     Process,
@@ -40,11 +42,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.settings import budget as parse_budget
-from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Simulator, World, all_new, some
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World, all_new, some
 
 NOW = 100.0
 WELL, CRASHES, NEVER = Life(), Life(crash=2, start=9), Life(never=True)
@@ -265,7 +267,7 @@ def test_e_12_every_failure_has_a_consequence() -> None:
         stage = Stage("stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible)
         run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
-        found = rollouts.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
+        found = lifecycle.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
         if kind == "rollback":
             assert found == "hold"
         elif ending:
@@ -342,7 +344,7 @@ def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
     conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
     run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1)))
     with pytest.raises(RolloutFailed, match=r"the way back from 2 failed: no progress for 60 s.*held as it is"):
-        rollouts.walk_back(run, record.rollout)
+        lifecycle.walk_back(run, record.rollout)
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")
     assert record.rollout.reason == "it is bad; and the way back failed: no progress for 60 s: load balancer a"
 
@@ -361,20 +363,20 @@ def test_e_35_no_canary_on_other_balancers(name: str) -> None:
     driver = SimpleNamespace(name="haproxy", options={"backend": "shop", "drain_timeout": "30s"})
     settings = SimpleNamespace(traffic=driver, plan=Plan(name))
     run = t.cast(Run, SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))))
-    run.record.balancers = rollouts.balancers(run)
+    run.record.balancers = lifecycle.balancers(run)
     driver.options = {"backend": "shop", "drain_timeout": "9s"}
-    rollouts.same_balancers(run)  # how long to wait is nothing they share
+    lifecycle.same_balancers(run)  # how long to wait is nothing they share
     driver.options = {"backend": "shop2"}
     if name == "rolling":
-        rollouts.same_balancers(run)
+        lifecycle.same_balancers(run)
     else:
         with pytest.raises(InputError, match=f"rollout_traffic: was changed .*{name}.*restart.yml"):
-            rollouts.same_balancers(run)
+            lifecycle.same_balancers(run)
 
 
 def test_e_36_after_a_switch_the_old_ones_are_back_before_the_new_go() -> None:
     old = some(3, rotation=Rotation.OUT)
-    home = rollouts.way_home([*old, *some(3, 2)], 100, Composition("1", 1, 3))
+    home = lifecycle.way_home([*old, *some(3, 2)], 100, Composition("1", 1, 3))
     assert [stage.name for stage in home] == ["switch back", "back"]
     back = turn([*old, *some(3, 2)], home[0].waypoint, Budget(1, 0))
     assert (len(back.admit), len(back.shelve), back.drain, back.create) == (3, 3, (), 0)

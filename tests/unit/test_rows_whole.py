@@ -11,24 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, guide
-from ansible_collections.progressive.rollout.plugins.plugin_utils import conductor as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     LeaseLost,
     PlatformError,
     RolloutFailed,
     TrafficError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import command
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Rollout
-from ansible_collections.progressive.rollout.tests.memory import Service, World
-from ansible_collections.progressive.rollout.tests.simulator import some
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 TOO_LONG = 400  # calls of a driver after which a rollout that has come to no end has none
 
@@ -38,8 +39,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conductors, "PAUSE", 0.0)
     monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
     monkeypatch.setattr(conductors, "WAITING", 0.0)
-    monkeypatch.setattr(guide, "LISTEN", 0.0)
-    monkeypatch.setattr(guide, "WATCH", 0.0)
+    monkeypatch.setattr(supervisor, "LISTEN", 0.0)
+    monkeypatch.setattr(supervisor, "WATCH", 0.0)
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import holder, session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld, LeaseLost
-from ansible_collections.progressive.rollout.plugins.plugin_utils.session import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Transport
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_second_worker_of_the_same_run_is_refused_by_name(
     store: Driver, worker: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(store, identity(worker))
-    monkeypatch.setattr(session, "COLLEAGUE", 0.1)
+    monkeypatch.setattr(lease, "COLLEAGUE", 0.1)
     said = rf"the task 'Replace' for web1 in this run already walks shop \(worker pid {worker.pid}\); run each step once"
     with pytest.raises(AlreadyWalked, match=said):
         opened(store, identity())

@@ -9,9 +9,9 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import EVEN, MOST, Split
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.tests.simulator import check_parts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, MOST, Split
+from ansible_collections.progressive.rollout.tests.support.simulator import check_parts
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 

@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
-from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, checker, settings, steps, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec as analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy as steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
-from ansible_collections.progressive.rollout.plugins.plugin_utils.step import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRAGMENT = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
@@ -134,12 +138,12 @@ def test_the_documented_choices_are_those_of_the_code() -> None:
 
 
 def test_the_operators_words_are_those_of_the_code() -> None:
-    assert tuple(documentation("control")["options"]["command"]["choices"]) == words.WORDS
-    assert tuple(SPECS["control"]["options"]["rollout_command"]["choices"]) == words.WORDS
+    assert tuple(documentation("control")["options"]["command"]["choices"]) == commands.WORDS
+    assert tuple(SPECS["control"]["options"]["rollout_command"]["choices"]) == commands.WORDS
 
 
 def test_the_health_options_are_those_of_the_checks() -> None:
-    code = {**checker.OPTIONS, **http.OPTIONS, **tcp.OPTIONS}
+    code = {**monitor.OPTIONS, **http.OPTIONS, **tcp.OPTIONS}
     documented = FRAGMENT["health"]["suboptions"]
     assert sorted(documented) == sorted([*code, "deadline"])
     for name, spec in code.items():
@@ -196,15 +200,15 @@ def test_the_guides_name_every_variable_and_driver_option(path: str) -> None:
     text = (ROOT / path).read_text()
     if path == "README.md":
         names = {"service", "revision", "replicas", "budget", "platform", "traffic", "health", "on_failure", "store"}
-        words = [f"rollout_{name}" for name in names]
+        commands = [f"rollout_{name}" for name in names]
     elif path == "docs/operator.md":
-        words = [f"rollout_{name}" for name in settings.COMMON]
-        words += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
-        words += FRAGMENT["health"]["suboptions"]
+        commands = [f"rollout_{name}" for name in settings.COMMON]
+        commands += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
+        commands += FRAGMENT["health"]["suboptions"]
     else:
-        words = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
-        words += [*options("gates", "analysis"), *analysis.OF_ALL]
-    assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
+        commands = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
+        commands += [*options("gates", "analysis"), *analysis.OF_ALL]
+    assert not [word for word in commands if not re.search(rf"\b{word}\b", text)]
 
 
 def options(folder: str, name: str) -> t.Collection[str]:

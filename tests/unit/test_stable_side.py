@@ -10,11 +10,11 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.conductor import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
@@ -26,8 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition
-from ansible_collections.progressive.rollout.tests.simulator import Life, Script, Seen, World, some
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Seen, World, some
 
 NOW = 100.0
 START = (

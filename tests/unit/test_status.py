@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock, standing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.status import lines
-from ansible_collections.progressive.rollout.tests.simulator import some
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import standing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
 
@@ -108,5 +110,5 @@ def test_what_is_compared_with_is_not_called_new() -> None:
 
 
 def test_spans_of_time() -> None:
-    spans = [clock(seconds) for seconds in (0.4, 119, 125, 7200, 90061, 200000)]
+    spans = [span(seconds) for seconds in (0.4, 119, 125, 7200, 90061, 200000)]
     assert spans == ["0 s", "119 s", "2 min 05 s", "2 h 00 min", "25 h 01 min", "2 d 7 h"]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import DAY, fingerprint, parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Groups, Plan, Step
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.steps import DAY, fingerprint, parse
 
 WEB = {"driver": "web", "url": "http://127.0.0.1:9/go"}
 COMPARES = {"driver": "analysis", "baseline": True}

@@ -29,7 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     stages,
 )
-from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 

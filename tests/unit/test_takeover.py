@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import AlreadyWalked, LeaseHeld
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Composition, Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.run import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 
 @dataclass

@@ -8,9 +8,9 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
 
 GOOD = {"address": "127.0.0.1", "port": 1, "in": True, "weight": 1, "name": "shop-1", "active": 0}
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, settings, steps, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.origins import refuse_odd_numbers
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
 
 DIGITS = "9" * 5000
 Reader = Callable[[t.Any, str], object]
@@ -76,14 +78,14 @@ def test_a_number_that_cannot_be_shown() -> None:
 def test_probes_are_counted_in_digits_that_everybody_reads() -> None:
     for value in (DIGITS, "٣", "1_0"):
         with pytest.raises(InputError, match=r"^rollout_health.rise: .* is not a number of probes"):
-            checker.parse({"tcp": True, "rise": value}, "rollout_health")
+            monitor.parse({"tcp": True, "rise": value}, "rollout_health")
 
 
 @pytest.mark.parametrize("name", ["promote_delay", "hold"])
 def test_a_wait_that_is_too_long_is_refused_by_the_name_of_its_variable(name: str) -> None:
     given = {"strategy": "blue_green", name: "99999999999d"}
     with pytest.raises(InputError, match=rf"^rollout_{name}: '99999999999d' is too long; the most is 366d"):
-        steps.parse(given)
+        strategy.parse(given)
 
 
 @pytest.mark.parametrize("given", [0.00001, "0.00001", 1e-9, 90, 1.5, "366d"])

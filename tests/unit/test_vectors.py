@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecas
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.tests.simulator import Life, Simulator, World, all_new, some
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, some
 
 NOW = 100.0
 

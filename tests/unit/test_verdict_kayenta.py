@@ -10,7 +10,7 @@ import statistics
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.kayenta import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.kayenta import (
     Class,
     Label,
     Metric,

@@ -10,8 +10,8 @@ import json
 import math
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict import sequential
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.sequential import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import sequential
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import (
     STRATA,
     Chapter,
     Counts,

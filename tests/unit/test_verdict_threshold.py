@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
     RETRY,
     Limits,
     Phase,

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils import holder, watch
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 
 fork = multiprocessing.get_context("fork")
 
@@ -62,7 +63,7 @@ def test_it_is_ended_by_a_later_step_which_waits_for_what_it_has_in_hand(tmp_pat
 
 
 def test_another_process_with_its_number_is_left_alone() -> None:
-    watch.end({"pid": os.getpid(), "began": holder.began(os.getpid()) - 1}, nothing)
+    watch.end({"pid": os.getpid(), "began": identity.began(os.getpid()) - 1}, nothing)
     watch.end(None, nothing)
     with pytest.raises(InputError, match="rollout_watch: 'no' is not what vacate returned"):
         watch.end("no", nothing)
@@ -89,10 +90,10 @@ def test_it_outlives_the_worker_that_left_it_and_ends_with_the_run(tmp_path: Pat
     main.start()
     until(lambda: log.exists() and log.read_text() == "begun")
     pid = int(known.read_text())
-    began = holder.began(pid)
+    began = identity.began(pid)
     until((tmp_path / "joined").exists)
-    assert holder.lives(pid, began), "its worker has ended"
+    assert identity.lives(pid, began), "its worker has ended"
     main.kill()
     main.join()
-    until(lambda: not holder.lives(pid, began))
+    until(lambda: not identity.lives(pid, began))
     assert log.read_text() == "ansible-playbook is gone"

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action.control import sensible, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import Record, Rollout
-from ansible_collections.progressive.rollout.plugins.plugin_utils.words import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
     GIVE_WAY,
     SENSE,
     WITHDRAW,
@@ -22,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.words import (
     refusal,
     standing,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = [

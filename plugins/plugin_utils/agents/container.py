@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and reports containers of one service on this host, by the command line of podman or docker.
 
-The request is what `_home.py` says, with program, keep_revisions, and for each instance to start image, options,
+The request is what `_service.py` says, with program, keep_revisions, and for each instance to start image, options,
 command, env and container_port (0: the host's network). A container's name is its instance's id, and its labels are the
 instance's: one that is not recorded is found by them.
 
@@ -23,7 +23,7 @@ import re
 import time
 from calendar import timegm
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
             return {"problems": _problems(request["check"]), **_machine()}
         if "prepare" in request:
             return _prepare(request["prepare"])
-    except _home.Refused as exc:
+    except _service.Refused as exc:
         return {"problems": {"driver": str(exc)}}
-    return _home.serve(Service, request)
+    return _service.serve(Service, request)
 
 
-class Service(_home.Service):
+class Service(_service.Service):
     """Instances as containers."""
 
     def __init__(self, home: str, request: dict[str, t.Any]) -> None:
@@ -71,7 +71,7 @@ class Service(_home.Service):
         """What a command prints that has to work."""
         status, out, said = self.call(*words)
         if status:
-            raise _home.Refused(f"{self.program} {words[0]}: {_why(said)}")
+            raise _service.Refused(f"{self.program} {words[0]}: {_why(said)}")
         return out
 
     def containers(self) -> dict[str, Container]:
@@ -88,7 +88,7 @@ class Service(_home.Service):
         try:
             found = json.loads(out)  # also when one was removed since
         except ValueError:
-            raise _home.Refused(f"{self.program} inspect: {_why(said)}") from None
+            raise _service.Refused(f"{self.program} inspect: {_why(said)}") from None
         named = {container["Name"].lstrip("/"): container for container in found}
         return {name: container for name, container in named.items() if _label(container, "id") == name}
 
@@ -108,18 +108,18 @@ class Service(_home.Service):
 
     def adopted(self, container: Container) -> Record:
         """The record of a running container, from its labels."""
-        record: Record = {name: _label(container, name) for name in _home.LABELS}
+        record: Record = {name: _label(container, name) for name in _service.LABELS}
         try:
             record.update({name: int(record[name]) for name in NUMBERS})
         except ValueError:
-            raise _home.Refused(f"the container {record['id']} has labels that are not ours; remove it or them") from None
+            raise _service.Refused(f"the container {record['id']} has labels that are not ours; remove it or them") from None
         self.began(record, container)
         return record
 
     def began(self, record: Record, container: Container) -> None:
         """When a container that somebody else started began to run; what it was told before does not matter any more."""
         created = _seconds(container["State"]["StartedAt"])
-        record.update(created=created, uptime=_home.uptime() - max(0.0, time.time() - created), boot=self.boot)
+        record.update(created=created, uptime=_service.uptime() - max(0.0, time.time() - created), boot=self.boot)
         for name in ("stop_requested", "restarts", "restarted", "crash", "began"):
             record.pop(name, None)
 
@@ -132,7 +132,7 @@ class Service(_home.Service):
         env = "".join(f"{name}={value}\n" for name, value in wanted["env"].items())
         if record["id"] in self.seen:
             self.discard(record["id"])  # kept, and of the same name: the journal was made anew
-        labels = [f"--label={LABEL}{name}={record[name]}" for name in _home.LABELS]
+        labels = [f"--label={LABEL}{name}={record[name]}" for name in _service.LABELS]
         ports = _published(wanted) if wanted["container_port"] else []
         ours = ["--detach", f"--name={record['id']}", *labels, *ports, "--env-file=/dev/stdin"]
         status, _out, said = self.call("run", *wanted["options"], *ours, wanted["image"], *wanted["command"], data=env)
@@ -162,7 +162,7 @@ class Service(_home.Service):
             self.seen = self.shown([*self.seen, *self.begun])
         for record in told:
             if record["id"] in self.unheard and self.alive(record):
-                raise _home.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
+                raise _service.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
 
     def restarts(self, record: Record, container: Container) -> None:
         """Note when it was started again: by the program, which counts that, or by somebody else, since when it runs shows."""
@@ -172,7 +172,7 @@ class Service(_home.Service):
         if count + between > record.get("restarts", 0) or known not in (None, began):
             record["began"] = began
             ago = time.time() - _seconds(state["FinishedAt"] if between else began)
-            lines = _home.last_lines(self.output(record["id"], 5))
+            lines = _service.last_lines(self.output(record["id"], 5))
             ended = f"exit code {state['ExitCode']}" if between else "it ended"
             how = f"{ended}; last log lines: {lines}" if lines else f"{ended}; its log is empty"
             self.began_again(record, max(count + between, record.get("restarts", 0) + 1), ago, how)
@@ -197,7 +197,7 @@ class Service(_home.Service):
         if state["Status"] != "running":
             return "unknown", f"it is {state['Status']}"
         health = state.get("Health") or state.get("Healthcheck") or {}
-        said = _home.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
+        said = _service.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
         if health.get("Status") == "starting":
             return "starting", f"{self.program}'s check of it: starting{f' ({said})' if said else ''}"
         if health.get("Status") == "unhealthy":
@@ -225,7 +225,7 @@ class Service(_home.Service):
         how += f" within {lived:.1f} s of its start"
         if state.get("Error"):
             how += f" ({state['Error']})"
-        lines = _home.last_lines(self.output(record["id"], 5))
+        lines = _service.last_lines(self.output(record["id"], 5))
         return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 
     def output(self, name: str, lines: int) -> str:
@@ -236,7 +236,7 @@ class Service(_home.Service):
     def remove(self, record: Record) -> None:
         """Keep the end of the log. One that was stopped in good order `prune` may keep, any other is removed."""
         if record["id"] in self.seen:
-            _home.write(self.log(record), self.output(record["id"], LINES))
+            _service.write(self.log(record), self.output(record["id"], LINES))
             if "stop_requested" not in record:
                 self.discard(record["id"])
 
@@ -286,7 +286,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         problems["driver"] = f"{program} does not work: {_why(said)}"
     elif network and network not in NETWORKS and ":" not in network and _run(program, "network", "inspect", network)[0]:
         problems["network"] = f"there is no network {network}"
-    unusable = _home.unusable(check["path"])
+    unusable = _service.unusable(check["path"])
     if unusable:
         problems["path"] = unusable
     return problems
@@ -339,9 +339,9 @@ def _image(program: str, image: str) -> dict[str, t.Any]:
 
 def _run(program: str, *words: str, data: str = "", timeout: float = ANSWER, together: bool = False) -> tuple[int, str, str]:
     try:
-        return _home.run(program, *words, data=data, timeout=timeout, together=together)
+        return _service.run(program, *words, data=data, timeout=timeout, together=together)
     except FileNotFoundError:
-        raise _home.Refused(f"{program} is not installed") from None
+        raise _service.Refused(f"{program} is not installed") from None
 
 
 def _why(stderr: str) -> str:

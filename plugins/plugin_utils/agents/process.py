@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and reports plain processes of one service on this host. Runs, answers, and is gone.
 
-The request is what `_home.py` says, with argv, env and cwd for each instance to start, and stop_signal.
+The request is what `_service.py` says, with argv, env and cwd for each instance to start, and stop_signal.
 Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search, cwd}}: answer {"problems": {setting: why}},
 and touch nothing.
 
@@ -17,7 +17,7 @@ import signal
 import time
 from collections import namedtuple
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     if "check" in request:
         return {"problems": _problems(request["check"])}
     if "prepare" in request:
-        return {"problems": _home.missing(request["prepare"])}
-    return _home.serve(Service, request)
+        return {"problems": _service.missing(request["prepare"])}
+    return _service.serve(Service, request)
 
 
-class Service(_home.Service):
+class Service(_service.Service):
     """Instances as processes, each the leader of a session of its own."""
 
     fields: t.ClassVar[dict[str, t.Any]] = {"pid": int, "ticks": int}
@@ -61,7 +61,7 @@ class Service(_home.Service):
             return False
         if self.leader(record) or ("stop_requested" in record and self.left_over(record)):
             return True
-        record["ended"] = round(_home.uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
+        record["ended"] = round(_service.uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
         record["status"] = _reap(record["pid"])
         self.save(record)
         return False
@@ -95,7 +95,7 @@ class Service(_home.Service):
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise _home.Refused(f"instance {record['id']}: this user may not signal its process {record['pid']}") from None
+            raise _service.Refused(f"instance {record['id']}: this user may not signal its process {record['pid']}") from None
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
         """Fork, record the process, and only then let it run the command; why that failed, or nothing.
@@ -134,9 +134,9 @@ class Service(_home.Service):
         )
 
     def settle(self, told: list[Record]) -> None:
-        deadline = time.monotonic() + _home.STOP_WAIT
+        deadline = time.monotonic() + _service.STOP_WAIT
         while any(self.alive(record) for record in told) and time.monotonic() < deadline:
-            time.sleep(_home.STOP_POLL)
+            time.sleep(_service.STOP_POLL)
 
     def remove(self, record: Record) -> None:
         if record.get("pid"):
@@ -146,7 +146,7 @@ class Service(_home.Service):
         if record["ended"] < 0:
             return "gone: the host was restarted"
         how = f"{record.get('status') or 'exited'} within {record['ended']:.1f} s of its start"
-        lines = _home.tail(self.log(record))
+        lines = _service.tail(self.log(record))
         return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 
 
@@ -207,7 +207,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     """What keeps this host from running instances, by setting."""
     found = {
         "hosts": "" if os.path.exists("/proc/self/stat") else "the host has no /proc: plain processes need Linux",
-        "path": _home.unusable(check["path"]),
-        **_home.missing(check),
+        "path": _service.unusable(check["path"]),
+        **_service.missing(check),
     }
     return {setting: why for setting, why in found.items() if why}

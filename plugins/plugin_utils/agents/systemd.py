@@ -10,7 +10,7 @@ drop-ins of the user's for the template override.
 Units are enabled while they are wanted, so instances come back with their host. Nothing is waited for: systemd starts and
 stops, and each call looks at what has become of it.
 
-The request is what `_home.py` says, with `template` (shop@.service) and its `text` (empty: the user's own), and for
+The request is what `_service.py` says, with `template` (shop@.service) and its `text` (empty: the user's own), and for
 each instance to start its template, env and, for our template, command (for the shell), cwd and shape (lines of the unit).
 Requests {"check": what} and {"prepare": what} have path, home, template, text, user, program, search and cwd. They answer
 {"problems": {setting: why}}. The first touches nothing, the second writes our template.
@@ -26,7 +26,7 @@ import os
 import pwd
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _home
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
         return {"problems": _problems(request["check"])}
     if "prepare" in request:
         return {"problems": _prepare(request["prepare"])}
-    return _home.serve(Service, request)
+    return _service.serve(Service, request)
 
 
-class Service(_home.Service):
+class Service(_service.Service):
     """Instances as units. What has to be done is seen from records and units, so what a killed call left is done by the next."""
 
     fields: t.ClassVar[dict[str, t.Any]] = {"unit": str, "begun": bool}
@@ -103,7 +103,7 @@ class Service(_home.Service):
         if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
             for name in ("ended", "restarts", "restarted", "crash", "invocation"):
                 record.pop(name, None)
-            record.update(boot=self.boot, uptime=_home.uptime())
+            record.update(boot=self.boot, uptime=_service.uptime())
             self.save(record)
 
     def end(self, record: Record, unit: Unit) -> None:
@@ -161,7 +161,7 @@ class Service(_home.Service):
         env = {"INSTANCE": wanted["id"], **wanted["env"]}
         if wanted["command"]:
             env.update(ROLLOUT_COMMAND=wanted["command"], ROLLOUT_CWD=wanted["cwd"])
-        _home.write(os.path.join(self.environment, name), _environment(env), 0o600)
+        _service.write(os.path.join(self.environment, name), _environment(env), 0o600)
         self.save(record)
         return ""
 
@@ -185,7 +185,7 @@ class Service(_home.Service):
             self.look(self.records)
         deadline = time.monotonic() + STOP_WAIT
         while any(self.alive(record) for record in stop) and time.monotonic() < deadline:
-            time.sleep(_home.STOP_POLL)
+            time.sleep(_service.STOP_POLL)
             self.look(self.records)
 
     def leaves(self, record: Record) -> bool:
@@ -194,13 +194,13 @@ class Service(_home.Service):
 
     def retire(self, stop: list[str], kill: list[str], dead: list[str]) -> None:
         if stop:
-            _home.run("systemctl", "stop", "--no-block", *stop)
+            _service.run("systemctl", "stop", "--no-block", *stop)
         if kill:
-            _home.run("systemctl", "kill", "--signal=KILL", *kill)
+            _service.run("systemctl", "kill", "--signal=KILL", *kill)
         if stop or dead:
             _systemctl("disable", "--quiet", "--no-reload", *stop, *dead)
         if dead:
-            _home.run("systemctl", "reset-failed", *dead)  # refused of those that have not failed
+            _service.run("systemctl", "reset-failed", *dead)  # refused of those that have not failed
 
     def begin(self, records: list[Record]) -> None:
         if self.request["text"]:
@@ -208,15 +208,15 @@ class Service(_home.Service):
             shaped = _shape(self.records.values(), self.request["text"])
             problem = _install(self.request["template"], self.request["text"], stale or shaped)
             if problem:
-                raise _home.Refused(problem)
+                raise _service.Refused(problem)
         names = _units(records)
         failed = [name for name in names if self.units[name]["ActiveState"] == "failed"]  # it had the slot before
         if failed:
             _systemctl("reset-failed", *failed)
         _systemctl("enable", "--quiet", "--no-reload", *names)
-        status, _out, said = _home.run("systemctl", "start", "--no-block", *names)
+        status, _out, said = _service.run("systemctl", "start", "--no-block", *names)
         if status and not any(name in said for name in names):
-            raise _home.Refused(f"systemctl start: {_home.last_lines(said)}")
+            raise _service.Refused(f"systemctl start: {_service.last_lines(said)}")
         for record in records:
             record["begun"] = True
             refused = [line for line in said.splitlines() if record["unit"] in line]
@@ -247,7 +247,7 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
             key, _is, value = line.partition("=")
             unit[key] = f"{unit[key]}\n{value}" if key in unit else value
     if len(units) < len(names):
-        raise _home.Refused(f"systemctl show: asked for {len(names)} units, it shows {len(units)}")
+        raise _service.Refused(f"systemctl show: asked for {len(names)} units, it shows {len(units)}")
     return units
 
 
@@ -257,9 +257,9 @@ def _there(unit: Unit) -> bool:
 
 
 def _systemctl(*argv: str) -> str:
-    status, out, said = _home.run("systemctl", *argv)
+    status, out, said = _service.run("systemctl", *argv)
     if status:
-        raise _home.Refused(f"systemctl {argv[0]}: {_home.last_lines(said)}")
+        raise _service.Refused(f"systemctl {argv[0]}: {_service.last_lines(said)}")
     return out
 
 
@@ -290,16 +290,16 @@ def _how(record: Record, unit: Unit, boot: str) -> str:
 
 def _journal(record: Record) -> tuple[str, bool]:
     """The last lines of an instance in the journal, and whether systemd was told to stop its unit."""
-    _home.run("journalctl", "--sync")
+    _service.run("journalctl", "--sync")
     name = record["unit"]
     errors = (f"UNIT={name}", "PRIORITY=3")  # of systemd: why it could not start it
     wanted = (f"_SYSTEMD_UNIT={name}", "+", *errors, "+", f"UNIT={name}", f"MESSAGE_ID={STOPPING}")
     shown = ("--output=json", "--output-fields=MESSAGE,MESSAGE_ID", f"--since=@{int(record['created'])}", "--lines=20")
-    out = _home.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
+    out = _service.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
     entries = [json.loads(line) for line in out.splitlines()]
     texts = [entry.get("MESSAGE") or "" for entry in entries if entry.get("MESSAGE_ID") != STOPPING]
     lines = [text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts]  # a list: not printable
-    return _home.last_lines("\n".join(lines)), len(texts) < len(entries)
+    return _service.last_lines("\n".join(lines)), len(texts) < len(entries)
 
 
 def _environment(env: dict[str, str]) -> str:
@@ -330,7 +330,7 @@ def _install(template: str, text: str, stale: bool) -> str:
             problem = _foreign(template)
             if problem:
                 return problem
-            _home.write(path, text, 0o644)
+            _service.write(path, text, 0o644)
             stale = True
         if stale:
             _systemctl("daemon-reload")
@@ -358,7 +358,7 @@ def _drop_in(unit: str, text: str) -> bool:
         return False
     if text:
         os.makedirs(folder, 0o755, exist_ok=True)
-        _home.write(path, text, 0o644)
+        _service.write(path, text, 0o644)
         return True
     os.unlink(path)
     if not os.listdir(folder):
@@ -382,7 +382,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         return {"hosts": "the host was not started by systemd"}
     if os.geteuid():
         return {"hosts": f"units are root's, and this is the user with the id {os.geteuid()}; set ansible_become"}
-    found = {"path": _home.unusable(check["path"]), "unit": _foreign(check["template"]) if check["text"] else _unfit(check)}
+    found = {"path": _service.unusable(check["path"]), "unit": _foreign(check["template"]) if check["text"] else _unfit(check)}
     return {setting: why for setting, why in {**found, **_missing(check)}.items() if why}
 
 
@@ -417,7 +417,7 @@ def _records(home: str) -> list[Record]:
 
 def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:
     """What of the user, the program and its directory is not there, by setting."""
-    problems = _home.missing(wanted)
+    problems = _service.missing(wanted)
     if wanted["user"]:
         try:
             pwd.getpwnam(wanted["user"])

@@ -12,8 +12,9 @@ import socket
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 
 OPTIONS: dict[str, t.Any] = {
     "http": {"type": "str"},

@@ -8,7 +8,8 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Endpoint, Probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 
 OPTIONS: dict[str, t.Any] = {"tcp": {"type": "bool"}}
 

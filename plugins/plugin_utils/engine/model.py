@@ -115,3 +115,26 @@ def classify(process: Process, health: Health, draining: bool) -> State:
 def total(fleet: Iterable[Instance]) -> int:
     """How many instances count against desired + surge."""
     return sum(1 for instance in fleet if instance.state.counted)
+
+
+UNKNOWN = "unknown"  # the revision of what runs where nobody has written down what was deployed
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A revision that is, or was, all of the service."""
+
+    revision: str
+    generation: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What was deployed on an instance that cannot tell itself; `at` in seconds since the epoch."""
+
+    revision: str
+    generation: int
+    at: float
+    failed: str = ""  # why it is not in service with it
+    before: Composition | None = None  # what it served with until it was taken out for this one, and does until it is touched

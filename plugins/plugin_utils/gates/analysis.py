@@ -17,21 +17,15 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import analysis, clock, judges
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    Context,
-    MetricDriver,
-    Question,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.verdict.threshold import Phase, Tally, assess, due, worst
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.prober import Prober
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Phase, Tally, assess, due, worst
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.probe_traffic import Prober
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 
 OPTIONS: dict[str, t.Any] = {
     "metrics": {"type": "raw"},
@@ -53,7 +47,7 @@ class Driver:
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._analysis = analysis.parse(options, "gate", "latency" in context.counted)
+        self._analysis = spec.parse(options, "gate", "latency" in context.counted)
         probe = options.get("probe")
         self._prober = Prober(probe, context, "gate.probe") if probe else None
         if self._prober:
@@ -119,7 +113,7 @@ class Driver:
         over = all(metric.phase.over for metric in self._metrics)  # also those that are of no consequence
         together = [metric for metric in counted if metric.metric.judge == KAYENTA]
         if not phase.bad and together and all(metric.phase.over for metric in together):
-            found, score = judges.together({metric.name: (metric.metric, metric.state) for metric in together}, self._analysis)
+            found, score = judging.together({metric.name: (metric.metric, metric.state) for metric in together}, self._analysis)
             if found.bad or over:
                 return worst((phase, found)), _told([score] if found.bad else [score, *self._said(self._metrics, KAYENTA)])
         if phase.bad:
@@ -158,7 +152,7 @@ class _Measured:
         self._result: t.Any = None  # the last one, of a driver that adds to it
         self._reason = self._sentence = ""
         self._short = self._asked = False
-        self.state: judges.State = {}
+        self.state: judging.State = {}
         self.phase = Phase.PENDING
         self.recent: list[dict[str, t.Any]] = []
 
@@ -228,7 +222,7 @@ class _Measured:
         try:
             if result.error is not None:
                 raise MetricError(result.error)
-            taken = judges.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
+            taken = judging.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
             self._result = result.found if self._counts and result.question.counts else None
         except MetricError as exc:  # beside the metric's name its place is of no use

@@ -20,10 +20,11 @@ import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.client import Client, origin, url
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http import Client, origin, url
 
 OPTIONS: dict[str, t.Any] = {"file": {"type": "str"}, "url": {"type": "str"}}
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import program
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import GateError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_GATES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
-OPTIONS = program.OPTIONS
+OPTIONS = command.OPTIONS
 
 _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -27,7 +28,7 @@ class Driver:
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._program = program.Program(options, context, "gate", OF_GATES, GateError)
+        self._program = command.Program(options, context.transport, "gate", OF_GATES, GateError)
         self.end = self._program.end
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -9,9 +9,10 @@ import math
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import PASS, WAIT, Answer, Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.lines import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, WAIT, Answer
 
 OPTIONS: dict[str, t.Any] = {"duration": {"type": "str", "required": True}}
 
@@ -26,4 +27,4 @@ class Driver:
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         left = self._duration - waited
-        return Answer(WAIT, f"{clock(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{clock(self._duration)} are over")
+        return Answer(WAIT, f"{span(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{span(self._duration)} are over")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, Answer, Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer
 
 OPTIONS: dict[str, t.Any] = {}
 

@@ -20,10 +20,12 @@ import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import client, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import FAIL, PASS, WAIT, Answer, Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
 OPTIONS: dict[str, t.Any] = {
     "url": {"type": "str", "required": True},
@@ -31,7 +33,7 @@ OPTIONS: dict[str, t.Any] = {
     "headers": {"type": "dict", "default": {}, "no_log": True},
     "secret": {"type": "str", "no_log": True},
     "answer_within": {"type": "str", "default": "10s"},
-    "retries": {"type": "int", "default": client.RETRIES},
+    "retries": {"type": "int", "default": http.RETRIES},
     "validate_certs": {"type": "bool", "default": True},
     "ca_path": {"type": "str"},
 }
@@ -44,16 +46,16 @@ class Driver:
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = client.url(options.get("url") or "", "gate.url")
+        self._url = http.url(options.get("url") or "", "gate.url")
         self._method = options.get("method") or "POST"
         self._secret = _secret(options.get("secret"), self._method)
-        headers = client.headers(options.get("headers") or {}, "gate.headers")
-        self._client = client.Client(
+        headers = http.headers(options.get("headers") or {}, "gate.headers")
+        self._client = http.Client(
             timeout=values.duration(options.get("answer_within") or "10s", "gate.answer_within", minimum=0.01),
-            retries=_retries(options.get("retries", client.RETRIES)),
+            retries=_retries(options.get("retries", http.RETRIES)),
             headers=headers,
             secrets=[*headers.values(), self._secret],
-            verify=client.verify(options.get("validate_certs", True), options.get("ca_path"), "gate"),
+            verify=http.verify(options.get("validate_certs", True), options.get("ca_path"), "gate"),
         )
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -9,8 +9,9 @@ import json
 import typing as t
 from collections.abc import Collection, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import client, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
 OPTIONS: dict[str, t.Any] = {
     "headers": {"type": "dict", "default": {}, "no_log": True},
@@ -30,14 +31,14 @@ class Source:
     def __init__(
         self, options: Mapping[str, t.Any], more: Mapping[str, str] | None = None, secrets: Collection[str] = ()
     ) -> None:
-        headers = {**client.headers(options.get("headers") or {}, "metric.headers"), **(more or {})}
+        headers = {**http.headers(options.get("headers") or {}, "metric.headers"), **(more or {})}
         self.timeout = values.duration(options.get("answer_within") or "10s", "metric.answer_within", minimum=0.01)
-        self.client = client.Client(
+        self.client = http.Client(
             timeout=self.timeout,
             retries=0,
             headers=headers,
             secrets=[*headers.values(), *secrets],
-            verify=client.verify(options.get("validate_certs", True), options.get("ca_path"), "metric"),
+            verify=http.verify(options.get("validate_certs", True), options.get("ca_path"), "metric"),
             certificate=_certificate(options.get("client_cert"), options.get("client_key")),
             most=_MOST,
             variable="metric",
@@ -48,13 +49,13 @@ class Source:
         """The answer, a JSON document, and the headers it came with. Raises MetricError."""
         reply = self.client.ask(method, address, body, headers)
         if not 200 <= reply.status < 300:
-            raise MetricError(f"{client.origin(address)} said {reply}")
+            raise MetricError(f"{http.origin(address)} said {reply}")
         if len(reply.body) > _MOST:
-            raise MetricError(f"{client.origin(address)} gave more than 1 MiB; ask for less")
+            raise MetricError(f"{http.origin(address)} gave more than 1 MiB; ask for less")
         try:
             return json.loads(reply.body), reply.headers
         except (ValueError, RecursionError):
-            raise MetricError(f"{client.origin(address)} gave no JSON: {reply.text or 'nothing'}") from None
+            raise MetricError(f"{http.origin(address)} gave no JSON: {reply.text or 'nothing'}") from None
 
 
 def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | None:
@@ -63,5 +64,5 @@ def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | 
         raise InputError(f"metric.client_key: {key!r} is of no use alone; give client_cert, too")
     if not certificate:
         return None
-    client.file(certificate, "metric.client_cert")
-    return certificate, client.file(key, "metric.client_key") if key else certificate
+    http.file(certificate, "metric.client_cert")
+    return certificate, http.file(key, "metric.client_key") if key else certificate

@@ -14,19 +14,21 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import program
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_METRICS, facts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
-OPTIONS = program.OPTIONS
+OPTIONS = command.OPTIONS
 
 
 class Driver:
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._program = program.Program(options, context, "metric", OF_METRICS, MetricError)
+        self._program = command.Program(options, context.transport, "metric", OF_METRICS, MetricError)
         self.end = self._program.end
 
     def measure(self, question: Question) -> t.Any:

@@ -14,8 +14,10 @@ import typing as t
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question, Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 
 OPTIONS: dict[str, t.Any] = {
     "of": {"type": "str", "default": "errors", "choices": ["errors", "latency"]},

@@ -23,11 +23,13 @@ import typing as t
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import client
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import facts, insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
 OPTIONS: dict[str, t.Any] = {
     "address": {"type": "str", "required": True},
@@ -52,7 +54,7 @@ class Driver:
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._origin = client.origin(_address(options.get("address") or ""))
+        self._origin = http.origin(_address(options.get("address") or ""))
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, self._query = _query(options)
         self._label = options.get("label") or "revision"
@@ -127,7 +129,7 @@ class Driver:
 
 def _address(given: str) -> str:
     """Where Prometheus is, perhaps below a path."""
-    if re.search(r"[?#{}]", client.url(given, "metric.address", ())):
+    if re.search(r"[?#{}]", http.url(given, "metric.address", ())):
         raise InputError("metric.address: it is where Prometheus is, without ? and #; write https://host:9090")
     return given
 
@@ -160,7 +162,7 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
     if user is not None and ":" in user:
         raise InputError(f"metric.username: {user!r} has a colon, which ends a name; correct it")
     if token is not None:
-        return client.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
+        return http.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
     if user is not None:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
     return {}

@@ -13,12 +13,14 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import client
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.expressions import Path
-from ansible_collections.progressive.rollout.plugins.plugin_utils.fill import OF_METRICS, facts, fill, insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Path
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS, fill, insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
 OPTIONS: dict[str, t.Any] = {
     "url": {"type": "str", "required": True},
@@ -33,7 +35,7 @@ class Driver:
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = client.url(options.get("url") or "", "metric.url", OF_METRICS)
+        self._url = http.url(options.get("url") or "", "metric.url", OF_METRICS)
         self._method = options.get("method") or "GET"
         self._body, kind = _body(options.get("body"), self._method)
         self._path = Path(options.get("path") or "$", "metric.path")

@@ -9,10 +9,10 @@ import re
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Labels, Limits
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
 
 OPTIONS: dict[str, t.Any] = {

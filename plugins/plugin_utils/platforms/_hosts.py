@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What platforms that run instances on inventory hosts have in common: where instances go, whom to ask, what an answer means.
 
-Each has an agent on the hosts that answers as `agents/_home.py` says.
+Each has an agent on the hosts that answers as `agents/_service.py` says.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import (
-    Context,
-    Endpoint,
-    Labels,
-    Machine,
-    Report,
-    key_of,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
     PlatformError,
     RolloutError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import InstanceSettings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    InstanceSettings,
+    Labels,
+    Machine,
+    Report,
+    key_of,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._calls import Calls
-from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer, shaped
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, shaped
 
 OPTIONS: dict[str, t.Any] = {
     "hosts": {"type": "str", "required": True},

@@ -12,11 +12,12 @@ import re
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import clock, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.journal import UNKNOWN
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import UNKNOWN, Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 
 OPTIONS: dict[str, t.Any] = {
     "hosts": {"type": "str", "required": True},

@@ -9,10 +9,11 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, LeaseHeld, LeaseLost, StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
 
 OPTIONS: dict[str, t.Any] = {"path": {"type": "str", "default": "/var/lib/rollout"}, "host": {"type": "str"}}
 

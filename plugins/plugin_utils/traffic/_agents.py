@@ -9,9 +9,9 @@ import typing as t
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import LeaseLost
-from ansible_collections.progressive.rollout.plugins.plugin_utils.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 
 ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})
 

@@ -10,8 +10,8 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 
 _VARIABLE = "rollout_traffic.match"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")

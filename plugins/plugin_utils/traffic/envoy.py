@@ -27,14 +27,16 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "hosts": {"type": "str", "default": ""},  # the inventory pattern of the Envoys' hosts; none: the controller

@@ -18,13 +18,16 @@ import time
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils import checker, values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import CONTROLLER
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "hosts": {"type": "str", "default": ""},  # the inventory pattern of the nginxes' hosts; none: the controller
@@ -45,7 +48,7 @@ REFUSED = {
     "sticky": "gives its requests out in turn and binds nobody to an instance; use HAProxy or Envoy",
 }
 PATHS = ("path", "config", "pid")
-NEW = checker.Streak(), 0.0  # of one that was not asked yet
+NEW = monitor.Streak(), 0.0  # of one that was not asked yet
 _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
 Entry = dict[str, t.Any]  # in the agent's words
@@ -73,7 +76,7 @@ class Driver:
             raise InputError(f"rollout_traffic.upstream: {upstream!r} is not a name; use letters, digits and . _ -")
         self.drain_timeout = values.duration(self.options["drain_timeout"], "rollout_traffic.drain_timeout")
         self.settings = _settings(context.health)
-        self.streaks: dict[Place, tuple[checker.Streak, float]] = {}  # what asking came to, and when it was asked last
+        self.streaks: dict[Place, tuple[monitor.Streak, float]] = {}  # what asking came to, and when it was asked last
         status = values.socket_address(self.options["status"], "rollout_traffic.status")
         values.address(status[0], "rollout_traffic.status")
         self.common = {
@@ -124,19 +127,19 @@ class Driver:
                 if streak.health is not Health.PASSING or now - asked >= self.settings.interval:
                     due.setdefault(host, {})[str(endpoint(one))] = one
         requests = {
-            host: checker.questions(self.settings, {name: endpoint(one) for name, one in its.items()})
+            host: monitor.questions(self.settings, {name: endpoint(one) for name, one in its.items()})
             for host, its in due.items()
         }
-        answers = self.transport.ask("probe", requests, self.settings.timeout + checker.REACH) if requests else {}
+        answers = self.transport.ask("probe", requests, self.settings.timeout + monitor.REACH) if requests else {}
         rules = self.settings.rise, self.settings.fall
         for host, asked_there in due.items():
             value = answers[host].value
             if value is None:
                 raise TrafficError(f"nginx on {label(host)}: instances cannot be asked from there: {answers[host].error}")
-            for name, probe in checker.verdicts(self.settings, value).items():
+            for name, probe in monitor.verdicts(self.settings, value).items():
                 one = asked_there[name]
                 streak, _asked = self.streaks.get(place(host, one), NEW)
-                self.streaks[place(host, one)] = checker.advance(streak, probe.passed, *rules, one["in"]), now
+                self.streaks[place(host, one)] = monitor.advance(streak, probe.passed, *rules, one["in"]), now
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
         """The entries that each nginx's agent answers; raises for all that answer with an error."""
@@ -154,10 +157,10 @@ class Driver:
         return {host: value["entries"] for host, value in told.items()}
 
 
-def _settings(health: Mapping[str, t.Any]) -> checker.Settings:
+def _settings(health: Mapping[str, t.Any]) -> monitor.Settings:
     """`rollout_health`, understood. Where it asks nothing, an accepted connection shows that nginx reaches an instance."""
     given = {key: value for key, value in health.items() if key != "deadline"}
-    found = checker.parse(given) or checker.parse({**given, "tcp": True})
+    found = monitor.parse(given) or monitor.parse({**given, "tcp": True})
     if found is None:  # never: `tcp` is a check
         raise InputError(f"rollout_health: {health!r} asks nothing; write {{http: /healthz}} or {{tcp: true}}")
     return found

@@ -8,7 +8,9 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.drivers import Context, Endpoint, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, Target
 
 OPTIONS: dict[str, dict[str, t.Any]] = {}
 

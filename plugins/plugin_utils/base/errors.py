@@ -1,0 +1,131 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection's own exceptions. `controller/action.py` alone turns them into a failed task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class RolloutError(Exception):
+    """An error for the operator: its text and id are the message of the failed task.
+
+    `facts` go into the failed task's result beside it. `id` is a key of `messages.MESSAGES`.
+    """
+
+    facts: Mapping[str, object] = {}
+    id = "PR-900"
+
+    def __init__(self, text: str = "", id: str = "") -> None:
+        super().__init__(text)
+        if id:
+            self.id = id
+
+
+class InputError(RolloutError):
+    """A variable is wrong. The text names the variable, its value and what to do; nothing was touched."""
+
+    id = "PR-100"
+
+
+class TransportError(RolloutError):
+    """Hosts could not be reached or a command of ours failed on them."""
+
+    id = "PR-200"
+
+
+class PlatformError(RolloutError):
+    """The platform refused or could not do what was asked (start, stop, look); `seen` are the reports there are all the same."""
+
+    id = "PR-201"
+
+    seen: Sequence[object] = ()
+
+
+class TrafficError(RolloutError):
+    """A load balancer could not be reached, refused a change, or did not show it when read back."""
+
+    id = "PR-300"
+
+
+class GateError(RolloutError):
+    """A gate could not be asked."""
+
+    id = "PR-400"
+
+
+class MetricError(RolloutError):
+    """A metric could not be measured, which says nothing about the revision."""
+
+    id = "PR-420"
+
+
+class StoreError(RolloutError):
+    """The journal cannot be read or written."""
+
+    id = "PR-500"
+
+
+class LeaseHeld(RolloutError):
+    """Somebody else holds the lease of this service; the text says who, since when and until when."""
+
+    id = "PR-501"
+
+
+class AlreadyWalked(LeaseHeld):
+    """Another worker of the same run walks this service; `details` are those of its lease."""
+
+    id = "PR-502"
+
+    def __init__(self, service: str, details: Mapping[str, object]) -> None:
+        super().__init__(
+            f"service {service}: the task {details.get('task')!r} for {details.get('host')} in this run already walks {service} (worker pid "
+            f"{details.get('worker_pid')}); run each step once: with run_once: true, or in a play on localhost"
+        )
+        self.details = details
+
+
+class LeaseLost(RolloutError):
+    """We held the lease and no longer do: stop before the next action."""
+
+    id = "PR-503"
+
+
+class Interrupted(RolloutError):
+    """The run that started this step is gone or was told to stop; the action in hand was finished."""
+
+    id = "PR-504"
+
+
+class GaveWay(Interrupted):
+    """Another run was told to supersede this rollout, and takes it over as it is."""
+
+    id = "PR-505"
+
+
+class RolloutFailed(RolloutError):
+    """The walk ended without reaching its waypoint; the text names the instance and the reason.
+
+    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold), and `ending` the
+    outcome once it is back.
+    """
+
+    id = "PR-600"
+
+    def __init__(self, text: str, id: str = "", then: str | None = None, ending: str = "") -> None:
+        super().__init__(text, id)
+        self.then = then
+        self.ending = ending
+
+
+class GateFailed(RolloutFailed):
+    """A gate did not let the rollout pass; the fleet itself is as it should be."""
+
+    id = "PR-402"
+
+
+class Parked(RolloutError):
+    """There is nothing to do but wait for somebody: the run ends, and the rollout goes on with the next one."""
+
+    id = "PR-612"

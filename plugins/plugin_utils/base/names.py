@@ -1,0 +1,8 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Names of the collection itself."""
+
+from __future__ import annotations
+
+HERE = "progressive.rollout"

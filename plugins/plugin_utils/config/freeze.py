@@ -1,0 +1,204 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Freeze windows: times in which a rollout must not move. No clock: the caller says when now is.
+
+Moments are seconds since the epoch. A window is a range of local times or begins at each time of a cron expression.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import typing as t
+import zoneinfo
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from operator import itemgetter
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+
+HOUR, DAY, YEAR = 3600.0, 86400.0, 366 * 86400.0
+YEARS = range(1970, 3000)  # beyond them `datetime` and others' programs overflow
+
+Span = tuple[float, float, str]  # begins, ends, the reason
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Nothing may move before `until`, because of `reason`."""
+
+    until: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """Once, from `begin` to before `end`."""
+
+    begin: float
+    end: float
+    reason: str
+
+    def spans(self, now: float) -> Iterator[Span]:
+        """Itself; `now` is of no matter."""
+        yield self.begin, self.end, self.reason
+
+
+@dataclass(frozen=True)
+class Cron:
+    """Again and again: begins at each time of `expression` on the clocks of `zone`, lasts `duration` seconds of real time."""
+
+    expression: str
+    zone: tzinfo
+    duration: float
+    reason: str
+
+    def spans(self, now: float) -> Iterator[Span]:
+        """In order of their begin, all from the last one begun by `now` on; some before, perhaps."""
+        for back in (HOUR, DAY, self.duration):  # near ones first: there may be one every minute of a year
+            since = now - min(back, self.duration)
+            if next(self.starts(since), now + 1) <= now:
+                break
+        return ((start, start + self.duration, self.reason) for start in self.starts(since))
+
+    def starts(self, after: float) -> Iterator[float]:
+        """All begins after that moment; where clocks were set back, perhaps some before it. None for 50 years ends them."""
+        from cronsim import CronSim
+
+        return (moment.timestamp() for moment in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)))
+
+
+Window = Range | Cron
+
+
+def frozen(windows: Iterable[Window], now: float) -> Freeze | None:
+    """The freeze in force at `now`, or None.
+
+    Its end is that of the last window which overlaps or adjoins, so that one waits once. Windows that adjoin for more than a
+    year are not followed further. Its reason is that of the window in force, of several the one that lasts longest.
+    """
+    until, reason = now, ""
+    for begin, end, why in heapq.merge(*(window.spans(now) for window in windows), key=itemgetter(0)):
+        if begin > until or until > now + YEAR:
+            break
+        if end > until:
+            until, reason = end, why if begin <= now else reason
+    return Freeze(until, reason) if until > now else None
+
+
+def parse(value: t.Any, variable: str = "rollout_freeze") -> tuple[Window, ...]:
+    """The windows of a list of mappings: `from` and `to`, or `cron` and `duration`; `timezone` and `reason` with both."""
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise InputError(
+            f"{variable}: {value!r} is not a list; write a list of windows, each with from and to, or cron and duration"
+        )
+    return tuple(_window(item, f"{variable}[{index}]") for index, item in enumerate(value))
+
+
+def _window(value: t.Any, variable: str) -> Window:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{variable}: {value!r} is not a mapping; write from and to, or cron and duration")
+    values.refuse_unknown(value, ("from", "to", "cron", "duration", "timezone", "reason"), f"{variable}.")
+    kind = {"cron", "duration"} if "cron" in value else {"from", "to"}
+    if set(value) - {"timezone", "reason"} != kind:
+        given = ", ".join(sorted(value)) or "nothing"
+        raise InputError(f"{variable}: given are {given}; write either from and to, or cron and duration")
+    zone = _zone(value.get("timezone"), f"{variable}.timezone")
+    reason = values.line(value.get("reason"), f"{variable}.reason") or variable
+    if "cron" in kind:
+        return _cron(value, variable, zone, reason)
+    begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
+    if end <= begin:
+        raise InputError(
+            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them"
+        )
+    return Range(begin, end, reason)
+
+
+def _zone(value: t.Any, variable: str) -> tzinfo:
+    if value is None or value == "UTC":
+        return UTC  # needs no data
+    try:
+        return zoneinfo.ZoneInfo(str(value))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+    if not known:
+        hint = "there are no time zones here: install the package tzdata, of the system or of PyPI, beside ansible-core"
+    else:
+        near = difflib.get_close_matches(str(value), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else 'write a name such as "Europe/Zurich"'
+    raise InputError(f"{variable}: {value!r} is not a time zone; {hint}")
+
+
+def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
+    """When a range begins: of a time that clocks show twice, the first; one they skip counts as if they had not been set yet."""
+    local = _local(value, variable)
+    moment = local if isinstance(local, datetime) else datetime.combine(local, time())
+    return _seconds(moment, zone)
+
+
+def _end(value: t.Any, variable: str, zone: tzinfo) -> float:
+    """When a range ends: a date with its last moment; of a time that clocks show twice, the second."""
+    local = _local(value, variable)
+    moment = local if isinstance(local, datetime) else datetime.combine(local, time()) + timedelta(days=1)
+    return max(_seconds(moment, zone), _seconds(moment.replace(fold=1), zone))
+
+
+def _local(value: t.Any, variable: str) -> date | datetime:
+    """A date, or a date-time, with or without offset. YAML's own arrive as their text, or as they are: both read the same."""
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        try:
+            local = read(str(value).strip())
+        except ValueError:
+            continue
+        if local.year in YEARS:
+            return local
+    raise InputError(
+        f'{variable}: {str(value)!r} is not a date; write "2026-12-24", "2026-12-24 16:00" or "2026-12-24T16:00+01:00", '
+        f"between {YEARS[0]} and {YEARS[-1]}"
+    )
+
+
+def _seconds(moment: datetime, zone: tzinfo) -> float:
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+
+
+def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) -> Cron:
+    expression = str(value["cron"])
+    lasts = values.duration(value["duration"], f"{variable}.duration", minimum=60.0)
+    if lasts > YEAR:
+        raise InputError(f"{variable}.duration: {value['duration']!r} is too long; the most is 366 days")
+    window = Cron(expression, zone, lasts, reason)
+    first = _first(window, f"{variable}.cron")
+    freeze = frozen((window,), first)
+    if freeze and freeze.until > first + YEAR:
+        raise InputError(
+            f"{variable}.duration: {value['duration']!r} never ends, since {expression!r} begins again before it is over; shorten it"
+        )
+    return window
+
+
+def _first(window: Cron, variable: str) -> float:
+    """The first begin in this century: any will do to try it."""
+    try:
+        from cronsim import CronSimError
+    except ImportError:
+        raise InputError(
+            f"{variable}: {window.expression!r} needs the Python package cronsim; install it beside ansible-core (pip install cronsim), "
+            "or write from and to"
+        ) from None
+    fields = 'write five fields, as "0 16 * * fri": minute, hour, day of the month, month, day of the week'
+    if len(window.expression.split()) != 5:  # cronsim would take a sixth, for seconds
+        raise InputError(f"{variable}: {window.expression!r} is not a cron expression; {fields}")
+    try:
+        first = next(window.starts(datetime(2001, 1, 1, tzinfo=UTC).timestamp()), None)
+    except (CronSimError, ValueError) as exc:
+        raise InputError(f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}") from None
+    if first is None:
+        raise InputError(f"{variable}: {window.expression!r} never begins; there is no such day")
+    return first

@@ -1,0 +1,205 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From reports to the engine's fleet, and from its decisions to what load balancers shall show. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Instance,
+    Process,
+    Rotation,
+    State,
+    classify,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+
+
+def assemble(
+    reports: Iterable[Report],
+    table: Table | None,
+    vitals: Mapping[str, Vital],
+    draining: Mapping[str, float],
+    known: Container[str] = (),
+    windows: Sequence[Mapping[Endpoint, Server]] = (),
+    seen_ready: Container[str] = (),
+    crashes: Container[str] = (),
+) -> list[Instance]:
+    """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
+    `windows` are the pools at which new ones are shown besides; `seen_ready` were ready once; `crashes`: see `crashed`."""
+    reports = list(reports)
+    # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
+    living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
+    nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
+    fleet = []
+    there: Sequence[Server]
+    for report in reports:
+        name = report.labels.id
+        endpoint, shown, there = report.labels.endpoint, nothing, []
+        if living.get(endpoint, name) == name:
+            shown = table
+            there = [servers[endpoint] for servers in windows if endpoint in servers]
+        instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known, name in crashes)
+        if (instance.state is State.FAILED or instance.crashed) and (name in seen_ready or instance.in_rotation):
+            instance = replace(instance, was_ready=True)
+        fleet.append(_shown(instance, there))
+    return fleet
+
+
+def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
+    """Those begun `since` the rollout began that ended within so many seconds of their start, and were started again."""
+    soon = [report for report in reports if report.restarted is not None and report.created >= since]
+    return {report.labels.id for report in soon if report.restarted is not None and report.restarted - report.created <= within}
+
+
+def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
+    """With its requests at the windows. One that is to go is out of rotation once it is so there, too."""
+    goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
+    stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
+    active = instance.active + sum(entry.active for entry in entries)
+    return replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active) if entries else instance
+
+
+def _instance(
+    report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool, crashed: bool
+) -> Instance:
+    vital = vital or Vital(Health.PENDING, report.created)
+    # One that was there before us is not starting because its first check failed: it may be serving all the same.
+    health = Health.FAILING if known and vital.health is Health.PENDING else vital.health
+    # One that had to be stopped because it crashed has failed: that it was asked to stop is no end in good order.
+    process = Process.FAILED if crashed and report.process is Process.STOPPED else report.process
+    state = classify(process, health, since is not None)
+    labels = report.labels
+    if table is None:
+        # Nobody keeps requests from one that runs, or may do so, whatever our checks say of it.
+        rotation = Rotation.IN if state in (State.READY, State.NOT_READY, State.UNREACHABLE) else Rotation.ABSENT
+        proven, active, weight = True, 0, int(rotation is Rotation.IN)
+    else:
+        entries = [servers.get(labels.endpoint) for servers in table.values()]
+        if not state.counted:  # an entry that is not ours stays where it is, and sends nobody there
+            entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
+        rotation, proven, active = placement(entries)
+        weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
+    return Instance(
+        id=labels.id,
+        revision=labels.revision,
+        generation=labels.generation,
+        state=state,
+        created=report.created,
+        ready_since=max(vital.since, report.created) if state is State.READY else None,
+        rotation=rotation,
+        proven=proven,
+        active=active,
+        weight=weight,
+        draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
+        host=labels.host,
+        detail=report.detail or vital.detail,
+        crashed=crashed,
+    )
+
+
+def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
+    """Where an instance stands over all balancers: its rotation, whether each has proven it, its requests in flight."""
+    there = [entry for entry in entries if entry is not None]
+    if not there:
+        return Rotation.ABSENT, False, 0
+    ins = sum(1 for entry in there if entry.rotation is Rotation.IN)
+    rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
+    proven = len(there) == len(entries) and all(entry.proven for entry in there)
+    return rotation, proven, sum(entry.active for entry in there)
+
+
+Targets = Mapping[str, Mapping[Endpoint, Target]]  # by load balancer
+
+
+def targets(
+    reports: Iterable[Report],
+    table: Table,
+    admit: Iterable[str],
+    out: Iterable[str],
+    leaving: Iterable[str],
+    split: Split | None = None,
+) -> dict[str, dict[Endpoint, Target]]:
+    """What each balancer shall show. An instance is known, without traffic, from its start on, so that the balancer
+    proves it while it starts; it is in rotation where it is admitted and proven, and not among `out`; it is gone before
+    it is stopped. The requests are divided as `split` says; without one, weights stay as they are."""
+    admitted, kept_out, gone = set(admit), set(out), set(leaving)
+    wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
+    return {name: _targets(wanted, servers, admitted, kept_out, split) for name, servers in table.items()}
+
+
+def _targets(
+    reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: Split | None
+) -> dict[Endpoint, Target]:
+    """Of one balancer."""
+    rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
+    serving = Counter(split.is_new(r.labels.generation) for r, where in rotations if split and where is Rotation.IN)
+    left = _left(rotations, servers, split) if split and split.waypoint.headroom is not None else Fraction(1)
+    weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
+    found = {}
+    for report, rotation in rotations:
+        server = servers.get(report.labels.endpoint)
+        weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
+        if split and rotation is Rotation.IN:
+            weight = weights[not split.is_new(report.labels.generation)]
+        found[report.labels.endpoint] = Target(rotation, max(1, weight), report.labels.id)
+    return found
+
+
+def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: Split) -> Fraction:
+    """The share of the requests that this balancer sends to the old ones now; all of them where it sends none to anybody."""
+    weights: Counter[bool] = Counter()
+    for report, _where in reports:
+        server = servers.get(report.labels.endpoint)
+        if server is not None and server.rotation is Rotation.IN:
+            weights[split.is_new(report.labels.generation)] += server.weight
+    return Fraction(weights[False], weights.total()) if weights.total() else Fraction(1)
+
+
+_ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)
+
+
+def _rotation(report: Report, server: Server | None, admitted: set[str], out: set[str]) -> Rotation:
+    name = report.labels.id
+    stays = server is not None and server.rotation is Rotation.IN
+    enters = server is not None and server.proven and name in admitted
+    serves = name not in out and report.process is not Process.STOPPING and (stays or enters)
+    return Rotation.IN if serves else Rotation.OUT
+
+
+def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
+    """Whether any balancer shows something else than it shall. Weights matter of those in rotation only."""
+    for name, servers in table.items():
+        shown = {endpoint: _shows(server) for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
+        if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
+            return True
+    return False
+
+
+def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
+    return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
+
+
+def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
+    """Counts by revision and state, and the share of new requests each revision gets, in percent."""
+    revisions: dict[str, dict[str, t.Any]] = {}
+    serving: Counter[str] = Counter()
+    for instance in fleet:
+        counts = revisions.setdefault(instance.revision, {state.value: 0 for state in State})
+        counts[instance.state.value] += 1
+        if instance.in_rotation and instance.state is not State.DRAINING:
+            serving[instance.revision] += instance.weight
+    whole = serving.total()
+    for revision, counts in revisions.items():
+        counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0
+    return revisions

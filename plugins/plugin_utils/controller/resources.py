@@ -1,0 +1,61 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the instances of a rollout, with all that they may use, fit the memory and CPUs of their hosts, as far as these are known."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count, size
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the instances on one host may use at once, when there are most of them, beside what the host has."""
+
+    each: int  # instances on a host
+    limits: Limits  # of all these together
+    machines: Mapping[str, Machine]
+
+    def excess(self) -> str:
+        """Which hosts have less memory than that, in words; or nothing."""
+        short = [f"{host} has {size(m.memory)}" for host, m in self.machines.items() if 0 < m.memory < self.limits.memory]
+        return ", ".join(short)
+
+    def tight(self, used: Mapping[str, int]) -> list[str]:
+        """Lines on hosts with less memory available than that, beside what our instances there may have `used`, or fewer CPUs."""
+        left = {host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory}
+        memory = [f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory]
+        cpus = [f"{m.cpus} on {host}" for host, m in self.machines.items() if 0 < m.cpus < self.limits.cpus]
+        who = f"{count(self.each, 'instance')} on a host may use"
+        lines = [f"{who} {size(self.limits.memory)} of memory, and there is only {', '.join(memory)} for them"] if memory else []
+        return lines + ([f"{who} {self.limits.cpus:g} CPUs, and there are only {', '.join(cpus)}"] if cpus else [])
+
+
+def demand(platform: t.Any, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
+    """Of `peak` instances, spread evenly: `replicas` new ones, and others with the `old` settings. An old one counts for no more than a
+    new one: a limit that was too high can be lowered."""
+    machines: Mapping[str, Machine] = getattr(platform, "machines", {})
+    if not machines:
+        return Demand(0, Limits(), {})
+    new, before = platform.limits(), platform.limits(old)
+    each, most = (-(-number // len(platform.hosts())) for number in (peak, replicas))
+
+    def needed(ours: float, theirs: float) -> float:
+        return most * ours + (each - most) * min(ours, theirs)
+
+    return Demand(each, Limits(int(needed(new.memory, before.memory)), needed(new.cpus, before.cpus)), machines)
+
+
+def used(platform: t.Any, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:
+    """By host, the memory that the instances which are there may use."""
+    found: dict[str, int] = {}
+    for instance in fleet if getattr(platform, "machines", {}) else ():
+        memory = platform.limits(settings.get(instance.generation)).memory
+        found[instance.host] = found.get(instance.host, 0) + memory * instance.state.counted
+    return found

@@ -1,0 +1,72 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A process that watches the load balancers while the user's own tasks run, and no step of ours does.
+
+`vacate` leaves it behind, `settle` ends it before it acts itself, and it ends with ansible-playbook. It is forked before its
+step has threads, connections or locks: all of its own it makes itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import typing as t
+from collections.abc import Callable, Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+
+PATIENCE = 0.02  # seconds between two looks at a watch that was told to end
+
+
+class Watch:
+    """A forked process that does `work` from `begin` on; without it, it ends with `close`."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        told, self._tell = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _watch(work, told, self._tell)
+        os.close(told)
+        self._begun = False
+
+    def begin(self) -> dict[str, int]:
+        """Let it work, and return what `end` needs to know of it."""
+        os.write(self._tell, b"!")
+        self._begun = True
+        return {"pid": self.pid, "began": identity.began(self.pid)}
+
+    def close(self) -> None:
+        """Nothing more is said to it: without a beginning it ends now."""
+        os.close(self._tell)
+        if not self._begun:
+            os.waitpid(self.pid, 0)
+
+
+def _watch(work: Callable[[], object], told: int, tell: int) -> t.NoReturn:
+    """All that the forked process does. It must not come back to where the other one goes on."""
+    try:
+        os.close(tell)
+        os.setsid()  # what ends the worker's process group is not meant for it
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # Ansible's own would end others
+        if os.read(told, 1):
+            work()
+    finally:
+        os._exit(0)
+
+
+def end(known: t.Any, check: Callable[[], object]) -> None:
+    """End a watch and wait until it has finished what it has in hand; `check` is called meanwhile, and may raise."""
+    if not known:
+        return
+    if not isinstance(known, Mapping) or not all(isinstance(known.get(key), int) for key in ("pid", "began")):
+        raise InputError(f"rollout_watch: {known!r} is not what vacate returned; give that as it is")
+    pid, began = known["pid"], known["began"]
+    if identity.lives(pid, began):
+        os.kill(pid, signal.SIGTERM)
+    while identity.lives(pid, began):
+        check()
+        time.sleep(PATIENCE)

@@ -1,0 +1,221 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Conditions on what was measured, and paths into it, as operators write them. Pure.
+
+A condition is an expression of Jinja2, in its sandbox, of which less is left here: `.` and `[]` find keys of mappings and
+elements of lists and nothing else, only functions and filters of ours are called, and arithmetic is of numbers. So nothing is
+reached but the result, and how long it takes is bounded by the lengths of the expression and of the result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from jinja2 import TemplateError, Undefined, nodes
+from jinja2.parser import Parser
+from jinja2.runtime import Context, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_LONGEST = 1000  # characters of an expression
+_SHOWN = 200  # of one that is wrong
+_FILTERS = (
+    *("abs", "count", "default", "first", "float", "int", "last", "length", "list", "map", "max", "min"),
+    *("reject", "rejectattr", "select", "selectattr", "sort", "sum"),
+)
+_ELSEWHERE = {  # what Argo's expressions have, and how it is written here
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+    "?": "a if condition else b",
+    "#": "min(result) >= 0.99",
+    "nil": "none",
+}
+_FOREIGN = re.compile(r"&&|\|\||!(?!=)|\?|#|\bnil\b")
+_PATH = re.compile(r"""\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(['"])((?:(?!\3).)+)\3\]""")
+
+
+class Expression:
+    """An expression over `result`, as `result[0] >= 0.99`. Raises InputError, which begins with `variable`."""
+
+    def __init__(self, text: t.Any, variable: str) -> None:
+        self._text = str(text)
+        self._variable = variable
+        wrong = _refused(text)
+        if not wrong:
+            try:
+                self._compiled = _SANDBOX.compile_expression(self._text, undefined_to_none=False)
+            except (TemplateError, SyntaxError, RecursionError, MemoryError) as exc:
+                wrong = f"{_line(exc)}; write it like result[0] >= 0.99"
+        if wrong:
+            raise InputError(f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}")
+
+    @property
+    def handles_nan(self) -> bool:
+        """Whether it says itself what a NaN comes to."""
+        return bool(re.search(r"\b(is_nan|isNaN)\b", self._text))
+
+    def value(self, result: t.Any) -> t.Any:
+        """What it comes to. Raises MetricError where it fails on this result."""
+        try:
+            found = self._compiled(result=result)
+            if isinstance(found, Undefined):
+                str(found)  # a strict one raises
+            return found
+        except Exception as exc:  # whatever a comparison or a division of anything may raise
+            raise MetricError(f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}") from None
+
+    def holds(self, result: t.Any) -> bool:
+        """Whether it is true. Raises MetricError where it fails, or is neither true nor false."""
+        found = self.value(result)
+        if not isinstance(found, bool):
+            raise MetricError(f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false; compare it")
+        return found
+
+
+class Path:
+    """Where in a result something lies: `data.items[0].value`, `$.data['error-rate']`, Argo's `{$.data.value}`.
+
+    Raises InputError, which begins with `variable`.
+    """
+
+    def __init__(self, text: t.Any, variable: str) -> None:
+        self._text = str(text)
+        self._variable = variable
+        rest = self._text.strip()
+        if rest.startswith("{") and rest.endswith("}"):
+            rest = rest[1:-1].strip()
+        rest = rest.removeprefix("$")
+        self._keys: list[str | int] = []
+        while rest and (match := _PATH.match(rest)):
+            self._keys.append(int(match[2]) if match[2] else match[1] or match[4])
+            rest = rest[match.end() :]
+        if rest or not self._text.strip():
+            raise InputError(f"{variable}: {self._text!r} is not a path; write it like data.items[0].value or data['error-rate']")
+
+    def value(self, result: t.Any) -> t.Any:
+        """What lies there. Raises MetricError where nothing does."""
+        for key in self._keys:
+            found = _look(result, key)
+            if found is _NOTHING:
+                raise MetricError(f"{self._variable}: `{self._text}` leads nowhere: there is no {key!r} in {_kind(result)}")
+            result = found
+        return result
+
+
+def has_nan(result: t.Any) -> bool:
+    """Whether there is a NaN in it, in any depth of lists and mappings."""
+    left = [result]
+    while left:
+        one = left.pop()
+        if isinstance(one, float) and math.isnan(one):
+            return True
+        left += one.values() if isinstance(one, Mapping) else one if isinstance(one, (list, tuple)) else ()
+    return False
+
+
+def _refused(text: t.Any) -> str:
+    """Why an expression is refused, and what to do; "" if it may be one."""
+    if not isinstance(text, str) or not text.strip():
+        return "it is not a text; write it like result[0] >= 0.99"
+    if len(text) > _LONGEST:
+        return f"it is longer than {_LONGEST} characters; write a shorter one"
+    if found := re.search(r"\{\{|\{%|\}\}", text):
+        return f"{found[0]} does not belong into it; write it like result[0] >= 0.99"
+    if found := _FOREIGN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
+        return f"{found[0]} is not known here; write `{_ELSEWHERE[found[0]]}`"
+    try:
+        tree = nodes.Output([Parser(_SANDBOX, text, state="variable").parse_expression()])
+    except (TemplateError, RecursionError, MemoryError):
+        return ""  # which says it in its own words when it is compiled
+    for name in tree.find_all(nodes.Name):
+        if name.name not in ("result", *_SANDBOX.globals):
+            return f"there is no {name.name!r}; there are result, {', '.join(map(str, _SANDBOX.globals))}"
+    return "there is no ~; numbers are added with +" if tree.find(nodes.Concat) else ""
+
+
+_NOTHING: t.Any = object()
+
+
+def _look(obj: t.Any, key: t.Any) -> t.Any:
+    """The element of a mapping or list; `_NOTHING` where there is none."""
+    try:
+        if isinstance(obj, Mapping) or (isinstance(obj, (list, tuple)) and isinstance(key, int)):
+            return obj[key]
+    except (LookupError, TypeError):
+        pass
+    return _NOTHING
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja2's, with data instead of attributes, and numbers instead of whatever can be multiplied."""
+
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def getitem(self, obj: t.Any, argument: t.Any) -> t.Any:
+        if isinstance(obj, Undefined):
+            str(obj)  # raises, with what was not there
+        found = _look(obj, argument)
+        return self.undefined(f"there is no {argument!r} in {_kind(obj)}") if found is _NOTHING else found
+
+    def getattr(self, obj: t.Any, attribute: str) -> t.Any:
+        return self.getitem(obj, attribute)
+
+    def is_safe_callable(self, obj: t.Any) -> bool:
+        return obj in _FUNCTIONS.values()
+
+    def call_binop(self, context: Context, operator: str, left: t.Any, right: t.Any) -> t.Any:
+        for value in (left, right):
+            if not isinstance(value, (int, float)):
+                raise TypeError(f"{operator} is for numbers, and this is {_kind(value)}")
+        if operator == "**":
+            return math.pow(left, right)  # 10**10**10 would not come to an end in whole numbers
+        return self.binop_table[operator](left, right)
+
+
+def _default(value: t.Any, other: t.Any) -> t.Any:
+    return other if value is None or isinstance(value, Undefined) else value
+
+
+_FUNCTIONS: dict[str, t.Callable[..., t.Any]] = {
+    "is_nan": math.isnan,
+    "is_inf": math.isinf,
+    "default": _default,
+    "len": len,
+    "all": all,
+    "any": any,
+    "sum": sum,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "float": float,
+    "int": int,
+    # as Argo calls them
+    "isNaN": math.isnan,
+    "isInf": math.isinf,
+    "asFloat": float,
+    "asInt": int,
+}
+_SANDBOX = _Sandbox(undefined=StrictUndefined, optimized=False, autoescape=False)
+_SANDBOX.globals = dict(_FUNCTIONS)
+_SANDBOX.filters = {name: _SANDBOX.filters[name] for name in _FILTERS}
+
+
+def _kind(value: t.Any) -> str:
+    """A value in a few words: what it is, not what it holds."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return f"a mapping with {', '.join(clean(key, 60) for key in sorted(map(str, value))[:5]) or 'nothing'}"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    return "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _line(exc: BaseException) -> str:
+    return " ".join(str(exc).split()) or type(exc).__name__

@@ -1,0 +1,19 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What placeholders in the options of a metric stand for."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+
+
+def facts(question: Question) -> dict[str, t.Any]:
+    """What is filled in in a metric's options. `start` is in seconds since the epoch, `elapsed` with its unit, as `90s`."""
+    rollout = question.rollout
+    found = {name: rollout.get(name) for name in (*OF_GATES, "stable")}
+    elapsed = max(1, round(question.now - question.start))
+    return found | {"step": rollout.get("stage"), "start": int(question.start), "elapsed": f"{elapsed}s"}

@@ -1,0 +1,139 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a service and the right to change it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AlreadyWalked,
+    LeaseHeld,
+    LeaseLost,
+    RolloutError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+
+PATIENCE = 0.2  # seconds between two looks at a lease whose run or step is ending
+COLLEAGUE = 5.0  # seconds that another worker of the same run is waited for: longer than one that finds nothing to do takes
+
+
+class Session:
+    """Reads and writes the journal of one service under its lease."""
+
+    def __init__(self, store: t.Any, service: str, identity: holder.Identity, ttl: float) -> None:
+        self.store = store
+        self.service = service
+        self.identity = identity
+        self.ttl = ttl
+        self.epoch = 0  # of our lease; 0 while we hold none
+        self.record = Record(service)
+        self.changed = False  # what the record holds is to be written soon
+        self._renewed = 0.0
+        self._writing = threading.Lock()
+        self._closed = threading.Event()  # set when the lease is not kept any more
+
+    def read(self) -> Record:
+        """The record as it stands in the journal."""
+        self.record = Record.load(self.service, self.store.load(), getattr(self.store, "place", ""))
+        return self.record
+
+    def acquire(self, check: Callable[[], None]) -> None:
+        """Take the lease, or renew it; then read the record. Raises LeaseHeld, or AlreadyWalked if it is another worker's of this run.
+
+        A step takes the lease over from the step of its run before it. A run of this machine that was killed leaves a lease and,
+        for a moment, a worker that finishes the action in hand. That worker is waited for (`check` is called meanwhile); then its
+        lease is taken over, before it expires.
+        """
+        patience = time.monotonic() + COLLEAGUE
+        while True:
+            try:
+                lease = self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+                break
+            except LeaseHeld:
+                held = self.store.lease()
+                if held is None:
+                    continue
+                ours = held.details.get("run") == self.identity.run
+                if holder.gone(held.details) is True or (ours and holder.resting(held.details)):
+                    lease = self._take_over(held)
+                    if lease:
+                        break
+                elif ours and time.monotonic() > patience:
+                    raise AlreadyWalked(self.service, held.details) from None
+                elif not ours and not holder.orphaned(held.details):
+                    raise
+            check()
+            time.sleep(PATIENCE)
+        self.epoch = lease.epoch
+        self._renewed = time.monotonic()
+        self._keep()
+        self.read()
+
+    def _take_over(self, held: Lease) -> Lease | None:
+        try:
+            taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+        except LeaseHeld:  # somebody was faster
+            return None
+        return t.cast(Lease, taken)
+
+    def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+        """Write the record and the events and renew the lease; raises LeaseLost if it is no longer ours.
+
+        Called before every action: a write that went through is the proof that we may act, also after a time in which none did.
+        """
+        self._commit(self.record.dump(), events)
+        self.changed = False
+
+    def _commit(self, record: Mapping[str, t.Any] | None, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+        with self._writing:
+            self.store.commit(self.identity.token, self.ttl, record, events)
+            self._renewed = time.monotonic()
+
+    def _keep(self) -> None:
+        """Keep the lease in the background: a host or a load balancer may take longer to answer than it lives."""
+        self.close()
+        self._closed = threading.Event()
+        threading.Thread(target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True).start()
+
+    def _renew(self, closed: threading.Event) -> None:
+        while not closed.wait(self.ttl / 10):
+            if time.monotonic() - self._renewed < self.ttl / 2:
+                continue
+            try:
+                self._commit(None)
+            except LeaseLost:
+                return  # the next commit finds that, too
+            except RolloutError:
+                continue
+
+    @property
+    def due(self) -> bool:
+        """Whether the record, or at least the lease, is to be written."""
+        return self.changed or time.monotonic() - self._renewed > self.ttl / 3
+
+    def rest(self) -> None:
+        """Keep the lease for the next step of this run."""
+        self.close()
+        if self.epoch:
+            with self._writing:
+                self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest)
+            self.epoch = 0
+
+    def release(self) -> None:
+        """Give the lease back."""
+        self.close()
+        if self.epoch:
+            with self._writing:
+                self.store.release(self.identity.token)
+            self.epoch = 0
+
+    def close(self) -> None:
+        """Keep the lease no longer than it lives by itself: the next step of this run renews it."""
+        self._closed.set()

@@ -1,0 +1,219 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is recorded of a service because it cannot be observed. Plain data in and out; no I/O."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels
+
+KEPT = 20  # how many ended rollouts the history keeps
+
+# A rollout is over when it is finished; in every other phase it is under way and a run goes on with it.
+FINISHED = "finished"
+HELD = "held"  # stopped after a failure, for a person to decide
+HOLDING = "holding"  # promoted; the old set is kept warm
+PAUSED = "paused"
+AWAITING_PROMOTION = "awaiting_promotion"
+PROGRESSING = "progressing"
+PROMOTING = "promoting"
+ROLLING_BACK = "rolling_back"
+WAITING = (PAUSED, AWAITING_PROMOTION, HOLDING)  # phases in which nothing fails because it takes its time
+
+# As annotations they say what may be in the journal; see `shapes.py`.
+Phase = t.Annotated[
+    str,
+    t.Literal["progressing", "paused", "awaiting_promotion", "promoting", "holding", "held", "rolling_back", "finished"],
+]
+Kind = t.Annotated[str, t.Literal["rollout", "rollback", "restart", "scale", "rebalance"]]
+Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
+Outcome = t.Annotated[str, t.Literal["", "promoted", "rolled_back", "aborted", "failed", "superseded"]]
+
+
+class Kept(t.TypedDict):
+    """What a gate has come to."""
+
+    since: float
+    state: t.Literal["waiting", "passed", "failed"]
+    message: str
+    by: str
+    person: t.NotRequired[bool]
+    memory: t.NotRequired[dict[str, t.Any]]
+
+
+Gates = t.Annotated[dict[str, dict[str, t.Any]], dict[str, Kept]]
+
+
+class Pause(t.TypedDict, total=False):
+    """By whom a rollout was paused, since when and why."""
+
+    by: str
+    why: str | None
+    at: float | None
+
+
+class Seen(t.TypedDict):
+    """An instance on a host that does not answer, as it was last seen."""
+
+    labels: Labels
+    created: float
+
+
+@dataclass
+class Rollout:
+    """One walk of a service from one composition to another. Times in seconds since the epoch."""
+
+    id: str
+    revision: str
+    generation: int
+    replicas: int
+    strategy: Strategy
+    previous: Composition | None
+    started: float
+    kind: Kind = "rollout"
+    phase: Phase = PROGRESSING
+    outcome: Outcome = ""
+    reason: str = ""
+    step: str = "begin"
+    updated: float = 0.0
+    elapsed: float = 0.0  # seconds spent walking
+    base: int = 0  # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
+    played: int = 0  # how many the last play asked for: an operator's word may have changed it since
+    wanted: int = 0  # how many an operator asked for, as long as that was not obeyed
+    grown: int = 0  # new instances that were there when another number was asked for
+    replaced: int = 0  # instances stopped in favour of new ones
+    tally: Tally | None = None  # of the walk under way
+    failed: int = 0  # new instances that failed in all
+    pardoned: int = 0  # of them, those that failed before a person let it go on
+    plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
+    passed: list[str] = field(default_factory=list)  # the strategy's stages that it has left behind, by name
+    stage: int = 0  # how many those are, in a journal that has no names of them yet
+    name: str = ""  # of the stage that is walked to or waited at
+    entered: float = 0.0  # since when it is in its phase
+    gates: Gates = field(default_factory=dict)  # what those of the stage have come to
+    background: Gates = field(default_factory=dict)  # what those that are asked all along have come to
+    paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)  # where an operator said so
+    asked: int | None = None  # the share of requests the stage asks for, in percent
+    sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
+    full: bool = False  # promote_full was said: no more gates
+    force: bool = False  # the switch was to be done with however many are ready
+    reversible: bool = True  # False: there is no way back any more
+    baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
+    ending: Outcome = ""  # the one once it is back: rolled_back | aborted | superseded
+    request: str = ""  # of the play that asked for it last, and for which of its hosts: not asked again for the others
+    host: str = ""
+    given: dict[str, t.Any] = field(default_factory=dict)  # what it goes on with by an operator's word; see `remembered`
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do for it."""
+        return self.phase == FINISHED
+
+    @property
+    def waiting(self) -> list[str]:
+        """The gates that it waits at, with what they said last."""
+        open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == "waiting"}
+        open_ |= {
+            key: kept.get("message") for key, kept in self.background.items() if kept.get("person") and kept["state"] == "waiting"
+        }
+        return [f"{key}: {message}" if message else key for key, message in open_.items()]
+
+    @property
+    def analysis(self) -> dict[str, str]:
+        """How each analysis stands that it is judged by now, in a sentence."""
+        return {key: kept.get("message", "") for key, kept in (self.background | self.gates).items() if "memory" in kept}
+
+    def counting(self, now: float) -> Tally:
+        """The tally of the walk under way; a new one knows what failed in the stages before."""
+        return self.tally or Tally(now, earlier=self.failed - self.pardoned)
+
+    def count(self, tally: Tally) -> None:
+        """Take the tally of a turn. What fails on a way back is not of the new revision."""
+        self.tally = tally
+        if self.phase != ROLLING_BACK:
+            self.failed = self.pardoned + tally.total
+
+    def turn_to(self, phase: str, reason: str, now: float) -> bool:
+        """Enter a phase, with the moment; whether it was in another one."""
+        if (self.phase, self.reason) == (phase, reason):
+            return False
+        if self.phase != phase:
+            self.entered = now
+        self.phase, self.reason = phase, reason
+        return True
+
+    def advance(self, passed: Iterable[str], name: str) -> None:
+        """Leave stages behind for the one of this name: what gates and failures have come to was of those (E-39, E-3a)."""
+        self.passed, self.name = [*self.passed, *passed], name
+        self.gates, self.sent, self.tally = {}, {}, None
+
+    def end(self, outcome: str, reason: str, now: float) -> None:
+        """Close it."""
+        self.phase, self.outcome, self.reason, self.updated, self.tally = FINISHED, outcome, reason, now, None
+        self.given = {}
+        for kept in (*self.gates.values(), *self.background.values()):
+            kept.pop("memory", None)  # nobody goes on with it, and the history is kept for long
+
+
+@dataclass
+class Record:
+    """The journal's record of one service."""
+
+    service: str
+    stable: Composition | None = None
+    before: Composition | None = None  # what was stable before it, and can be gone back to
+    rollout: Rollout | None = None  # the one under way, or the last one
+    generation: int = 0  # the last one made
+    serial: int = 0  # of the last instance made
+    draining: dict[str, float] = field(default_factory=dict)  # instances that are to go, since when
+    history: list[t.Annotated[dict[str, t.Any], Rollout]] = field(default_factory=list)
+    obeyed: int = 0  # the number of the last operator's word taken in
+    balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
+    deployed: dict[str, Deployment] = field(default_factory=dict)  # by instance, of a service that is deployed in place
+    # By host that does not answer: what was last seen there.
+    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(default_factory=dict)
+    settings: dict[int, InstanceSettings] = field(default_factory=dict)  # by generation, of those that can be gone back to
+    placed: dict[str, list[str]] = field(default_factory=dict)  # by host, the instances there when the last rollout ended
+
+    @property
+    def open(self) -> Rollout | None:
+        """The rollout under way."""
+        return self.rollout if self.rollout and not self.rollout.over else None
+
+    def close(self, outcome: str, reason: str, now: float) -> None:
+        """End the rollout under way and write it into the history."""
+        if self.rollout is None or self.rollout.over:
+            return
+        self.rollout.end(outcome, reason, now)
+        self.history = [*self.history, asdict(self.rollout)][-KEPT:]
+
+    def dump(self) -> dict[str, t.Any]:
+        """As plain data; `id` names the timeline that events go to."""
+        data = asdict(self) | {"id": self.rollout.id if self.rollout else ""}
+        if self.rollout and self.rollout.tally:
+            data["rollout"]["tally"]["judged"] = sorted(self.rollout.tally.judged)
+        return data
+
+    @classmethod
+    def load(cls, service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
+        """From plain data, which is kept `where`; an empty mapping is a service nothing is recorded of.
+
+        What another version of ours wrote is passed over, and what it did not write has its default; anything else
+        that is not what we write raises StoreError.
+        """
+        given = {key: value for key, value in data.items() if value is not None}
+        try:
+            return t.cast(Record, shapes.read(cls, {**given, "service": service}))
+        except shapes.Misshapen as exc:
+            raise StoreError(
+                f"{where or f'the journal of {service}'} is damaged: {exc}; "
+                "restore it, or move it away: then the next rollout begins from what it observes"
+            ) from None

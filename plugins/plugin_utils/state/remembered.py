@@ -1,0 +1,126 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rollout was given when it began, as the journal keeps it: so that who says a word need not know it. Nothing of it is secret."""
+
+from __future__ import annotations
+
+import typing as t
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+
+SECRET = "<secret, not kept>"  # in the place of a value
+# What says which rollout is meant, and what is asked of a run alone.
+APART = ("service", "revision", "replicas", "store", "supersede")
+# What the journal has only for who says nothing else. Roles give every variable: their defaults say nothing.
+OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
+HEALTH = {**monitor.OPTIONS, **http.OPTIONS}
+
+
+def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """What to keep of the arguments of a step, which were checked."""
+    given = {name: value for name, value in args.items() if name not in APART and value not in (None, "", {}, [])}
+    return {name: READ[name](value) if name in READ else value for name, value in given.items()}
+
+
+def told(record: Record) -> dict[str, t.Any]:
+    """What the rollout under way goes on with. What is secret of its platform is kept on the hosts, and need not be given."""
+    rollout = record.open
+    if rollout is None:
+        return {}
+    platform = dict(rollout.given.get("platform", {}))
+    if rollout.generation in record.settings:
+        platform = {name: value for name, value in platform.items() if value != SECRET}
+    return {**rollout.given, "platform": platform} if platform else dict(rollout.given)
+
+
+def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The arguments to go on with: what was kept, with what is secret as it is given now. Raises InputError where it is not."""
+    missing: list[str] = []
+    found = {name: _filled(value, args.get(name), f"rollout_{name}", missing) for name, value in kept.items()}
+    if missing:
+        variables = dict.fromkeys(path.partition(".")[0].partition("[")[0] for path in missing)
+        raise InputError(
+            f"{', '.join(missing)}: secret, so the journal does not have it; give {' and '.join(variables)} as well, as the rollout began with it"
+        )
+    own = {name: args[name] for name, default in OF_RUN.items() if args.get(name) not in (None, "", default)}
+    return {**{name: args[name] for name in ("service", "store") if name in args}, **found, **own}
+
+
+def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
+    if kept == SECRET:
+        if given in (None, "", {}, []):
+            missing.append(path)
+        return given
+    if isinstance(kept, Mapping):
+        theirs = given if isinstance(given, Mapping) else {}
+        return {name: _filled(value, theirs.get(name), f"{path}.{name}", missing) for name, value in kept.items()}
+    if isinstance(kept, list):
+        listed = given if isinstance(given, list) else []
+        return [_filled(v, listed[n] if n < len(listed) else None, f"{path}[{n}]", missing) for n, v in enumerate(kept)]
+    return kept
+
+
+def _marked(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Options with a mark in the place of those that are secret: by the spec, or as a URL that holds a secret."""
+    return {
+        name: SECRET if value and (spec.get(name, {}).get("no_log") or _tells(value)) else value for name, value in given.items()
+    }
+
+
+def _tells(value: t.Any) -> bool:
+    """Whether a value is a URL with a password or a query, which may be a token."""
+    if not isinstance(value, str) or "://" not in value:
+        return False
+    try:
+        parts = urllib.parse.urlsplit(value)
+    except ValueError:
+        return True
+    return "@" in parts.netloc or bool(parts.query)
+
+
+def _driven(folder: str, default: str, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The options of a driver."""
+    spec = loader.load(folder, str(given.get("driver", default)), "driver").OPTIONS
+    marked = _marked(spec, given)
+    if isinstance(marked.get("metrics"), list):
+        marked["metrics"] = [_driven("metrics", "load_balancer", one) for one in marked["metrics"]]
+    return marked
+
+
+_gate = partial(_driven, "gates", "approval")
+_analysis = partial(_driven, "gates", "analysis")
+
+
+def _steps(given: t.Any) -> t.Any:
+    """A list of steps, or groups with gates."""
+    if isinstance(given, Mapping):
+        return {**given, "gates": [_gate(one) for one in given["gates"]]} if given.get("gates") else dict(given)
+    return [dict(_step(one)) for one in given]
+
+
+def _step(given: Mapping[str, t.Any]) -> Iterator[tuple[str, t.Any]]:
+    for name, value in given.items():
+        yield name, {"gate": _gate, "analysis": _analysis}[name](value or {}) if name in ("gate", "analysis") else value
+
+
+def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {call: [_gate(one) for one in gates or ()] for call, gates in given.items()}
+
+
+READ: Mapping[str, Callable[[t.Any], t.Any]] = {
+    "platform": partial(_driven, "platforms", ""),
+    "traffic": partial(_driven, "traffic", "none"),
+    "health": partial(_marked, HEALTH),
+    "steps": _steps,
+    "gates": _calls,
+    "analysis": _analysis,
+    "approval": _gate,
+}

@@ -1,0 +1,266 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A service in memory: drivers as a third party's would be, and the steps that a play runs over them. The journal is the real one."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from ansible_collections.progressive.rollout.plugins.action import begin, control, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Parked, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import DriverChoice, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
+
+
+@dataclass
+class World:
+    """What is outside, and what goes wrong there."""
+
+    instances: dict[str, Report] = field(default_factory=dict)
+    servers: dict[Endpoint, Server] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    fails: Callable[[str], Exception | None] = lambda call: None
+    wrong: list[str] = field(default_factory=list)
+    asks: int = 1  # how often one is told to stop until it has
+    told: Counter[str] = field(default_factory=Counter)
+    preview: dict[Endpoint, Server] = field(default_factory=dict)
+    mirror: dict[Endpoint, Server] = field(default_factory=dict)
+    capacity: int = 99  # for how many there is room
+    most: int = 4  # instances at once
+    fewest: int = 3  # of them in rotation
+    crashes: Callable[[Labels], bool] = lambda labels: False  # which new instance ends as soon as it is started
+
+    def called(self, what: str) -> None:
+        self.calls.append(what)
+        if exc := self.fails(what):
+            raise exc
+
+    def alive(self) -> list[Report]:
+        return [report for report in self.instances.values() if report.process is Process.RUNNING]
+
+    def serving(self) -> int:
+        alive = {report.labels.endpoint for report in self.alive()}
+        return sum(1 for endpoint, server in self.servers.items() if server.rotation is Rotation.IN and endpoint in alive)
+
+    def check(self) -> None:
+        """The promises: never fewer in rotation than asked for, never more than the surge allows."""
+        if len(self.alive()) > self.most:
+            self.wrong.append(f"{len(self.alive())} instances")
+        if self.serving() < self.fewest:
+            self.wrong.append(f"{self.serving()} in rotation")
+
+    def platform(self, _options: object, _context: object) -> Platform:
+        return Platform(self)
+
+
+class Platform:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def hosts(self) -> list[str]:
+        return ["web"]
+
+    def capacity(self) -> int:
+        return self.world.capacity
+
+    def check(self) -> None:
+        """Every host is there."""
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        """There is nothing to bring."""
+
+    def place(self, count: int, taken: Sequence[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
+        used = {labels.endpoint.port for labels in taken}
+        free = [port for port in range(1, 100) if port not in used][:count]
+        return [("web", Endpoint("127.0.0.1", port), port) for port in free]
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> list[Report]:
+        world = self.world
+        world.called("sync before")
+        for labels in start:
+            ended = world.crashes(labels)
+            world.instances[labels.id] = Report(labels, Process.FAILED if ended else Process.RUNNING, clock.now())
+        for name in stop:
+            report = world.instances[name]
+            entry = world.servers.get(report.labels.endpoint)
+            if entry and entry.rotation is Rotation.IN:
+                world.wrong.append(f"{name} was stopped in rotation")
+            if report.labels.endpoint in world.preview | world.mirror:
+                world.wrong.append(f"{name} was stopped at the preview")
+            world.told[name] += 1
+            if world.told[name] >= world.asks:
+                world.instances[name] = replace(report, process=Process.STOPPED)
+        for name in forget:
+            del world.instances[name]
+        world.check()
+        world.called("sync after")
+        return list(world.instances.values())
+
+
+class Traffic:
+    drain_timeout = 0.05
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def check(self) -> None:
+        """There is a place for every instance."""
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called("observe")
+        return {"lb": dict(self.world.servers)}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+        world = self.world
+        world.called("apply before")
+        wanted = targets["lb"]
+        # Those that enter first; an error may come between any two entries.
+        for endpoint in sorted(wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN):
+            world.servers[endpoint] = Server(wanted[endpoint].rotation, True, 0, wanted[endpoint].weight)
+            world.check()
+            world.called("apply between")
+        for endpoint in set(world.servers) - set(wanted):
+            del world.servers[endpoint]
+        world.called("apply after")
+        return {"lb": dict(world.servers)}
+
+
+class Previewed(Traffic):
+    """One that has a preview and a mirror besides."""
+
+    def previewing(self) -> Window:
+        return Window(self.world, "preview")
+
+    def mirroring(self) -> Window:
+        return Window(self.world, "mirror")
+
+
+class Window:
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called(f"{self.name} observe")
+        return {"lb": dict(getattr(self.world, self.name))}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+        self.world.called(f"{self.name} apply")
+        shown = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
+        setattr(self.world, self.name, shown)
+        return {"lb": dict(shown)}
+
+
+class Here:
+    """The transport of a journal on the controller."""
+
+    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, t.Any]:
+        return Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None).ask(agent, requests, timeout)
+
+    def apart(self) -> Here:
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Store(file.Driver):
+    """The journal in files, which may fail like everything else."""
+
+    world = World()
+
+    def commit(self, *args: t.Any, **kwargs: t.Any) -> None:
+        self.world.called("commit")
+        super().commit(*args, **kwargs)
+
+
+class MemoryRun(Run):
+    """One step of a run over a world in memory, without Ansible."""
+
+    def __init__(self, service: Service, given: Mapping[str, t.Any], own: Mapping[str, t.Any], check_mode: bool) -> None:
+        self.given = {**service.given, **given}
+        settings, world = parse(self.given, drivers=False), service.world
+        self.settings = replace(
+            settings,
+            platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
+            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: Traffic(world)), {}),
+        )
+        self.own, self.check_mode, self._parked, self.say = own, check_mode, False, service.said.append
+        self.transport = t.cast(t.Any, Here())
+        self.context = Context("shop", self.transport, {}, lambda _transport: t.cast(t.Any, Platform(world)))
+        self.checker = Checker(None, self.transport)
+        self.guard = Guard(self.checker.wake)
+        store = Store({"path": service.path}, self.context)
+        store.world = world
+        self.session = Session(store, "shop", service.identity, self.settings.lease)
+
+
+class Service:
+    """`shop` in memory. `play` is what the role does with these variables, step by step."""
+
+    def __init__(self, path: Path, world: World, **given: t.Any) -> None:
+        self.path, self.world = str(path), world
+        self.given = {"service": "shop", "budget": {"max_surge": 1, "max_unavailable": 0}, "wait": 0, **given}
+        self.identity = identity.identity(Guard().parent)
+        self.said: list[str] = []
+
+    def step(self, step: t.Any, own: Mapping[str, t.Any] | None = None, check_mode: bool = False, **given: t.Any) -> Result:
+        """One step, as its action plugin runs it."""
+        with MemoryRun(self, given, own or {}, check_mode) as run:
+            try:
+                return t.cast(Result, step.ActionModule.__new__(step.ActionModule).step(run))
+            except Parked as exc:
+                return run.parked(str(exc))
+
+    def play(self, **given: t.Any) -> Result:
+        """The role's steps, to the end or to where it is parked; raises RolloutFailed after the way back."""
+        result = self.step(begin, **given)
+        if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
+            return result
+        try:
+            for step in (replaces, promote, finish):
+                result = self.step(step, **given)
+                if result.get("parked"):
+                    break
+        except RolloutFailed:
+            if self.journal.open and self.journal.open.phase == ROLLING_BACK:
+                self.step(rollback, **given)
+            raise
+        return result
+
+    def say(self, word: str, **given: t.Any) -> Result:
+        """An operator's word."""
+        return self.step(control, {"command": word}, **given)
+
+    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
+        """The events of a rollout, by its id."""
+        return list(file.Driver({"path": self.path}, Context("shop", t.cast(t.Any, Here()))).timeline(rollout))
+
+    @property
+    def journal(self) -> Record:
+        """The record as it stands."""
+        context = Context("shop", t.cast(t.Any, Here()))
+        return Session(file.Driver({"path": self.path}, context), "shop", self.identity, 60).read()
+
+    @property
+    def running(self) -> dict[str, int]:
+        """How many instances of each revision are alive."""
+        return dict(Counter(report.labels.revision for report in self.world.alive()))

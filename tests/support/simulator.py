@@ -1,0 +1,909 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet on a virtual clock, walked by `evaluate` as the conductor does it, with faults and with operators.
+
+Platform, load balancers, checks and gates are abstract; what lies between them and the engine (`fleet.assemble`,
+`fleet.targets`, `conductor.as_it_is`, `rollouts.way_home`, the table of words) is the real thing. Every action is checked
+against DESIGN's invariants at the moment it is done, with this file's own idea of what is available, and after every turn
+what the balancers show is checked against what the stage asks for. One tick is one second.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is, goal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    PROMOTE,
+    REPLACE,
+    Stage,
+    Unfit,
+    Waypoint,
+    peak,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import MOST, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    FINISHED,
+    HELD,
+    HOLDING,
+    PAUSED,
+    PROGRESSING,
+    PROMOTING,
+    ROLLING_BACK,
+    WAITING,
+    Rollout,
+)
+
+HOSTS = 3
+BOUND = 5000  # ticks no walk may take: one that does has no end
+
+
+class Killed(Exception):
+    """The run died between two actions."""
+
+
+class Renumbered(Exception):
+    """Another number of replicas is asked for."""
+
+
+class Ended(Exception):
+    """The walk to a stage ends without arriving; `then`: rollback, hold, or abort (an operator's)."""
+
+    def __init__(self, then: str, why: str) -> None:
+        super().__init__(why)
+        self.then = then
+
+
+@dataclass(frozen=True)
+class Life:
+    """How an instance behaves. Seconds, counted from its creation where not said otherwise."""
+
+    start: int = 2  # until it answers
+    stop: int = 1  # from being told to stop until it is gone
+    work: int = 1  # from leaving rotation until its last request is done
+    crash: int | None = None  # when it ends by itself
+    vanish: int | None = None  # when nothing is reported of it any more
+    flap: int | None = None  # answers and does not, in turns of so many seconds
+    loop: int | None = None  # ends so long after it began to answer, and is started again by its platform
+    never: bool = False  # never answers
+
+
+@dataclass(frozen=True)
+class World:
+    """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to` None: for ever."""
+
+    lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
+    repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
+    unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
+    restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
+    blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
+    resize: Mapping[int, int] = field(default_factory=dict)  # when: how many instances there shall be, once the walk is so far
+    kills: frozenset[int] = frozenset()  # before which of all actions the run dies
+    balancers: int = 1  # 0: there is none
+    latency: int = 0  # until a balancer has done what it was told
+    prove: int = 0  # until a balancer's own check has passed a new entry
+    headroom: Fraction = Fraction(0)  # of stable instances on a way back
+
+
+@dataclass(frozen=True)
+class Script:
+    """What people say to a rollout, and what its gates come to. Times in seconds of the clock, or since the stage is reached."""
+
+    commands: Mapping[int, str] = field(default_factory=dict)  # when: a word; `force` after it for a promotion of what is there
+    gates: Mapping[str, int] = field(default_factory=dict)  # of which stage: how long they take to pass
+    no: frozenset[str] = frozenset()  # stages whose gates come to no
+    on_failure: str = "rollback"
+    on_stable_lost: str = "repair"
+
+
+PATIENCE = 30  # seconds after which somebody who paused a rollout, and says nothing more, lets it go on
+
+
+@dataclass
+class Node:
+    """An instance as it really is."""
+
+    labels: Labels
+    life: Life
+    created: int
+    told: int | None = None  # to stop, since
+    gone: Process | None = None
+
+
+@dataclass
+class Entry:
+    """A load balancer's entry."""
+
+    name: str
+    since: int
+    rotation: Rotation = Rotation.OUT
+    left: int | None = None  # rotation, since
+    weight: int = 100
+
+
+class Balancer:
+    """One load balancer: does what it is told `latency` later, puts nothing in rotation that it has not proven."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.sim = simulator
+        self.entries: dict[Endpoint, Entry] = {}
+        self.orders: dict[Endpoint, tuple[int, Target | None]] = {}
+
+    def observe(self) -> dict[Endpoint, Server]:
+        return {
+            endpoint: Server(entry.rotation, self.proven(entry), self.active(entry), entry.weight, name=entry.name)
+            for endpoint, entry in self.entries.items()
+        }
+
+    def proven(self, entry: Entry) -> bool:
+        node = self.sim.nodes.get(entry.name)
+        return node is not None and self.sim.clock >= entry.since + self.sim.world.prove and self.sim.answers(node)
+
+    def active(self, entry: Entry) -> int:
+        node = self.sim.nodes.get(entry.name)
+        if node is None or node.gone or not (entry.left is not None or entry.rotation is Rotation.IN):
+            return 0
+        return int(entry.left is None or self.sim.clock < entry.left + node.life.work)
+
+    def order(self, wanted: Mapping[Endpoint, Target]) -> None:
+        for endpoint in {*wanted, *self.entries, *self.orders}:
+            target, entry = wanted.get(endpoint), self.entries.get(endpoint)
+            enters = target and target.rotation is Rotation.IN and not (entry and entry.rotation is Rotation.IN)
+            # What a run that died has said before may still be done after the next one has decided otherwise.
+            assert not enters or target.name not in self.sim.marks, f"3: {target.name} is put in rotation while it is going"
+            if endpoint not in self.orders or self.orders[endpoint][1] != target:
+                self.orders[endpoint] = (self.sim.clock + self.sim.world.latency, target)
+        self.work()
+
+    def work(self) -> None:
+        for endpoint, (due, target) in list(self.orders.items()):
+            if due <= self.sim.clock:
+                del self.orders[endpoint]
+                self._do(endpoint, target)
+
+    def _do(self, endpoint: Endpoint, target: Target | None) -> None:
+        if target is None:
+            self.entries.pop(endpoint, None)
+            return
+        entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
+        entry.weight = target.weight
+        if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.proven(entry):
+            entry.rotation, entry.left = Rotation.IN, None
+        elif target.rotation is Rotation.OUT and entry.rotation is Rotation.IN:
+            entry.rotation, entry.left = Rotation.OUT, self.sim.clock
+
+
+class Simulator:
+    """A service, its journal, and the world around it."""
+
+    def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
+        self.world, self.budget, self.rules = world, budget, rules
+        self.clock = 0
+        self.nodes: dict[str, Node] = {}
+        self.balancers = [Balancer(self) for _dummy in range(world.balancers)]
+        self.vitals: dict[str, Vital] = {}
+        # The journal: what is in memory, and what was committed of it.
+        self.marks: dict[str, float] = {}
+        self.tally: Tally | None = None
+        self.serial = 0
+        self.rollout: Rollout | None = None
+        self.stable = 0  # the generation of the stable revision
+        self.obeyed = -1  # when the last word was said that was taken in
+        self.renumbered = -1  # when the last number was asked for that was taken in
+        self.committed: tuple[t.Any, ...] = ()
+        self._commit()
+        # What a run has in memory only.
+        self.split: Split | None = None
+        self.known: set[str] = set()  # instances that were there before the run
+        self.out: dict[str, float] = {}  # draining ones, since when they were seen out of rotation
+        self.seen_ready: set[str] = set()  # those that have been seen ready
+        # What was seen.
+        self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
+        self.shown: set[int] = set()  # generations that were to have requests
+        self.fleet: list[Instance] = []
+        self.actions = 0
+        self.made = 0
+        self.repaired = 0  # stable ones that were made beside the new ones
+        self.deaths = 0
+        self.peak = 0
+        self.least: int | None = None
+        self.beyond = Fraction(
+            -100
+        )  # by how much the bad ones' share of a way back was over what they had been given, in percent
+        self.log: list[tuple[int, Decision]] = []
+        self.peaks: list[int] = []  # the most that may be there at once, for each number of replicas that was asked for
+        self.passed: list[tuple[Stage, int]] = []  # whose gates let the rollout pass, and how many replicas were asked for then
+        self.stood: dict[str, Counter[tuple[int, str]]] = {}  # generations and revisions, where a stage was reached
+
+    def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
+        """Instances that are there, and in rotation, from the start."""
+        for number, life in enumerate(lives):
+            node = self._node("old", generation, life, -1000 + number)
+            if node.life.crash == 0:
+                node.gone = Process.FAILED
+            self.vitals[node.labels.id] = Vital(Health.PASSING, float(node.created))
+            for balancer in self.balancers:
+                balancer.entries[node.labels.endpoint] = Entry(node.labels.id, -1000, Rotation.IN)
+        self.known = set(self.nodes)
+        self.stable = generation
+        self.shown.add(generation)
+        self._commit()
+
+    def _commit(self) -> None:
+        rest = (self.stable, self.obeyed, self.renumbered)
+        self.committed = self._journal(self.marks, self.tally, self.serial, self.rollout, *rest)
+
+    def _journal(self, marks: dict[str, float], tally: Tally | None, serial: int, rollout: Rollout | None, *rest: int) -> t.Any:
+        """A copy of what is not frozen of it."""
+        kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
+        return dict(marks), tally, serial, kept, *rest
+
+    def _die(self) -> None:
+        """The next run knows what was committed, and what it sees."""
+        (self.marks, self.tally, self.serial, self.rollout, *rest) = self._journal(*self.committed)
+        self.stable, self.obeyed, self.renumbered = rest
+        self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
+        self.deaths += 1
+
+    def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
+        self.serial += 1
+        # Where somebody answers, if there is such a host.
+        name, hosts = f"i-{self.serial}", [(self.serial + more) % HOSTS for more in range(HOSTS)]
+        host = next((host for host in hosts if self.reachable(f"h{host}")), hosts[0])
+        labels = Labels(name, "shop", revision, generation, f"h{host}", Endpoint("127.0.0.1", self.serial), self.serial)
+        node = self.nodes[name] = Node(labels, life, created)
+        self.made_as[name] = generation
+        return node
+
+    # -- how things really are ------------------------------------------------------------------------------------
+
+    def answers(self, node: Node) -> bool:
+        life, age = node.life, self.clock - node.created
+        if node.gone or life.never or age < life.start or node.labels.id not in self.nodes:
+            return False
+        if life.loop is not None and age % (life.start + life.loop) < life.start:
+            return False
+        return life.flap is None or (age - life.start) // life.flap % 2 == 0
+
+    def reachable(self, host: str) -> bool:
+        return not any(
+            host == f"h{number}" and begin <= self.clock and (end is None or self.clock < end)
+            for number, begin, end in self.world.unreachable
+        )
+
+    def counted(self) -> int:
+        """Those on a host that does not answer count until no balancer sends requests there any more."""
+        return sum(1 for node in self.nodes.values() if not node.gone and not self._lost(node))
+
+    def _unseen(self, node: Node) -> bool:
+        """Its host does not answer: what became of it nobody knows."""
+        return not self.reachable(node.labels.host)
+
+    def _lost(self, node: Node) -> bool:
+        balancers = [balancer.observe().get(node.labels.endpoint) for balancer in self.balancers]
+        out = bool(balancers) and not any(entry and entry.rotation is Rotation.IN for entry in balancers)
+        return out and node.labels.id in self.marks and self._unseen(node)
+
+    def _live(self) -> None:
+        """One second passes."""
+        self.clock += 1
+        for name, node in list(self.nodes.items()):
+            # The old ones are a thousand seconds old: what befalls them is counted from the clock's beginning.
+            age = self.clock - max(0, node.created)
+            if node.gone:
+                continue
+            if node.told is not None and self.clock >= node.told + node.life.stop:
+                node.gone = Process.STOPPED
+            elif node.life.crash is not None and age >= node.life.crash:
+                node.gone = Process.STOPPED if node.told is not None else Process.FAILED
+            elif node.life.vanish is not None and age >= node.life.vanish:
+                del self.nodes[name]
+        for number, when in self.world.restarts:
+            if when == self.clock and self.balancers:
+                balancer = self.balancers[number % len(self.balancers)]
+                balancer.entries, balancer.orders = {}, {}
+        for balancer in self.balancers:
+            balancer.work()
+
+    # -- what is observed of it -----------------------------------------------------------------------------------
+
+    def look(self) -> list[Instance]:
+        for node in self.nodes.values():
+            self._check(node)
+        table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)} if self.balancers else None
+        self.reports = [self._report(node) for node in self.nodes.values()]
+        target = self.split.waypoint.generation if self.split else None
+        known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
+        going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
+        crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
+        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready, crashes=crashes)
+        self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
+        self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
+        return self.fleet
+
+    def _report(self, node: Node) -> Report:
+        if not self.reachable(node.labels.host):
+            process = Process.UNREACHABLE
+        elif node.gone:
+            process = node.gone
+        elif node.told is not None:
+            process = Process.STOPPING
+        else:
+            process = Process.STARTING if self.clock - node.created < node.life.start // 2 else Process.RUNNING
+        again = None if node.life.loop is None else node.created + node.life.start + node.life.loop
+        restarted = float(again) if again is not None and again <= self.clock else None
+        return Report(node.labels, process, float(node.created), restarts=int(restarted is not None), restarted=restarted)
+
+    def _check(self, node: Node) -> None:
+        name = node.labels.id
+        before = self.vitals.get(name, Vital(Health.PENDING, float(node.created)))
+        blip = any(begin <= self.clock < end for begin, end in self.world.blips)
+        if self.answers(node) and not blip:
+            health = Health.PASSING
+        else:
+            health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
+        self.vitals[name] = before if health is before.health and name in self.vitals else Vital(health, float(self.clock))
+
+    def ripe(self, instance: Instance) -> bool:
+        """This file's own idea of one that may be given requests."""
+        since = instance.ready_since
+        ready = instance.state is State.READY and instance.proven
+        return ready and not instance.crashed and since is not None and self.clock - since >= self.rules.min_ready
+
+    def available(self, instance: Instance) -> bool:
+        """This file's own idea of it."""
+        return self.ripe(instance) and instance.rotation is Rotation.IN
+
+    # -- the walk, as the conductor does it -----------------------------------------------------------------------
+
+    def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
+        """To its end, or to a moment of the clock; killed runs are followed by the next one."""
+        self.tally = None
+        self._commit()
+        new, old, progressed = 0, 10**9, self.clock
+        begun = self.clock
+        while True:
+            assert self.clock - begun < BOUND, "4, 5: a walk without an end"
+            if self.clock in self.world.resize:
+                number = self.world.resize[self.clock]
+                waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
+            self.split = Split(waypoint)
+            try:
+                decision = self._turn(waypoint, revision)
+            except Killed:
+                self._die()
+                # Progress that was not committed is seen, and counted, once more.
+                new, old = (self.tally.new, self.tally.old or 0) if self.tally else (0, 10**9)
+                progressed = self.clock + 1
+                self._live()
+                continue
+            ready = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.available(i))
+            left = self._left(waypoint)
+            if ready > new or left < old:
+                new, old, progressed = max(new, ready), min(old, left), self.clock
+            if decision.reached or decision.failed or self.clock == until:
+                return decision
+            # 5: the deadline counts from the last progress, whatever happens meanwhile.
+            assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
+            self._live()
+
+    def _left(self, waypoint: Waypoint) -> int:
+        """How many old ones there are."""
+        without = lost(self.fleet)
+        return sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted and i not in without)
+
+    def _turn(self, waypoint: Waypoint, revision: str) -> Decision:
+        fleet = self.look()
+        room = self.budget.resolve(waypoint.desired)
+        tally = self.tally or Tally(float(self.clock))
+        decision = evaluate(fleet, waypoint, self.budget, self.rules, tally, float(self.clock))
+        self.tally = decision.tally
+        self.log.append((self.clock, decision))
+        # On a way back those that carry all requests are in service, however long they have been ready.
+        back, stable = waypoint.headroom is not None, (waypoint.generation, waypoint.baseline)
+        available = sum(self.available(i) or (back and i.generation in stable and carries(i)) for i in fleet)
+        self.peak = max(self.peak, self.counted())
+        self.least = available if self.least is None else min(self.least, available)
+        check(fleet, decision, waypoint, self.budget, self.rules, float(self.clock))
+        if not decision.failed:
+            clean = not self._differs(decision)
+            self._act(decision, revision, waypoint, room.surge)
+            if decision.reached and clean:
+                self._check_reached(waypoint)
+            elif decision.reached:  # the balancers still show something of the dead: it is not over yet
+                decision = replace(decision, reached=False)
+        return decision
+
+    def _wanted(self, decision: Decision) -> tuple[Table, dict[str, dict[Endpoint, Target]]]:
+        table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
+        out = {*self.marks, *decision.shelve}
+        return table, fleets.targets(self.reports, table, decision.admit, out, decision.retire, self.split)
+
+    def _differs(self, decision: Decision) -> bool:
+        return fleets.differs(*self._wanted(decision))
+
+    def _act(self, decision: Decision, revision: str, waypoint: Waypoint, surge: int) -> None:
+        self.marks.update(dict.fromkeys(decision.drain, float(self.clock)))
+        table, wanted = self._wanted(decision)
+        numbers = range(self.serial + 1, self.serial + 1 + decision.create + decision.create_old)
+        self.serial += len(numbers)
+        if not decision.idle or fleets.differs(table, wanted):
+            self._step()
+            self._commit()
+        for number, balancer in enumerate(self.balancers):
+            self._step()
+            self._allow(waypoint)
+            balancer.order(wanted[f"lb{number}"])
+        for number in numbers:
+            self._start(number, revision, waypoint, surge, number - numbers[0] >= decision.create)
+        for name in decision.retire:
+            self._stop(name)
+        for instance in self.fleet:
+            if instance.state is State.STOPPED and instance.rotation is Rotation.ABSENT:
+                self.nodes.pop(instance.id, None)
+                self.marks.pop(instance.id, None)
+        self._check_traffic(waypoint)
+
+    def _start(self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool) -> None:
+        self._step()
+        serial = self.serial
+        self.serial = number - 1
+        back = stable or revision == "old"
+        lives, number = (self.world.repairs, self.repaired) if back else (self.world.lives, self.made)
+        generation = waypoint.stable if stable else waypoint.generation
+        node = self._node("old" if back else revision, generation, lives[number % len(lives)], self.clock)
+        self.repaired, self.made = self.repaired + stable, self.made + (not stable)
+        self.serial = serial
+        most = max(waypoint.desired + surge, waypoint.new + waypoint.old)
+        assert self.counted() <= most, f"1: {node.labels.id} is one too many"
+
+    def _stop(self, name: str) -> None:
+        self._step()
+        node = self.nodes[name]
+        for balancer in self.balancers:
+            entry = balancer.entries.get(node.labels.endpoint)
+            assert entry is None or entry.rotation is Rotation.OUT, f"3: {name} is stopped while in rotation"
+        if node.told is None and self.reachable(node.labels.host):
+            node.told = self.clock
+
+    def _step(self) -> None:
+        self.actions += 1
+        if self.actions in self.world.kills:
+            raise Killed
+
+    def _check_reached(self, waypoint: Waypoint) -> None:
+        without = {name for name, node in self.nodes.items() if self._lost(node) or (node.gone and self._unseen(node))}
+        alive = [node for name, node in self.nodes.items() if not node.gone and name not in without]
+        new = [node for node in alive if node.labels.generation == waypoint.generation]
+        assert len(new) == waypoint.new, "6, 9: as many new ones as the waypoint asks for"
+        assert all(self.answers(node) for node in new), "6: all of them ready"
+        assert len(alive) - len(new) <= waypoint.old, "11: no orphan instance"
+        for balancer in self.balancers:
+            served = {entry.name for entry in balancer.entries.values()} - without
+            assert served == {node.labels.id for node in alive}, "11: an entry for each instance, and no other"
+            ins = {entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN}
+            fresh = {node.labels.id for node in new}
+            # A switch that a run died in, and that is paused since, stays half done.
+            dark = waypoint.generation in self.shown or not ins & fresh
+            assert dark if waypoint.dark else fresh <= ins, "6: the new ones in rotation, or in the dark"
+            assert not waypoint.switches or ins <= fresh, "6: switched, and an old one is in rotation"
+
+    # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
+
+    def roll(
+        self,
+        listed: Sequence[Stage],
+        script: Script | None = None,
+        revision: str = "new",
+        relist: Callable[[int, int], Sequence[Stage]] | None = None,
+    ) -> Rollout:
+        """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one.
+        `relist` makes the stages for a number of replicas, of which so many new ones were there already when it was asked
+        for; or raises Unfit: then it stays as it is."""
+        script, begun = script or Script(), self.clock
+        self.relist = relist or (lambda _number, _grown: listed)
+        goal_ = listed[-1].waypoint
+        back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
+        previous = lifecycle.Composition("old", self.stable, back) if self.stable else None
+        self.rollout = Rollout(
+            "r", revision, goal_.generation, goal_.new, "", previous, float(self.clock), baseline=goal_.baseline
+        )
+        self.tally = None
+        self._commit()
+        while True:
+            assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
+            try:
+                self._steps(script)
+                if self.rollout.over or not any(when >= self.clock for when in script.words):
+                    return self.rollout
+                self._said_while_held(script)
+            except Killed:
+                self._die()
+            self._live()
+
+    def _list(self, rollout: Rollout) -> Sequence[Stage]:
+        return self.relist(rollout.replicas, rollout.grown)
+
+    def _renumber(self, rollout: Rollout) -> bool:
+        """Whether another number was asked for since the last one that was obeyed, and can be walked to."""
+        asked = [when for when in sorted(self.world.resize) if self.renumbered < when <= self.clock]
+        self.renumbered = max([self.renumbered, *asked])
+        if not asked or rollout.phase in (ROLLING_BACK, HELD) or self.world.resize[asked[-1]] == rollout.replicas:
+            return False
+        try:
+            lifecycle.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
+        except Unfit:
+            return False
+        self.peaks.append(peak(self._list(rollout), self.budget))
+        self._commit()
+        return True
+
+    def _steps(self, script: Script) -> None:
+        """What a run does, from where the one before it has left off."""
+        rollout = self.rollout
+        assert rollout
+        try:
+            while rollout.phase not in (ROLLING_BACK, HELD, FINISHED):
+                ahead = lifecycle.onward(self._list(rollout), rollout)
+                if not ahead:
+                    break
+                stage = ahead[0]
+                try:
+                    self._stage(stage, lifecycle.revision_of(rollout, stage.waypoint), script)
+                except Renumbered:
+                    self.tally = None
+                    continue
+                count = 1
+                while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+                    count += 1
+                rollout.advance([stage.name for stage in ahead[:count]], "")
+                self.tally = None
+                if stage.part == PROMOTE:
+                    self.stable, rollout.phase = rollout.generation, PROMOTING
+                self._commit()
+        except Ended as end:
+            # A clean-up that fails is no reason to take a good revision back.
+            retiring = stage.part == FINISH and not stage.waypoint.old
+            held = end.then == "hold" or (end.then == "rollback" and (retiring or not stage.reversible))
+            rollout.phase, rollout.reason = HELD if held else ROLLING_BACK, str(end)
+            rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
+            self.tally = None
+            self._commit()
+        if rollout.phase == ROLLING_BACK:
+            self._back(rollout, script)
+        elif rollout.phase != HELD:
+            rollout.end("promoted", "", float(self.clock))
+            self._commit()
+
+    def _back(self, rollout: Rollout, script: Script) -> None:
+        target = rollout.previous or lifecycle.Composition(rollout.revision, 0, 0)
+        self.look()
+        running = [r.labels for r in self.reports if r.process is Process.RUNNING]
+        for labels in running:
+            if labels.generation == target.generation:
+                self.marks.pop(labels.id, None)
+        if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
+            self.shown.add(rollout.generation)  # nobody serves: one that was to have requests is better than none
+        for name in lifecycle.unserved(self.fleet, rollout.generation, rollout.asked):
+            self.marks.setdefault(name, float(self.clock))
+        try:
+            for stage in lifecycle.way_home(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
+                self._stage(stage, target.revision, script)
+                self.tally = None
+            self.stable = target.generation
+            rollout.end((rollout.ending or "rolled_back") if rollout.previous else "failed", "", float(self.clock))
+        except Ended as end:
+            rollout.phase, rollout.reason = HELD, str(end)
+        self._commit()
+
+    def _stage(self, stage: Stage, revision: str, script: Script) -> None:
+        """Walk to one stage and wait for its gates, as `Conductor.walk` does it."""
+        rollout, held, standing = self.rollout, None, (0, 10**9, 0)
+        assert rollout
+        begun = progressed = self.clock
+        if rollout.phase != ROLLING_BACK:
+            rollout.asked = stage.waypoint.share
+            if rollout.phase not in (PROMOTING, *WAITING):
+                rollout.phase = PROGRESSING
+        self.tally = replace(self.tally or Tally(0.0), since=float(self.clock))
+        self.split = Split(stage.waypoint)
+        while True:
+            assert self.clock - begun < BOUND, "4, 5: a walk without an end"
+            if self._renumber(rollout):
+                raise Renumbered
+            motion = self._motion(stage, rollout, script)
+            if motion is Motion.SKIP:
+                return
+            waypoint = goal(stage, rollout)
+            if motion is Motion.STAY:
+                waypoint = held = held or as_it_is(self.look(), waypoint, rollout.previous)
+            else:
+                held = None
+            decision = self._turn(waypoint, revision)
+            if decision.failed:
+                raise Ended(decision.then or script.on_failure, decision.failed)
+            if decision.stable_lost and motion is Motion.GO and script.on_stable_lost != "repair":
+                if script.on_stable_lost == "hold":
+                    raise Ended("hold", "no stable instance serves any more")
+                rollout.full, rollout.gates["passed"] = True, {}
+                if stage.part == REPLACE:
+                    return
+            if decision.reached or (rollout.force and waypoint.dark):
+                there = [node.labels for node in self.nodes.values() if not node.gone]
+                self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
+                if motion is Motion.GO and self._passed(stage, rollout, script):
+                    self.passed.append((stage, rollout.replicas))
+                    self._commit()
+                    return
+                self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock
+            seen = self._standing(waypoint)
+            if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
+                standing = max(seen[0], standing[0]), min(seen[1], standing[1]), max(seen[2], standing[2])
+                progressed = self.clock
+            assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
+            self._live()
+
+    def _standing(self, waypoint: Waypoint) -> tuple[int, int, int]:
+        """How far it has come: new ones that are available, or as far as they may come, old ones that are left, and those that stay."""
+        kept = waypoint.dark or (
+            waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
+        )
+        new = [i for i in self.fleet if i.generation == waypoint.generation]
+        old = [i for i in self.fleet if i.generation != waypoint.generation]
+        switched = waypoint.switches and not any(i.in_rotation for i in old)
+        switched = switched and (waypoint.need == 0 or any(i.in_rotation for i in new))
+        stays = min(waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old))
+        return sum(self.available(i) or (kept and self.ripe(i)) for i in new), self._left(waypoint), stays
+
+    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
+        skip = False
+        for when in sorted(script.words):
+            if self.obeyed < when <= self.clock:
+                self.obeyed = when
+                skip = self._obey(stage, rollout, *script.words[when].partition(" ")[::2]) or skip
+        if rollout.phase == ROLLING_BACK:
+            return Motion.GO
+        if skip:
+            return Motion.SKIP
+        if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.words):
+            rollout.paused = {}
+        if rollout.paused:
+            rollout.phase = PAUSED
+            return Motion.STAY
+        if rollout.phase == PAUSED and not rollout.gates:
+            rollout.phase = self._walking(stage)
+        return Motion.GO
+
+    def _obey(self, stage: Stage, rollout: Rollout, word: str, force: str) -> bool:
+        if commands.refusal(rollout.phase, word, bool(force)):
+            return False
+        if word in ("abort", "hold"):
+            raise Ended(word, f"{word} was said")
+        if word == "pause":
+            rollout.paused = {"at": self.clock}
+            return False
+        was_paused, rollout.paused = bool(rollout.paused), {}
+        if word == "resume" and was_paused:
+            return False
+        rollout.force = rollout.force or bool(force)
+        rollout.full = rollout.full or word == "promote_full"
+        rollout.gates["passed"] = {}
+        return word in ("skip", "promote_full") and stage.part == REPLACE
+
+    def _said_while_held(self, script: Script) -> None:
+        """Nobody walks; a run that is begun by a word goes on."""
+        rollout, word = self.rollout, script.words.get(self.clock, "")
+        assert rollout and rollout.phase == HELD
+        if self.clock in script.words:
+            self.obeyed = self.clock
+        if word == "abort":
+            rollout.phase, rollout.ending, self.tally = ROLLING_BACK, "aborted", None
+        elif word in ("retry", "resume"):
+            rollout.phase, self.tally, rollout.gates = PROGRESSING, None, {}
+            mine = [i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)]
+            late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
+            self.marks.update(dict.fromkeys(late, float(self.clock)))
+        self._commit()
+
+    def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
+        if rollout.phase == ROLLING_BACK or (rollout.full and stage.waiting != HOLDING):
+            return True
+        takes = script.gates.get(stage.name, 0)
+        since = rollout.gates.setdefault("since", {"at": self.clock})["at"]
+        if "passed" not in rollout.gates and self.clock < since + takes:
+            rollout.phase = stage.waiting
+            return False
+        if "passed" not in rollout.gates and stage.name in script.no:
+            raise Ended(script.on_failure, f"the gate of {stage.name} says no")
+        rollout.phase = self._walking(stage)
+        return True
+
+    def _walking(self, stage: Stage) -> str:
+        return PROMOTING if stage.part == FINISH else PROGRESSING
+
+    # -- what the balancers show ------------------------------------------------------------------------------------
+
+    def _allow(self, waypoint: Waypoint) -> None:
+        """Note whether the new ones may have requests, as soon as one balancer is told: the run may die before the next is."""
+        standing = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i))
+        need = waypoint.new if waypoint.need is None else waypoint.need
+        if not waypoint.dark and (not waypoint.switches or standing >= max(1, need) or not need):
+            self.shown.add(waypoint.generation)
+
+    def _check_traffic(self, waypoint: Waypoint) -> None:
+        """After every turn: nobody has a request who is not to have one, and the new ones no more than was asked for."""
+        for balancer in self.balancers:
+            ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
+            for entry in ins:
+                assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
+            if self.split is None or not self.split.waypoint.share or self.world.latency:
+                continue
+            new = [entry.weight for entry in ins if self.split.is_new(self.made_as[entry.name])]
+            old = [entry.weight for entry in ins if not self.split.is_new(self.made_as[entry.name])]
+            if new and old:
+                assert len(set(new)) == len(set(old)) == 1, "all of a side are alike"
+                if self.split.waypoint.headroom is None:
+                    check_parts(self.split.waypoint, len(new), len(old), Fraction(new[0], sum(new) + sum(old)))
+                elif self.rollout and self.rollout.asked is not None:
+                    part, least = Fraction(100 * sum(old), sum(new) + sum(old)), Fraction(100, 1 + MOST * len(new) // len(old))
+                    self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
+
+
+class Seen(Simulator):
+    """Keeps what there is at the end of each second: of the stable revision, in service, and what has died in it."""
+
+    def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
+        super().__init__(world, budget, rules)
+        self.stable_there: dict[int, int] = {}
+        self.in_service: dict[int, int] = {}
+        self.died: list[int] = []  # when instances failed that were not told to go
+        self.asked_for: dict[int, Waypoint] = {}  # what is walked to, or waited at
+
+    def _live(self) -> None:
+        there = [i for i in self.look() if i.state is State.READY]
+        self.stable_there[self.clock] = sum(1 for i in there if i.generation == 1)
+        self.in_service[self.clock] = sum(1 for i in there if i.rotation is Rotation.IN)
+        if self.split:
+            self.asked_for[self.clock] = self.split.waypoint
+        failed = [node for node in self.nodes.values() if node.gone is Process.FAILED]
+        super()._live()
+        fresh = [node for node in self.nodes.values() if node.gone is Process.FAILED and node not in failed]
+        self.died += [self.clock for node in fresh if node.labels.id not in self.marks]
+
+    def died_between(self, since: int, until: int) -> int:
+        """How many died after one moment, up to another."""
+        return sum(1 for moment in self.died if since < moment <= until)
+
+
+EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
+
+
+def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
+    """14: what each of so many new ones gets of the requests, and each of so many old ones."""
+    share, serving = Fraction(point.share or 0, 100), new + old
+    rest = (1 - each * new) / old
+    # What they are to get where all are there, and what is missing of that with those that are.
+    planned = share / max(1, point.new)
+    usual = max(Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0))
+    short = max(Fraction(0), 1 - planned * new - usual * old)
+    least = Fraction(1, new + MOST * old)  # what cannot be undercut
+    assert each <= max(planned + short / serving, least) + EPSILON / new, f"{new} of {point.new} new have {each} of {share} each"
+    # Where those of one side are to have less than those of the other, they carry no more than an even part of what is missing.
+    uneven = max(new * (usual - planned), old * (planned - usual))
+    most = max(usual, planned, Fraction(1, serving)) + uneven / serving
+    assert max(each, rest) <= most + EPSILON, f"14: {each} for each of {new} new, {rest} for each of {old} old: more than {most}"
+
+
+def lost(fleet: Sequence[Instance]) -> list[Instance]:
+    """Those that are gone on without: nobody sends requests to them, and their hosts do not answer."""
+    return [i for i in fleet if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation]
+
+
+def carries(instance: Instance) -> bool:
+    """Ready, and in rotation everywhere."""
+    return instance.state is State.READY and instance.proven and instance.rotation is Rotation.IN
+
+
+def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
+    """A decision against the invariants that can be seen in it, for any fleet whatsoever."""
+    room = budget.resolve(waypoint.desired)
+    by_id = {instance.id: instance for instance in fleet}
+    given_up = lost(fleet)
+    counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up)
+    started = decision.create + decision.create_old
+    assert started == 0 or counted + started <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), "1"
+    # An unreachable one that was told to go goes as soon as its host is back.
+    over = (State.STOPPED, State.FAILED, State.DRAINING)
+    staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]
+    fresh = [i for i in staying if i.generation == waypoint.generation and not i.crashed]  # what broke is no capacity
+    assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, "1: more new ones than asked for"
+
+    def serves(i: Instance) -> bool:
+        return i.proven and i.rotation in (Rotation.IN, Rotation.PARTIAL)
+
+    def ripe(i: Instance) -> bool:
+        return i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
+
+    def available(i: Instance) -> bool:
+        return i.state is State.READY and i.rotation is Rotation.IN and i.proven and ripe(i)
+
+    floor = waypoint.desired - room.unavailable
+    ready, serving = sum(map(available, staying)), sum(map(serves, staying))
+    going = [by_id[name] for name in decision.drain]
+    stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
+    carried = [i for i in stable if carries(i)]
+    judged = bool(waypoint.headroom) and not waypoint.switches and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
+    bad = {i.id for i in staying if i not in stable} if judged and not decision.failed else set()
+    assert bad <= set(decision.drain), "14: judged bad, and not needed"
+    for instance in going:
+        if instance.id in bad:
+            continue
+        assert not available(instance) or ready > floor, f"2: {instance.id} is drained at {ready} available of {floor}"
+        assert not serves(instance) or serving > floor, f"2: {instance.id} is drained at {serving} serving of {floor}"
+        ready, serving = ready - available(instance), serving - serves(instance)
+    sides = {i.generation == waypoint.generation for i in going if available(i) and i.id not in bad}
+    for i in staying:
+        useless = (i.state is not State.READY or i.crashed) and not serves(i)
+        if useless and (i.generation == waypoint.generation) in sides:
+            assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
+    for name in decision.admit:
+        i = by_id[name]
+        assert i.state is State.READY and i.proven and i.rotation is not Rotation.IN, "3"
+        assert not (waypoint.dark and i in fresh), "a new one is put in rotation in the dark"
+    for name in decision.retire:
+        i = by_id[name]
+        assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
+        assert i.draining_since is not None, "8"
+        done = i.active == 0 and now - i.draining_since >= rules.settle
+        assert done or now - i.draining_since >= rules.drain_timeout, "3: stopped with requests in flight"
+    standing = sum(1 for i in fresh if i.state is State.READY and i.proven and ripe(i))
+    for name in decision.shelve:
+        i = by_id[name]
+        assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: shelved for nothing"
+        need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
+        assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
+    names = [*decision.admit, *decision.shelve, *decision.drain, *decision.retire]
+    assert len(names) == len(set(names)), "8: one thing at a time for each instance"
+    if decision.reached:
+        assert (standing if waypoint.dark else sum(map(available, fresh))) == waypoint.new, "6"
+    if decision.failed:
+        assert decision.idle and not decision.reached and decision.reasons, "8: an end has a reason"
+
+
+def some(count: int, generation: int = 1, state: State = State.READY, created: float = 0.0, **fields: t.Any) -> list[Instance]:
+    """So many alike: ready ones in rotation for long, others nowhere. Ids go on from `created`."""
+    ready: dict[str, t.Any] = {"ready_since": created, "rotation": Rotation.IN, "proven": True} if state is State.READY else {}
+    return [
+        Instance(
+            f"{generation}-{state.value}-{created:g}-{number:03}",
+            f"r{generation}",
+            generation,
+            state,
+            created,
+            **(ready | fields),
+        )
+        for number in range(count)
+    ]
+
+
+def all_new(generation: int, desired: int) -> Waypoint:
+    """Where a rolling rollout goes, or one of scaling."""
+    return rolling(generation, desired)

@@ -1,0 +1,125 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real sshd on several loopback addresses, run as whoever runs the tests and ended by its pid."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.progressive.rollout.tests.support.playbook import addresses
+
+CONFIG = """\
+Port {port}
+{listen}
+HostKey {home}/host_key
+AuthorizedKeysFile {home}/user_key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+MaxStartups 100
+MaxSessions 100
+LogLevel VERBOSE
+SetEnv HOME={home} PATH={path}
+"""
+
+
+def free_port(addresses: t.Sequence[str]) -> int:
+    """A port nobody listens on at any of the addresses."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((addresses[0], 0))
+            port = int(probe.getsockname()[1])
+        try:
+            for address in addresses[1:]:
+                with socket.socket() as probe:
+                    probe.bind((address, port))
+            return port
+        except OSError:
+            continue
+
+
+class Sshd:
+    """`with Sshd(3) as sshd:` listens on three loopback addresses nobody else is likely to use, so every other port there is free.
+    `sshd.variables(address)` is what a host at one of them needs."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.addresses = addresses(count)
+        self.port = free_port(self.addresses)
+        self.home = Path(tempfile.mkdtemp(prefix="sshd-", dir="/tmp"))  # short: sockets live in it
+        self.key = self.home / "user_key"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Sshd:
+        program = shutil.which("sshd") or "/usr/sbin/sshd"
+        for name in ("host_key", "user_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.home / name], check=True)
+        listen = "\n".join(f"ListenAddress {address}" for address in self.addresses)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # and a home without the user's own start-up files
+        config = self.home / "sshd_config"
+        config.write_text(CONFIG.format(port=self.port, listen=listen, home=self.home, path=path))
+        if os.geteuid() == 0:
+            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # sshd of root does not start without it
+        with open(self.home / "log", "wb") as log:
+            self._process = subprocess.Popen([program, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL, stderr=log)
+        for address in self.addresses:
+            self._wait(address)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for control in self.home.glob("cp/*"):
+            subprocess.run(["ssh", "-S", control, "-O", "exit", "x"], check=False, capture_output=True)
+        if self._process:
+            self._process.terminate()
+            self._process.wait(10)
+        shutil.rmtree(self.home)
+
+    def variables(self, address: str, port: int = 0) -> dict[str, t.Any]:
+        """The inventory variables of a host at this address (`port`: of something in front of the server)."""
+        known = self.home / "known_hosts"
+        known.write_text("* " + (self.home / "host_key.pub").read_text())
+        return {
+            "ansible_connection": "ssh",
+            "ansible_host": address,
+            "ansible_port": port or self.port,
+            "ansible_user": getpass.getuser(),
+            "ansible_ssh_private_key_file": str(self.key),
+            "ansible_ssh_common_args": f"-F /dev/null -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null",
+            "ansible_control_path_dir": str(self.home / "cp"),
+        }
+
+    def commands(self) -> int:
+        """How many commands it was asked to run so far."""
+        return (self.home / "log").read_text().count("Starting session: command")
+
+    def masters(self) -> list[int]:
+        """The pids of the ssh processes that keep connections open for the next command."""
+        pids = []
+        for control in self.home.glob("cp/*"):
+            run = subprocess.run(["ssh", "-S", control, "-O", "check", "x"], capture_output=True, text=True, check=True)
+            pids.append(int(run.stderr.partition("pid=")[2].partition(")")[0]))
+        return pids
+
+    def _wait(self, address: str) -> None:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection((address, self.port), timeout=1).close()
+                return
+            except OSError:
+                assert self._process is not None
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError("sshd does not listen: " + (self.home / "log").read_text()) from None
+                time.sleep(0.02)

@@ -1,0 +1,98 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Random worlds, budgets and rules for the properties.
+
+`HYPOTHESIS_PROFILE=thorough` runs twenty times as many examples, others each time.
+"""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from fractions import Fraction
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.tests.support.simulator import HOSTS, Life, World
+from hypothesis import settings
+from hypothesis import strategies as st
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+DEADLINE = 60.0
+
+
+def examples(count: int) -> settings:
+    """That many examples, the same in every run; or twenty times as many, others each time."""
+    return settings(max_examples=count * (20 if THOROUGH else 1), derandomize=not THOROUGH, deadline=None)
+
+
+percents = st.integers(0, 100).map(lambda number: Percent(Decimal(number)))
+amounts = st.one_of(st.integers(0, 4), percents)
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> Budget:
+    """Any that settings let through."""
+    if draw(st.booleans()) and draw(st.booleans()):
+        return Budget(max_in_flight=draw(st.one_of(st.integers(1, 4), st.integers(1, 100).map(lambda n: Percent(Decimal(n))))))
+    surge, unavailable = draw(amounts), draw(amounts)
+    if surge == 0 and unavailable == 0:
+        surge = 1
+    return Budget(surge, unavailable)
+
+
+times = st.integers(0, 5)
+working = st.builds(Life, start=times, stop=times, work=times)
+faulty = st.builds(
+    Life,
+    start=times,
+    stop=times,
+    work=times,
+    crash=st.none() | st.integers(1, 40),
+    vanish=st.none() | st.integers(1, 40),
+    flap=st.none() | st.integers(1, 8),
+    loop=st.none() | st.integers(1, 40),
+    never=st.booleans(),
+)
+rules_ = st.builds(
+    Rules,
+    min_ready=st.sampled_from([0.0, 0.0, 1.0, 4.0]),
+    progress_deadline=st.just(DEADLINE),
+    ready_deadline=st.sampled_from([None, None, 10.0]),
+    failure_limit=st.sampled_from([None, 1, 3]),
+    drain_timeout=st.integers(0, 8).map(float),
+    settle=st.sampled_from([0.0, 0.0, 2.0]),
+    watch_new=st.sampled_from([0.0, 5.0, 120.0]),
+)
+headrooms = st.sampled_from([Fraction(0), Fraction(1), Fraction(5, 4)])
+calm = st.builds(
+    World,
+    lives=st.lists(working, min_size=1, max_size=4),
+    repairs=st.lists(working, min_size=1, max_size=2),
+    balancers=st.integers(0, 2),
+    latency=st.integers(0, 2),
+    prove=st.integers(0, 3),
+    headroom=headrooms,
+)
+moments = st.integers(0, 60)
+spans = st.tuples(moments, st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+outages = st.tuples(st.integers(0, HOSTS - 1), moments, st.none() | st.integers(1, 30)).map(
+    lambda outage: (outage[0], outage[1], None if outage[2] is None else outage[1] + outage[2])
+)
+rough = st.builds(
+    World,
+    lives=st.lists(st.one_of(working, faulty), min_size=1, max_size=5),
+    repairs=st.lists(st.one_of(working, faulty), min_size=1, max_size=3),
+    unreachable=st.lists(outages, max_size=2),
+    restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
+    blips=st.lists(spans, max_size=2),
+    resize=st.dictionaries(moments, st.integers(1, 12), max_size=2),
+    kills=st.frozensets(st.integers(1, 80), max_size=4),
+    balancers=st.integers(0, 2),
+    latency=st.integers(0, 2),
+    prove=st.integers(0, 3),
+    headroom=headrooms,
+)
+sizes = st.integers(1, 12)
+olds = st.lists(st.one_of(working, working, faulty, st.just(Life(crash=0))), max_size=12)
