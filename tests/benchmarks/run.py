@@ -135,7 +135,7 @@ def _replaced(folder: Path, inventory: Path, journal: Path, options: Mapping[str
 
 def _took(files: Mapping[str, str], journal: Path) -> dict[str, t.Any]:
     """What the platform's files (path: text) and the journal say of the times that instances took."""
-    records = [json.loads(text) for path, text in files.items() if path.endswith(".json")]
+    records = [json.loads(text) for path, text in files.items() if "/instances/" in path]
     logs = {Path(path).stem: text for path, text in files.items() if path.endswith(".log")}
     timeline = [json.loads(line) for line in max((journal / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
     order = sorted(logs, key=lambda name: int(name.rpartition("-")[2]))

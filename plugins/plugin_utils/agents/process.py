@@ -80,9 +80,8 @@ class Service(_service.Service):
             return False
         except PermissionError:
             pass
-        stats = (_stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
-        ours = [stat for stat in stats if stat and stat.session == stat.group == record["pid"] and stat.living]
-        return bool(ours) and all(stat.ticks >= record["ticks"] for stat in ours)
+        members = [stat for stat in _group(record["pid"]) if stat.session == record["pid"] and stat.living]
+        return bool(members) and all(stat.ticks >= record["ticks"] for stat in members)
 
     def send(self, record: Record, number: int) -> None:
         """Signal the instance's process group; its process alone when that has left the group."""
@@ -157,6 +156,20 @@ def _stat(pid: int) -> Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return Stat(fields[0] not in (b"Z", b"X"), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _group(number: int) -> list[Stat]:
+    """Find the processes of a group. Asking the kernel for the group of every process is far cheaper than reading
+    every process's file, and stopping an instance takes several such searches."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            stat = _stat(int(name)) if name.isdigit() and os.getpgid(int(name)) == number else None
+        except ProcessLookupError:
+            continue
+        if stat and stat.group == number:
+            found.append(stat)
+    return found
 
 
 def _reap(pid: int) -> str:
