@@ -1,16 +1,52 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all tests share: Hypothesis without clocks, and its files below .cache."""
+"""What all tests share: Hypothesis without clocks, seeds, the tiers' marks, and who runs beside whom."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import hypothesis
+import pytest
+from ansible_collections.progressive.rollout.tests.support import seeds
 from hypothesis.configuration import set_hypothesis_home_dir
 
-set_hypothesis_home_dir(str(Path(__file__).parent.parent / ".cache" / "hypothesis"))
-# No deadline for one example: a busy machine is no failure. The same examples in every run: a failure comes back.
-hypothesis.settings.register_profile("checkout", deadline=None, derandomize=True)
+TESTS = Path(__file__).parent
+FAST = ("unit", "property")  # folders that `make quick` runs whole
+
+set_hypothesis_home_dir(str(TESTS.parent / ".cache" / "hypothesis"))
+hypothesis.settings.register_profile("checkout", seeds.examples(100))
 hypothesis.settings.load_profile("checkout")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "quick: also run by `make quick`, as all of tests/unit and tests/property")
+    config.addinivalue_line("markers", "seeded: draws at random; `make soak` runs it with other seeds (set by conftest.py)")
+
+
+def pytest_report_header() -> str:
+    return f"seed {seeds.SEED}, examples: {seeds.PROFILE}"
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> Random:
+    """Random numbers of the test's own."""
+    return seeds.dice(request.node.name)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist, which sends a group to one worker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in FAST:
+            item.add_marker(pytest.mark.quick)
+        if "dice" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.seeded)
+        if _shares(item) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a test shares a fixture with others of its file: then one worker runs them, and makes it once."""
+    return any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values())

@@ -9,7 +9,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
 import re
 import shutil
 import signal
@@ -20,6 +19,7 @@ import time
 import typing as t
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
@@ -321,8 +321,8 @@ def _commit_for_ever(path: Path, token: str, acknowledge: int) -> None:
         os.write(acknowledge, b"%d\n" % number)
 
 
-def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
-    store, chance, epochs = driver(tmp_path), random.Random(7), []
+def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path, dice: Random) -> None:
+    store, epochs = driver(tmp_path), []
     for kill in range(30):
         reader, writer = os.pipe()
         child = fork.Process(target=_commit_for_ever, args=(tmp_path, f"run{kill}", writer))
@@ -330,7 +330,7 @@ def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path) -> None:
         os.close(writer)
         try:
             assert os.read(reader, 4096)  # it has committed once
-            time.sleep(chance.uniform(0, 0.02))
+            time.sleep(dice.uniform(0, 0.02))
         finally:
             child.kill()
             child.join(20)

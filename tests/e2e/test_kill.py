@@ -8,19 +8,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import random
 import re
 import signal
 import time
 from collections.abc import Iterator
 from functools import partial
+from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Run, until
 from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
 
 KILLS = 5  # at each load balancer
-SEED = 20261121
 RATE = 150  # requests a second, of each kind of client
 PLAYBOOKS = "progressive.rollout."
 
@@ -50,10 +49,8 @@ def reached(shop: Shop, run: Run, moment: int) -> bool:
     return steps_of(shop) > moment or run.process.poll() is not None
 
 
-def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop) -> None:
+def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Random) -> None:
     """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the rollout or of a rollback."""
-    print(f"seed {SEED}")
-    dice = random.Random(f"{SEED} {type(front).__name__}")
     events = 60  # of a rollout of six, about
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
         kills = 0

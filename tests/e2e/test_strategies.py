@@ -9,13 +9,13 @@ All tests share one service at each load balancer. Each finds it settled at some
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 import typing as t
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
@@ -27,7 +27,6 @@ KINDS = (("GET", True), ("POST", False))
 SAID = ("abort", "pause", "promote", "resume")  # words that have a playbook of their own
 PLAYBOOKS = "progressive.rollout."
 KILLS = 2  # of each strategy
-SEED = int(os.environ.get("SEED", "20261121"))
 EVENTS = 45  # of a rollout of four, about
 PERSON: dict[str, t.Any] = {"pause": {}}
 ASK = [{"driver": "approval"}]
@@ -540,10 +539,10 @@ def test_failures_that_hold_it(shop: Shop) -> None:
     ],
     indirect=["shop"],
 )
-def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables: Mapping[str, t.Any]) -> None:
+def test_killed_at_any_moment_and_run_again(
+    shop: Shop, strategy: str, variables: Mapping[str, t.Any], dice: Random
+) -> None:
     """As `test_kill.py` does with rolling: of the whole tree, or of ansible-playbook alone, at a random event."""
-    print(f"seed {SEED}")
-    dice = random.Random(f"{SEED} {strategy}")
     with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
         kills = 0
         while kills < KILLS:

@@ -30,12 +30,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, check
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     DEADLINE,
     budgets,
     calm,
-    examples,
     olds,
     rough,
     rules_,

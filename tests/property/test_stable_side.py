@@ -18,8 +18,9 @@ from ansible_collections.progressive.rollout.tests.property.test_strategies impo
     served,
     waits,
 )
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Seen, World
-from ansible_collections.progressive.rollout.tests.support.worlds import budgets, examples, rules_
+from ansible_collections.progressive.rollout.tests.support.worlds import budgets, rules_
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 

@@ -31,11 +31,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     stages,
 )
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     budgets,
     calm,
-    examples,
     faulty,
     moments,
     outages,

@@ -1,31 +1,19 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random worlds, budgets and rules for the properties.
-
-`HYPOTHESIS_PROFILE=thorough` runs twenty times as many examples, others each time.
-"""
+"""Random worlds, budgets and rules for the properties; how many examples there are is said by `seeds.py`."""
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.tests.support.simulator import HOSTS, Life, World
-from hypothesis import settings
 from hypothesis import strategies as st
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 DEADLINE = 60.0
-
-
-def examples(count: int) -> settings:
-    """That many examples, the same in every run; or twenty times as many, others each time."""
-    return settings(max_examples=count * (20 if THOROUGH else 1), derandomize=not THOROUGH, deadline=None)
-
 
 percents = st.integers(0, 100).map(lambda number: Percent(Decimal(number)))
 amounts = st.one_of(st.integers(0, 4), percents)

@@ -29,7 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 from ansible_collections.progressive.rollout.tests.simulations.verdict import poisson
-from hypothesis import given, settings
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 START = 1_700_000_000.0
@@ -315,7 +316,7 @@ NUMBER = st.one_of(st.floats(0.5, 2), st.sampled_from([float("nan"), float("inf"
 COMPARED = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(5, 60))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     found=st.lists(MEASURED, min_size=12, max_size=12),
     compared=st.lists(COMPARED, min_size=12, max_size=12),

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import YEAR, Freeze, frozen, parse
-from hypothesis import given, settings
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 ZURICH = "Europe/Zurich"
@@ -319,7 +320,7 @@ def walks(draw: st.DrawFn) -> tuple[Walk, list[dict[str, t.Any]]]:
     return walk, windows
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@examples(40)
 @given(walks(), st.integers(0, 96))
 def test_frozen_is_what_a_walk_along_the_minutes_finds(case: tuple[Walk, list[dict[str, t.Any]]], offset: int) -> None:
     walk, given_windows = case

@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hos
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
-from ansible_collections.progressive.rollout.tests.support.worlds import examples
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
 

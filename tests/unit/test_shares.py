@@ -11,8 +11,9 @@ from fractions import Fraction
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, MOST, Split
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import check_parts
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 HALF = Fraction(1, 2)  # a percentage point
@@ -60,7 +61,7 @@ counts = st.integers(1, 50)
 shares = st.integers(1, 99)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(shares, counts, counts)
 @example(20, 43, 1)
 @example(50, 50, 1)
@@ -72,7 +73,7 @@ def test_the_share_is_what_was_asked_for(share: int, new: int, old: int) -> None
     assert abs(achieved(split(share, new, old).weights(new, old), new, old) - share) <= HALF
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(shares, counts, counts, counts)
 @example(90, 50, 49, 1)
 def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int, old: int) -> None:
@@ -119,7 +120,7 @@ def points(draw: st.DrawFn) -> Waypoint:
     return Waypoint(2, draw(counts), draw(st.integers(0, 50)), draw(counts), draw(st.integers(1, 100)))
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(points(), counts, counts)
 @example(Waypoint(2, 10, 0, 10, 100), 5, 1)
 @example(Waypoint(2, 1, 9, 10, 1), 1, 8)
@@ -129,7 +130,7 @@ def test_no_instance_has_more_than_its_part(point: Waypoint, new: int, old: int)
     check_parts(point, new, old, Fraction(each, each * new + rest * old))
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.integers(1, 50), counts, counts, st.integers(1, 100))
 def test_where_each_is_to_have_an_even_part_none_ever_has_more(desired: int, new: int, old: int, percent: int) -> None:
     # The end of every walk by weights, and steps whose number goes evenly into the share.
@@ -166,7 +167,7 @@ def test_the_share_of_what_was_judged_bad(split: Split, stable: int, bad: int, l
     assert abs(100 - achieved(weights, stable, bad) - max(expected, least)) <= HALF / 5
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.integers(1, 50), counts, counts, st.fractions(0, 1, max_denominator=256), st.sampled_from(["0", "1", "1.25", "3"]))
 def test_the_share_of_what_was_judged_bad_only_falls(desired: int, stable: int, bad: int, left: Fraction, headroom: str) -> None:
     weights = back(desired, headroom).weights(stable, bad, left)

@@ -29,8 +29,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     stages,
 )
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 TWO = Gate("two", "approval")
@@ -314,7 +315,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return called(strategy, steps if strategy == "canary" else ())  # type: ignore[arg-type]
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@examples(300)
 @given(plan=plans(), room=rooms, desired=st.integers(1, 30), before=st.integers(0, 40))
 def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before: int) -> None:
     room = Room(room.surge, min(room.unavailable, desired))
@@ -349,7 +350,7 @@ def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before:
     assert peak(listed, Budget(room.surge)) == max(base + room.surge, *(point.new + point.old for point in points))
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(percent=st.integers(1, 99), room=rooms, desired=st.integers(2, 40), before=st.integers(1, 50))
 def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Room, desired: int, before: int) -> None:
     to = Goal(2, desired, Room(room.surge, min(room.unavailable, desired)), before, stable=1)
@@ -360,7 +361,7 @@ def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Roo
     assert first.waypoint.new == min(others[0].waypoint.new, others[0].waypoint.old)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(200)
 @given(percent=percents, room=rooms, desired=st.integers(2, 40))
 def test_weights_alone_always_fit(percent: list[int], room: Room, desired: int) -> None:
     room = Room(room.surge, min(room.unavailable, desired))

@@ -1,0 +1,32 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What random tests draw from: the same draws in every run, so that a failure can be repeated; others in `make soak`.
+
+`SEED` is 0 unless the environment has another. A test that draws takes the fixture `dice`, or is
+Hypothesis'; both are marked `seeded`, which is what `make soak` runs.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from hypothesis import settings
+
+SEED = int(os.environ.get("SEED", "0"))
+# How many examples of Hypothesis, times what a test asks for.
+PROFILES = {"quick": 0.2, "checkout": 1.0, "thorough": 4.0}
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "checkout")
+
+
+def examples(count: int) -> settings:
+    """Return settings of Hypothesis for that many examples; the `thorough` ones are other in every run."""
+    scaled = max(1, round(count * PROFILES[PROFILE]))
+    # No deadline for one example: a busy machine is no failure.
+    return settings(max_examples=scaled, derandomize=PROFILE != "thorough", deadline=None)
+
+
+def dice(*names: object) -> Random:
+    """Return random numbers of their own for what is named."""
+    return Random(" ".join(map(str, (SEED, *names))))
