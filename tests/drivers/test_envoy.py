@@ -38,7 +38,7 @@ def beside(name: str) -> t.Any:
     return module
 
 
-contract, lab = beside("traffic_contract.py"), beside("../envoy.py")
+contract, lab = beside("traffic_contract.py"), beside("../support/envoy.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
 PATH, ADMIN, LISTEN, PREVIEW = "/var/lib/envoy", "127.0.0.1:9901", "127.0.0.1:8080", "127.0.0.1:8081"

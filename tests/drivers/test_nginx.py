@@ -39,7 +39,7 @@ def beside(name: str) -> t.Any:
     return module
 
 
-contract, lab = beside("traffic_contract.py"), beside("../nginx.py")
+contract, lab = beside("traffic_contract.py"), beside("../support/nginx.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
 PATH, CONFIG, PID, STATUS = "/etc/nginx/rollout", "/etc/nginx/nginx.conf", "/run/nginx.pid", "127.0.0.1:9180"
