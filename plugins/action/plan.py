@@ -13,7 +13,7 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, generations, in_place, lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run, following
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import whole
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView
 
 OLD, NEW = 1, 2  # the generations of a fleet that is only thought of
 GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout has shown it yet
@@ -102,7 +103,7 @@ def plan(
         "minimum_available": expected.least,
         "traffic_changes": {"enter": path[-1].new + fresh, "leave": sum(1 for i in old if i.in_rotation) + fresh},
         "seconds": None if expected.seconds is None else round(expected.seconds, 1),
-        "next": following(decision),
+        "next": NextView.of(decision).to_dict(),
     }
 
 

@@ -16,15 +16,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.setting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Platform
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HELD, ROLLING_BACK, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HELD, ROLLING_BACK, Record
 
 Result = dict[str, t.Any]
 
@@ -154,7 +154,7 @@ class Run:
         """The result in check mode: what the step would do on its way through these waypoints, with nothing touched."""
         decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
         arrived = arrived and not self.conductor.left_over()
-        return self.report(not arrived, next=following(decision), diff=self.difference(path[-1], revision), **more)
+        return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=self.difference(path[-1], revision), **more)
 
     def parked(self, why: str) -> Result:
         """The result of a step whose run ends because there is nothing to do but wait for somebody."""
@@ -179,67 +179,10 @@ class Run:
 
     def describe(self, changed: bool) -> dict[str, t.Any]:
         """The `rollout` mapping of every step's result."""
-        rollout, stable = self.record.rollout, self.record.stable
         fleet = fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ())
-        keys = (
-            "id",
-            "kind",
-            "revision",
-            "generation",
-            "baseline",
-            "strategy",
-            "phase",
-            "outcome",
-            "reason",
-            "step",
-            "started",
-            "updated",
-            "replaced",
-            "elapsed",
-        )
-        return {
-            **{key: getattr(rollout, key, None) for key in keys},
-            "service": self.record.service,
-            "previous": rollout.previous.revision if rollout and rollout.previous else None,
-            "stable": stable.revision if stable else None,
-            "stage": rollout.name if rollout else None,
-            "share": share(rollout, fleet),
-            "waiting": rollout.waiting if rollout else [],
-            "analysis": rollout.analysis if rollout else {},
-            "paused": rollout.paused if rollout else {},
-            "fleet": fleet,
-            "changed": changed,
-        }
+        return RolloutView.of(self.record, fleet, changed).to_dict()
 
 
 def _asks(own: Mapping[str, t.Any]) -> list[str]:
     """What of a step's own options tells one request from another; none of it is secret."""
     return [f"{key} {own[key]}" for key in ("restart", "rebalance", "to", "command", "force") if own.get(key)]
-
-
-def share(rollout: Rollout | None, fleet: Mapping[str, Mapping[str, t.Any]]) -> dict[str, t.Any]:
-    """The new revision's share of the requests in percent: asked for, set at the load balancers now, and measured there since
-    the stage was reached, over so many requests."""
-    if rollout is None or rollout.over:
-        return {}
-    new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
-    return {
-        "asked": rollout.asked,
-        "set": fleet.get(rollout.revision, {}).get("traffic"),
-        "measured": round(100 * new / every, 2) if every else None,
-        "requests": every,
-    }
-
-
-def following(decision: Decision) -> dict[str, t.Any]:
-    """What `evaluate` would do now, as data."""
-    return {
-        "create": decision.create,
-        "create_old": decision.create_old,
-        "admit": list(decision.admit),
-        "shelve": list(decision.shelve),
-        "drain": list(decision.drain),
-        "retire": list(decision.retire),
-        "reasons": list(decision.reasons),
-        "reached": decision.reached,
-    }
