@@ -539,9 +539,7 @@ def test_failures_that_hold_it(shop: Shop) -> None:
     ],
     indirect=["shop"],
 )
-def test_killed_at_any_moment_and_run_again(
-    shop: Shop, strategy: str, variables: Mapping[str, t.Any], dice: Random
-) -> None:
+def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables: Mapping[str, t.Any], dice: Random) -> None:
     """As `test_kill.py` does with rolling: of the whole tree, or of ansible-playbook alone, at a random event."""
     with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
         kills = 0
