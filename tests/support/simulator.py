@@ -532,7 +532,7 @@ class Simulator:
             assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
             try:
                 self._steps(script)
-                if self.rollout.over or not any(when >= self.clock for when in script.words):
+                if self.rollout.over or not any(when >= self.clock for when in script.commands):
                     return self.rollout
                 self._said_while_held(script)
             except Killed:
@@ -675,15 +675,15 @@ class Simulator:
 
     def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
         skip = False
-        for when in sorted(script.words):
+        for when in sorted(script.commands):
             if self.obeyed < when <= self.clock:
                 self.obeyed = when
-                skip = self._obey(stage, rollout, *script.words[when].partition(" ")[::2]) or skip
+                skip = self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
         if rollout.phase == ROLLING_BACK:
             return Motion.GO
         if skip:
             return Motion.SKIP
-        if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.words):
+        if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.commands):
             rollout.paused = {}
         if rollout.paused:
             rollout.phase = PAUSED
@@ -710,9 +710,9 @@ class Simulator:
 
     def _said_while_held(self, script: Script) -> None:
         """Nobody walks; a run that is begun by a word goes on."""
-        rollout, word = self.rollout, script.words.get(self.clock, "")
+        rollout, word = self.rollout, script.commands.get(self.clock, "")
         assert rollout and rollout.phase == HELD
-        if self.clock in script.words:
+        if self.clock in script.commands:
             self.obeyed = self.clock
         if word == "abort":
             rollout.phase, rollout.ending, self.tally = ROLLING_BACK, "aborted", None

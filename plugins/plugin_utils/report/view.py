@@ -126,7 +126,7 @@ class RolloutView:
     def of(cls, record: Record, fleet: Fleet, changed: bool) -> RolloutView:
         """Return the view of the rollout in progress, or else of the last one."""
         rollout = record.rollout
-        derived = {
+        derived: dict[str, t.Any] = {
             "service": record.service,
             "previous": rollout.previous.revision if rollout and rollout.previous else None,
             "stable": record.stable.revision if record.stable else None,
@@ -138,8 +138,8 @@ class RolloutView:
             "fleet": fleet,
             "changed": changed,
         }
-        names = [item.name for item in fields(cls) if item.name not in derived]
-        return cls(**{name: getattr(rollout, name, None) for name in names}, **derived)
+        copied: dict[str, t.Any] = {name: getattr(rollout, name, None) for name in _names(cls) if name not in derived}
+        return cls(**copied, **derived)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the mapping as playbooks get it."""
@@ -162,12 +162,17 @@ class NextView:
     @classmethod
     def of(cls, decision: Decision) -> NextView:
         """Return a decision of the engine as data."""
-        found = {item.name: getattr(decision, item.name) for item in fields(cls)}
-        return cls(**{name: list(value) if isinstance(value, tuple) else value for name, value in found.items()})
+        found: dict[str, t.Any] = {name: getattr(decision, name) for name in _names(cls)}
+        found |= {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
+        return cls(**found)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the mapping as playbooks get it."""
         return dict(vars(self))
+
+
+def _names(view: type[RolloutView | NextView]) -> list[str]:
+    return [item.name for item in fields(view)]
 
 
 def documented(view: type) -> dict[str, dict[str, t.Any]]:
