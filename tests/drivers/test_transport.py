@@ -418,7 +418,7 @@ def test_a_variable_that_cannot_be_read_is_of_its_host_alone(connect: Callable[.
 
 ACTION = """
 from ansible.plugins.action import ActionBase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.transport import Command, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Transport
 
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
@@ -448,7 +448,7 @@ def test_inside_an_action_plugin(sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-        "ANSIBLE_COLLECTIONS_PATH": str(Path(module.__file__ or "").parents[5]),
+        "ANSIBLE_COLLECTIONS_PATH": str(Path(module.__file__ or "").parents[6]),
         "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"),
     }
     program = Path(sys.executable).with_name("ansible-playbook")

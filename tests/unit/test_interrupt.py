@@ -25,7 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.int
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import gone, identity, orphaned, resting
 
 fork = multiprocessing.get_context("fork")
-COLLECTIONS = str(Path(errors.__file__).parents[5])
+COLLECTIONS = str(Path(errors.__file__).parents[6])
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -135,9 +135,9 @@ def test_outside_the_main_thread_no_handler_is_touched() -> None:
 ACTION = """
 import json, os, select, time
 from ansible.plugins.action import ActionBase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.errors import Interrupted
-from ansible_collections.progressive.rollout.plugins.plugin_utils.holder import identity
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Interrupted
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import identity
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 
 class ActionModule(ActionBase):
     _requires_connection = False

@@ -200,15 +200,15 @@ def test_the_guides_name_every_variable_and_driver_option(path: str) -> None:
     text = (ROOT / path).read_text()
     if path == "README.md":
         names = {"service", "revision", "replicas", "budget", "platform", "traffic", "health", "on_failure", "store"}
-        commands = [f"rollout_{name}" for name in names]
+        words = [f"rollout_{name}" for name in names]
     elif path == "docs/operator.md":
-        commands = [f"rollout_{name}" for name in settings.COMMON]
-        commands += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
-        commands += FRAGMENT["health"]["suboptions"]
+        words = [f"rollout_{name}" for name in settings.COMMON]
+        words += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
+        words += FRAGMENT["health"]["suboptions"]
     else:
-        commands = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
-        commands += [*options("gates", "analysis"), *analysis.OF_ALL]
-    assert not [word for word in commands if not re.search(rf"\b{word}\b", text)]
+        words = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
+        words += [*options("gates", "analysis"), *analysis.OF_ALL]
+    assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
 
 
 def options(folder: str, name: str) -> t.Collection[str]:

@@ -52,7 +52,7 @@ class Rival:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "LOOK", 0.001)
-    monkeypatch.setattr(takeover.rollouts.generations, "replaced", lambda *_: False)
+    monkeypatch.setattr(takeover.lifecycle.generations, "replaced", lambda *_: False)
 
 
 def test_it_is_told_to_give_way_and_waited_for() -> None:
