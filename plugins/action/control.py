@@ -80,7 +80,7 @@ def asked(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dic
     """The word, why, whether it is forced, and to how many replicas; raises InputError."""
     word = own.get("command")
     if word not in commands.WORDS:
-        raise InputError(f"rollout_command: {word!r} is none of {', '.join(commands.WORDS)}; say one of them")
+        raise InputError(f"rollout_command: {word!r} must be one of {', '.join(commands.WORDS)}; say one of them")
     force = values.boolean(own.get("force", False), "rollout_force")
     if force and word != "promote":
         raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")

@@ -180,5 +180,5 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
 
 def _one_of(value: t.Any, choices: Sequence[str], variable: str) -> str:
     if value not in choices:
-        raise InputError(f"{variable}: {value!r} is none of {', '.join(choices)}")
+        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
     return str(value)

@@ -540,7 +540,7 @@ HERE = {"address": "http://h:9090"}
     ("module", "options", "message"),
     [
         (prometheus, {}, r"^metric: missing required arguments: address"),
-        (prometheus, {"adress": "http://h"}, r"^metric\.adress: there is no such setting; did you mean metric\.address\?"),
+        (prometheus, {"adress": "http://h"}, r"^metric\.adress: unknown option; did you mean metric\.address\?"),
         (prometheus, {"address": "h:9090", "query": "up"}, r"^metric\.address: it is not a URL of the web"),
         (prometheus, {"address": "http://h/?a=b", "query": "up"}, r"^metric\.address: it is where Prometheus is"),
         (prometheus, {"address": "http://h/{service}", "query": "up"}, r"^metric\.address: there is no placeholder"),

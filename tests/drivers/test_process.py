@@ -657,7 +657,7 @@ def test_a_hook_that_fails_keeps_an_instance_from_starting(bench: Bench, hook: l
 @pytest.mark.parametrize(
     ("hooks", "why"),
     [
-        ({"before": []}, "hooks.before: there is no such setting; did you mean rollout_platform.hooks.before_start"),
+        ({"before": []}, "hooks.before: unknown option; did you mean rollout_platform.hooks.before_start"),
         ({"before_start": "rm -rf /"}, "hooks.before_start: 'rm -rf /' is not a list of words"),
         ({"after_stop": ["x", "{disk}"]}, "hooks.after_stop: there is no placeholder '{disk}'"),
         ({"timeout": "1h"}, "hooks.timeout: '1h' is too long"),

@@ -69,7 +69,9 @@ class Cut(Here):
 
 
 def driver(path: Path, service: str = "shop", transport: Here | None = None, host: str | None = None) -> Driver:
-    return Driver({"path": str(path), "host": host}, Context(service, t.cast(t.Any, transport or Here())))
+    return Driver(
+        OPTIONS.parse({"path": str(path), "host": host}, "rollout_store."), Context(service, t.cast(t.Any, transport or Here()))
+    )
 
 
 @pytest.fixture(params=[False, True], ids=["in-process", "shipped"])

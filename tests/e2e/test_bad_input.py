@@ -70,7 +70,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     # unknown and misspelt names
     ("misspelt variable", {"rollout_replica": 3}, ("rollout_replica:", "no such", "rollout_replicas?")),
     ("misspelt mapping", {"rollout_buget": {"max_surge": 1}}, ("rollout_buget:", "no such", "rollout_budget?")),
-    ("unknown variable", {"rollout_colour": "red"}, ("rollout_colour:", "no such", "known are", "budget")),
+    ("unknown variable", {"rollout_colour": "red"}, ("rollout_colour:", "unknown variable", "known", "budget")),
     ("misspelt key of budget", {"rollout_budget": {"max_surg": 1}}, ("rollout_budget.max_surg:", "rollout_budget.max_surge?")),
     ("misspelt key of platform", {"rollout_platform.comand": []}, ("rollout_platform.comand:", "rollout_platform.command?")),
     (
@@ -81,7 +81,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "key of a driver without any",
         {"rollout_traffic": {"backend": "shop"}},
-        ("rollout_traffic.backend:", "no such", "known are: none"),
+        ("rollout_traffic.backend:", "unknown option", "known: none"),
     ),
     ("misspelt key of health", {"rollout_health.intervall": "1s"}, ("rollout_health.intervall:", "rollout_health.interval?")),
     ("method of health", {"rollout_health.method": "POST"}, ("rollout_health.method:", "no such")),
@@ -122,8 +122,8 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("strategy is a list", {"rollout_strategy": ["rolling"]}, ("rollout_strategy", "rolling")),
     ("restart is text", {"rollout_restart": "perhaps"}, ("rollout_restart", "perhaps")),
     # numbers and budgets
-    ("replicas 0", {"rollout_replicas": 0}, ("rollout_replicas: 0", "least is 1")),
-    ("replicas negative", {"rollout_replicas": -2}, ("rollout_replicas: -2", "least is 1")),
+    ("replicas 0", {"rollout_replicas": 0}, ("rollout_replicas: 0", "at least 1")),
+    ("replicas negative", {"rollout_replicas": -2}, ("rollout_replicas: -2", "at least 1")),
     ("replicas in words", {"rollout_replicas": "three"}, ("rollout_replicas: 'three'", "whole number")),
     ("replicas a float", {"rollout_replicas": 2.5}, ("rollout_replicas: 2.5", "whole number")),
     ("replicas true", {"rollout_replicas": True}, ("rollout_replicas: True", "whole number")),
@@ -136,7 +136,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("not a percentage", {"rollout_budget.max_surge": "some%"}, ("rollout_budget.max_surge: 'some%'", "percentage")),
     ("infinite percentage", {"rollout_budget.max_surge": "Infinity%"}, ("rollout_budget.max_surge: 'Infinity%'", "percentage")),
     ("surge a float", {"rollout_budget.max_surge": 0.25}, ("rollout_budget.max_surge: 0.25", "25%")),
-    ("surge negative", {"rollout_budget.max_surge": -1}, ("rollout_budget.max_surge: -1", "least is 0")),
+    ("surge negative", {"rollout_budget.max_surge": -1}, ("rollout_budget.max_surge: -1", "at least 0")),
     ("surge true", {"rollout_budget.max_surge": True}, ("rollout_budget.max_surge: True", "whole number")),
     ("surge a list", {"rollout_budget.max_surge": [1]}, ("rollout_budget.max_surge: [1]", "whole number")),
     (
@@ -144,8 +144,8 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"rollout_budget": {"max_in_flight": 2, "max_surge": 1}},
         ("rollout_budget: max_in_flight", "not both"),
     ),
-    ("max_in_flight 0", {"rollout_budget": {"max_in_flight": 0}}, ("rollout_budget.max_in_flight: 0", "least is 1")),
-    ("failure_limit 0", {"rollout_failure_limit": 0}, ("rollout_failure_limit: 0", "least is 1")),
+    ("max_in_flight 0", {"rollout_budget": {"max_in_flight": 0}}, ("rollout_budget.max_in_flight: 0", "at least 1")),
+    ("failure_limit 0", {"rollout_failure_limit": 0}, ("rollout_failure_limit: 0", "at least 1")),
     ("failure_limit in words", {"rollout_failure_limit": "none"}, ("rollout_failure_limit: 'none'", "whole number")),
     # names that end in paths and commands
     ("service with a command", {"rollout_service": "shop; rm -rf"}, ("rollout_service: 'shop; rm -rf'", "lower-case")),
@@ -253,9 +253,9 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("duration nonsense", {"rollout_min_ready": "abc"}, ("rollout_min_ready: 'abc'", "duration")),
     ("duration true", {"rollout_min_ready": True}, ("rollout_min_ready: True", "duration")),
     ("duration a list", {"rollout_lease": [60]}, ("rollout_lease: [60]", "duration")),
-    ("progress deadline 0", {"rollout_progress_deadline": 0}, ("rollout_progress_deadline: 0", "least is 1")),
+    ("progress deadline 0", {"rollout_progress_deadline": 0}, ("rollout_progress_deadline: 0", "at least 1")),
     ("min_ready too long", {"rollout_min_ready": "1m"}, ("rollout_min_ready: 60 s", "rollout_progress_deadline (60 s)")),
-    ("lease too short", {"rollout_lease": "1s"}, ("rollout_lease: '1s'", "least is 5 s")),
+    ("lease too short", {"rollout_lease": "1s"}, ("rollout_lease: '1s'", "at least 5 s")),
     # choices and the store
     ("unknown strategy", {"rollout_strategy": "yolo"}, ("rollout_strategy", "yolo", "rolling")),
     ("unknown on_failure", {"rollout_on_failure": "explode"}, ("rollout_on_failure", "explode", "rollback")),
@@ -270,7 +270,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("steps of rolling", {"rollout_steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling has no steps", "rollout_strategy")),
     ("steps that descend", canary({"set_weight": 40}, {"set_weight": 20}), ("rollout_steps", "weight 20 after 40", "higher")),
     ("more than the replicas", canary({"set_replicas": 9}), ("rollout_steps: step 1", "9", "3 replicas", "no more than that")),
-    ("Singularity's group of none", canary(group_size=0), ("rollout_steps.group_size: 0", "least is 1")),
+    ("Singularity's group of none", canary(group_size=0), ("rollout_steps.group_size: 0", "at least 1")),
     ("Cloud Foundry's weights descend", canary({"instance_weight": 4}, {"instance_weight": 2}), ("instance_weight 2 after 4",)),
     ("gates a list", {"rollout_gates": [{"driver": "web"}]}, ("rollout_gates", "list", "dict")),
     ("gates of an unknown moment", {"rollout_gates": {"confirm": []}}, ("rollout_gates.confirm:", "no such setting")),
@@ -322,7 +322,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     # of canary and blue-green
     ("a step that is a number", {"begin": listed(20)}, ("rollout_steps[0]", "int", "mapping")),
     ("steps as text", {"begin": {"strategy": "canary", "steps": "20"}}, ("rollout_steps", "str", "list")),
-    ("a weight of 0", {"begin": listed({"set_weight": 0})}, ("rollout_steps[0].set_weight: 0", "least is 1")),
+    ("a weight of 0", {"begin": listed({"set_weight": 0})}, ("rollout_steps[0].set_weight: 0", "at least 1")),
     (
         "a weight with a sign",
         {"begin": listed({"set_weight": "20%"})},
@@ -416,7 +416,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"gate": {"gate": {"driver": "pause", "duration": 1}, "label": "a\nb"}},
         ("rollout_label: 'a\\nb'",),
     ),
-    ("a share of 0", {"traffic": {"share": 0}}, ("rollout_share: 0", "least is 1")),
+    ("a share of 0", {"traffic": {"share": 0}}, ("rollout_share: 0", "at least 1")),
     ("a share of more than all", {"traffic": {"share": 101}}, ("rollout_share: 101", "1 to 100")),
     ("back to nowhere", {"rollback": {"to": "../1"}}, ("rollout_to: '../1'", "letters")),
     ("no word", {"control": {}}, ("rollout_command: None", "pause", "say one of them")),

@@ -63,7 +63,7 @@ def test_a_word_is_written_down_for_whoever_runs_the_rollout(playground: Playgro
     assert abort.changed
     # After a resume that is not obeyed yet comes an abort, which leaves nothing to promote.
     assert early.msg.startswith("shop 1 is rolling back: promote makes no sense now: it is on its way back; hold stops it")
-    assert "rollout_command: 'promot' is none of pause, resume, " in misspelt.msg
+    assert "rollout_command: 'promot' must be one of pause, resume, " in misspelt.msg
     assert "rollout_force: skip cannot be forced, only promote can; leave it out" in forced.msg
 
     words = heard(playground)

@@ -208,7 +208,7 @@ class MemoryRun(Run):
         self.context = Context("shop", self.transport, {}, lambda _transport: t.cast(t.Any, Platform(world)))
         self.checker = Checker(None, self.transport)
         self.guard = Guard(self.checker.wake)
-        store = Store({"path": service.path}, self.context)
+        store = Store({"path": service.path, "host": None}, self.context)
         store.world = world
         self.session = Session(store, "shop", service.identity, self.settings.lease)
 
@@ -252,13 +252,13 @@ class Service:
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
         """The events of a rollout, by its id."""
-        return list(file.Driver({"path": self.path}, Context("shop", t.cast(t.Any, Here()))).timeline(rollout))
+        return list(file.Driver({"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))).timeline(rollout))
 
     @property
     def journal(self) -> Record:
         """The record as it stands."""
         context = Context("shop", t.cast(t.Any, Here()))
-        return Session(file.Driver({"path": self.path}, context), "shop", self.identity, 60).read()
+        return Session(file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60).read()
 
     @property
     def running(self) -> dict[str, int]:

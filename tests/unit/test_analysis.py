@@ -58,11 +58,11 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     ("no mapping", {"strategy": "canary", "steps": [ONE, {"analysis": "errors"}]}, (PLACE, "type str", "mapping")),
     ("unknown key", step(metric=[]), (f"{PLACE}.metric:", f"{PLACE}.metrics?")),
     ("a driver of the whole", step(driver="prometheus"), (f"{PLACE}.driver:", "each of its metrics", f"in {PLACE}.metrics")),
-    ("count of none", step(count=0), (f"{PLACE}.count: 0", "least is 1")),
+    ("count of none", step(count=0), (f"{PLACE}.count: 0", "must be at least 1")),
     ("count in words", step(count="some"), (PLACE, "count", "some")),
-    ("count of none of a gate", gate(count=0), (f"{GATE}.count: 0", "least is 1")),
+    ("count of none of a gate", gate(count=0), (f"{GATE}.count: 0", "must be at least 1")),
     ("interval in words", step(interval="often"), (f"{PLACE}.interval: 'often'", "duration")),
-    ("interval of nothing", step(interval="0.01s"), (f"{PLACE}.interval: '0.01s'", "least is 0.1 s")),
+    ("interval of nothing", step(interval="0.01s"), (f"{PLACE}.interval: '0.01s'", "at least 0.1 s")),
     ("a baseline of a gate", gate(baseline=True), (f"{GATE}.baseline:", "rollout_steps")),
     (
         "a baseline before the first step",
@@ -100,12 +100,12 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         of(judge="sequential", success_condition="result > 1"),
         (f"{METRIC}.success_condition:", "judge threshold"),
     ),
-    ("option of another driver", of(query="up"), (f"{METRIC}.query:", "no such setting")),
+    ("option of another driver", of(query="up"), (f"{METRIC}.query:", "unknown option")),
     ("interval of a metric", of(interval="often"), (f"{METRIC}.interval: 'often'", "duration")),
-    ("count of a metric", of(count=0), (f"{METRIC}.count: 0", "least is 1")),
+    ("count of a metric", of(count=0), (f"{METRIC}.count: 0", "must be at least 1")),
     ("delay of a metric", of(initial_delay="later"), (f"{METRIC}.initial_delay: 'later'", "duration")),
-    ("errors of a metric", of(consecutive_error_limit=-1), (f"{METRIC}.consecutive_error_limit: -1", "least is 0")),
-    ("dry run of a metric", of(dry_run="perhaps"), (f"{METRIC}.dry_run: 'perhaps'", "neither true nor false")),
+    ("errors of a metric", of(consecutive_error_limit=-1), (f"{METRIC}.consecutive_error_limit: -1", "at least 0")),
+    ("dry run of a metric", of(dry_run="perhaps"), (f"{METRIC}.dry_run: 'perhaps'", "must be true or false")),
     # what load balancers do not count
     ("latency", of(of="latensy"), (METRIC, "of", "latensy", "latency")),
     # conditions
@@ -123,7 +123,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         of(success_condition="result > 1", failure_limit="few"),
         (f"{METRIC}.failure_limit: 'few'", "whole number"),
     ),
-    ("a limit below none", of(success_condition="result > 1", failure_limit=-2), (f"{METRIC}.failure_limit: -2", "least is -1")),
+    ("a limit below none", of(success_condition="result > 1", failure_limit=-2), (f"{METRIC}.failure_limit: -2", "at least -1")),
     # numbers
     *(
         (f"{key} {value!r}", of(judge=judge, **{key: value}), (f"{METRIC}.{key}: {value!r}", "between", "as in"))
@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     ("a strategy of NaN", of(judge="kayenta", nan_strategy="keep"), (f"{METRIC}.nan_strategy: 'keep'", "remove, replace")),
     ("outliers", of(judge="kayenta", outliers="drop"), (f"{METRIC}.outliers: 'drop'", "keep, remove")),
     ("an effect", of(judge="kayenta", effect_size="big"), (f"{METRIC}.effect_size: 'big'", "mean_ratio, cles")),
-    ("critical neither", of(judge="kayenta", critical="very"), (f"{METRIC}.critical: 'very'", "neither true nor false")),
+    ("critical neither", of(judge="kayenta", critical="very"), (f"{METRIC}.critical: 'very'", "must be true or false")),
     ("a group without a name", of(judge="kayenta", group=""), (f"{METRIC}.group: ''", "not a name")),
     # scores
     ("pass over all", step(**{"pass": 101}), (f"{PLACE}.pass: 101", "from 0 to 100")),
@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         step(metrics=[{"name": n, "judge": "kayenta", "group": n} for n in "ab"], weights={"a": 60, "b": 50}),
         (f"{PLACE}.weights:", "110", "lower one"),
     ),
-    ("weight of nobody", step(weights={"system": 50}), (f"{PLACE}.weights.system:", "no such")),
+    ("weight of nobody", step(weights={"system": 50}), (f"{PLACE}.weights.system:", "unknown option")),
     (
         "weight of an unknown group",
         step(metrics=[{"name": "a", "judge": "kayenta"}], weights={"metric": 50}),
@@ -178,11 +178,11 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         ("rollout_analysis.metrics[1].judge:", "at the end", "sequential"),
     ),
     ("from a step that is not there", background(starting_step=3), ("rollout_analysis.starting_step:", "no step 3")),
-    ("from step 0", background(starting_step=0), ("rollout_analysis.starting_step: 0", "least is 1")),
+    ("from step 0", background(starting_step=0), ("rollout_analysis.starting_step: 0", "must be at least 1")),
     ("from a step of rolling", {"analysis": {"starting_step": 2}}, ("rollout_analysis.starting_step:", "no step 2")),
     ("a bake in words", background(bake="a while"), ("rollout_analysis.bake: 'a while'", "duration")),
     ("in the background, a list", {"analysis": ["errors"]}, ("rollout_analysis:", "type list", "mapping")),
-    ("in the background, an unknown key", background(baking="5m"), ("rollout_analysis.baking:", "no such setting")),
+    ("in the background, an unknown key", background(baking="5m"), ("rollout_analysis.baking:", "unknown option")),
     # drivers' own
     ("no query", of(**PROMETHEUS), (f"{METRIC}: it has no query", "give either")),
     ("no address", of(driver="prometheus", query="up"), (METRIC, "address")),

@@ -190,7 +190,7 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "tcp": True}, "both http ('/') and tcp"),
         ({"tcp": True, "status": 200}, "rollout_health.status: goes with http"),
         ({"body": "ok"}, "rollout_health.body: goes with http"),
-        ({"tcp": "perhaps"}, "rollout_health.tcp: 'perhaps' is neither true nor false"),
+        ({"tcp": "perhaps"}, "rollout_health.tcp: 'perhaps' must be true or false"),
         ({"http": "/", "status": "2xx"}, "rollout_health.status: '2xx' is not an HTTP status"),
         ({"http": "/", "status": "299-200"}, "is not an HTTP status"),
         ({"http": "/", "status": [200, True]}, "True is not an HTTP status"),
@@ -211,7 +211,7 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "interval": "often"}, "rollout_health.interval: 'often' is not a duration"),
         ({"http": "/", "port": 70000}, "rollout_health.port: 70000 is not a port"),
         ({"http": "/", "from": "moon"}, "rollout_health.from: 'moon' is neither controller nor host"),
-        ({"http": "/", "tls": "maybe"}, "rollout_health.tls: 'maybe' is neither true nor false"),
+        ({"http": "/", "tls": "maybe"}, "rollout_health.tls: 'maybe' must be true or false"),
     ],
 )
 def test_refused(given_: t.Any, words: str) -> None:

@@ -75,7 +75,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: (Previewed if preview else Traffic)(world)), {}),
         )
         guard = Guard()
-        store = Store({"path": str(tmp_path)}, context)
+        store = Store({"path": str(tmp_path), "host": None}, context)
         session = Session(store, "shop", identity.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
         checker = Checker(None, context.transport)

@@ -134,7 +134,7 @@ def test_how_it_is_written(given: t.Any, expected: tuple[int, t.Any]) -> None:
         ({"total": "0%"}, "rollout_failure_limit.total: '0%' would end"),
         ({"total": 0.5}, "rollout_failure_limit.total: 0.5 is not a whole number"),
         ({"in_a_row": 0}, "rollout_failure_limit.in_a_row: 0 is too small"),
-        ({"in_row": 3}, "rollout_failure_limit.in_row: there is no such setting; did you mean rollout_failure_limit.in_a_row"),
+        ({"in_row": 3}, "rollout_failure_limit.in_row: unknown option; did you mean rollout_failure_limit.in_a_row"),
     ],
 )
 def test_what_is_refused(given: t.Any, words: str) -> None:

@@ -280,7 +280,7 @@ def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
         ({"min": -1}, "rollout_replicas.min: -1 is too small"),
         ({"min": 1.5}, "rollout_replicas.min: 1.5 is not a whole number"),
         ({"min": 0}, "rollout_replicas.min: 0 begins with as many as max"),
-        ({"least": 4}, "rollout_replicas.least: there is no such setting"),
+        ({"least": 4}, "rollout_replicas.least: unknown option"),
     ],
 )
 def test_bounds_that_are_refused(given: t.Any, words: str) -> None:

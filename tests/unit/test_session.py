@@ -21,13 +21,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Driver:
     transport = Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
-    return Driver({"path": str(tmp_path)}, Context("shop", transport))
+    return Driver(OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), Context("shop", transport))
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ DRIVERS = [
     ("traffic", "traffic", "envoy"),
     ("traffic", "traffic", "nginx"),
     ("traffic", "traffic", "none"),
-    ("store", "stores", "file"),
     ("gates", "gates", "pause"),
     ("gates", "gates", "approval"),
     ("gates", "gates", "web"),

@@ -41,15 +41,15 @@ def whole(value: t.Any, variable: str) -> object:
         (replicas, "1_000", "rollout_replicas: '1_000' is not a whole number"),
         (replicas, "0x1F", "rollout_replicas: '0x1F' is not a whole number"),
         (replicas, "1:30", "rollout_replicas: '1:30' is not a whole number"),
-        (replicas, 999_999_999, "rollout_replicas: 999999999 is too many; the most is 10000"),
+        (replicas, 999_999_999, "rollout_replicas: 999999999 is too large; must be at most 10000"),
         (replicas, DIGITS, "rollout_replicas: '999.*\\.\\.\\. is not a whole number"),
-        (lease, "99999999999d", "rollout_lease: '99999999999d' is too long; the most is 1h"),
-        (lease, "2h", "rollout_lease: '2h' is too long; the most is 1h"),
-        (lease, "4s", "rollout_lease: '4s' is too short; the least is 5 s"),
+        (lease, "99999999999d", "rollout_lease: '99999999999d' is too long; must be at most 1h"),
+        (lease, "2h", "rollout_lease: '2h' is too long; must be at most 1h"),
+        (lease, "4s", "rollout_lease: '4s' is too short; must be at least 5 s"),
         (values.duration, "１０s", "v: '１０s' is not a duration"),
         (values.duration, "1:30", "v: '1:30' is not a duration"),
         (values.duration, "1_0s", "v: '1_0s' is not a duration"),
-        (values.duration, "99999999999d", "v: '99999999999d' is too long; the most is 366d"),
+        (values.duration, "99999999999d", "v: '99999999999d' is too long; must be at most 366d"),
         (values.duration, 1e300, "v: 1e\\+300 is not a duration"),
         (values.duration, float("nan"), "v: nan is not a duration"),
         (values.amount, "1_0%", "v: '1_0%' is not a percentage"),
@@ -84,7 +84,7 @@ def test_probes_are_counted_in_digits_that_everybody_reads() -> None:
 @pytest.mark.parametrize("name", ["promote_delay", "hold"])
 def test_a_wait_that_is_too_long_is_refused_by_the_name_of_its_variable(name: str) -> None:
     given = {"strategy": "blue_green", name: "99999999999d"}
-    with pytest.raises(InputError, match=rf"^rollout_{name}: '99999999999d' is too long; the most is 366d"):
+    with pytest.raises(InputError, match=rf"^rollout_{name}: '99999999999d' is too long; must be at most 366d"):
         strategy.parse(given)
 
 

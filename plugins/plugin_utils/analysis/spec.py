@@ -130,7 +130,7 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
     driver = given.get("driver") or "load_balancer"
     judge = given.get("judge") or (THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL)
     if judge not in JUDGES:
-        raise InputError(f"{variable}.judge: {judge!r} is none of {', '.join(JUDGES)}")
+        raise InputError(f"{variable}.judge: {judge!r} must be one of {', '.join(JUDGES)}")
     if not isinstance(driver, str):
         raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; write one, as in {{driver: prometheus}}")
     module = loader.load("metrics", driver, variable)
@@ -186,7 +186,7 @@ def _rule(key: str, value: t.Any, variable: str) -> t.Any:
     """One option of a judge."""
     if key in CHOICES:
         if value not in CHOICES[key]:
-            raise InputError(f"{variable}: {value!r} is none of {', '.join(CHOICES[key])}")
+            raise InputError(f"{variable}: {value!r} must be one of {', '.join(CHOICES[key])}")
         return value
     if key in RANGES:
         return None if value is None else _number(value, variable, *RANGES[key], exclusive=True)

@@ -172,7 +172,7 @@ def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) 
     expression = str(value["cron"])
     lasts = values.duration(value["duration"], f"{variable}.duration", minimum=60.0)
     if lasts > YEAR:
-        raise InputError(f"{variable}.duration: {value['duration']!r} is too long; the most is 366 days")
+        raise InputError(f"{variable}.duration: {value['duration']!r} is too long; must be at most 366 days")
     window = Cron(expression, zone, lasts, reason)
     first = _first(window, f"{variable}.cron")
     freeze = frozen((window,), first)

@@ -164,7 +164,7 @@ def budget(given: Mapping[str, t.Any]) -> Budget:
             )
         flight = amount(given["max_in_flight"], name + ".max_in_flight")
         if _is_zero(flight):
-            raise InputError(f"{name}.max_in_flight: {given['max_in_flight']!r} would start nothing; the least is 1")
+            raise InputError(f"{name}.max_in_flight: {given['max_in_flight']!r} would start nothing; must be at least 1")
         return Budget(max_in_flight=flight)
     surge = amount(given.get("max_surge", "25%"), name + ".max_surge")
     unavailable = amount(given.get("max_unavailable", 0), name + ".max_unavailable")
@@ -216,7 +216,7 @@ def failures(given: t.Any) -> tuple[int, Amount | None]:
         return limit, None
     total = amount(given["total"], name + ".total")
     if _is_zero(total):
-        raise InputError(f"{name}.total: {given['total']!r} would end every rollout; the least is 1")
+        raise InputError(f"{name}.total: {given['total']!r} would end every rollout; must be at least 1")
     return limit, total
 
 
@@ -238,7 +238,7 @@ def _mapping(args: Mapping[str, t.Any], key: str) -> dict[str, t.Any]:
 def _choice(args: Mapping[str, t.Any], key: str, choices: tuple[str, ...]) -> str:
     value = args.get(key, choices[0])
     if value not in choices:
-        raise InputError(f"{PREFIX}{key}: {value!r} is none of {', '.join(choices)}")
+        raise InputError(f"{PREFIX}{key}: {value!r} must be one of {', '.join(choices)}")
     return str(value)
 
 

@@ -183,11 +183,11 @@ def _target(value: t.Any, kind: str, variable: str) -> t.Any:
     if kind == "set_replicas":
         amount = values.amount(value, variable)
         if not (amount if isinstance(amount, int) else amount.value):
-            raise InputError(f"{variable}: {value!r} would be no canary; the least is 1")
+            raise InputError(f"{variable}: {value!r} would be no canary; must be at least 1")
         return amount
     weight = values.whole(value, variable, 1, "write a percentage without the sign (20)")
     if weight > 100:
-        raise InputError(f"{variable}: {value!r} is more than all; the most is 100")
+        raise InputError(f"{variable}: {value!r} is more than all; must be at most 100")
     return weight
 
 
@@ -385,5 +385,5 @@ READ = {"pause": _pause, "gate": _gate, "analysis": _analysis}  # by the kind of
 
 def _choice(value: t.Any, choices: Sequence[str], variable: str) -> str:
     if value not in choices:
-        raise InputError(f"{variable}: {value!r} is none of {', '.join(choices)}")
+        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
     return str(value)

@@ -144,7 +144,7 @@ def _driver(options: Mapping[str, t.Any], variable: str) -> type[http.Driver] | 
 def _flag(value: t.Any, variable: str) -> bool:
     words = {"true": True, "yes": True, "false": False, "no": False}
     if str(value).lower() not in words:
-        raise InputError(f"{variable}: {value!r} is neither true nor false")
+        raise InputError(f"{variable}: {value!r} must be true or false")
     return words[str(value).lower()]
 
 

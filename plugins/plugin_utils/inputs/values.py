@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values as users write them, turned into what the code works with; refused with the variable's name. Pure."""
+"""Parse values as users write them; a refusal names the variable. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import difflib
 import ipaddress
 import re
 import typing as t
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -17,7 +17,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Percent
 
-_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400), "": Decimal(1)}
+_UNITS = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+    "": Decimal(1),
+}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|)")
 _PERCENTAGE = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 _SERVICE = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
@@ -25,85 +32,24 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
 _PORTS = re.compile(r"([0-9]{1,5})\s*-\s*([0-9]{1,5})")
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
-LONGEST = 366 * 86400.0  # seconds that anything may take
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+LONGEST = 366 * 86400.0  # seconds of any duration
 MOST = 10_000  # instances of a service
 
 
-def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float = LONGEST) -> float:
-    """Seconds from `90`, `1.5`, `"90s"`, `"500ms"`, `"10m"`, `"2h"` or `"1d"`."""
-    text = f"{value:f}" if isinstance(value, float) else str(value).strip()
-    match = None if isinstance(value, bool) else _DURATION.fullmatch(text)
-    if match is None:
-        raise InputError(f'{variable}: {value!r} is not a duration; write seconds (90) or a number with ms, s, m, h or d ("10m")')
-    seconds = float(Decimal(match[1]) * _UNITS[match[2]])
-    if seconds < minimum:
-        raise InputError(f"{variable}: {value!r} is too short; the least is {minimum:g} s")
-    if seconds > maximum:
-        raise InputError(f"{variable}: {value!r} is too long; the most is {_span(maximum)}")
-    return seconds
-
-
-def _span(seconds: float) -> str:
-    unit = next(unit for unit in ("d", "h", "m", "s") if seconds % float(_UNITS[unit]) == 0)
-    return f"{seconds / float(_UNITS[unit]):g}{unit}"
-
-
-def percentage(value: str, variable: str) -> Decimal:
-    """The exact number before the percent sign, 0 to 100."""
-    text = value.strip().removesuffix("%").strip()
-    number = Decimal(text) if _PERCENTAGE.fullmatch(text) else Decimal(-1)
-    if not 0 <= number <= 100:
-        raise InputError(f'{variable}: {value!r} is not a percentage between "0%" and "100%"')
-    return number
-
-
-def service(value: t.Any, variable: str) -> str:
-    """A service's name: lower-case letters, digits, `-` and `_`; it becomes part of file and server names."""
-    return _name(
-        value, variable, _SERVICE, "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit"
-    )
-
-
-def revision(value: t.Any, variable: str) -> str:
-    """A revision's name; it becomes part of paths and of commands' arguments."""
-    return _name(value, variable, _REVISION, "letters, digits and . _ + -, at most 128, beginning with a letter or digit")
-
-
-def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        example = "1.10 would become 1.1" if isinstance(value, float) else "010 would become 8"
-        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}')
-    text = "" if isinstance(value, bool) or value is None else str(value)
-    if not pattern.fullmatch(text):
-        raise InputError(f"{variable}: {value!r} is not a name; use {rule}")
-    return text
-
-
-def ports(value: t.Any, variable: str) -> range:
-    """The ports of `"8100-8199"` or of a single number, as a range."""
-    text = str(value).strip()
-    match = _PORTS.fullmatch(text)
-    first, last = (int(match[1]), int(match[2])) if match else (int(text), int(text)) if _is_port(text) else (0, 0)
-    if not 1 <= first <= last <= 65535 or isinstance(value, bool):
-        raise InputError(
-            f'{variable}: {value!r} is not a range of ports; write "8100-8199", between 1 and 65535, lower one first'
-        )
-    return range(first, last + 1)
-
-
-def port(value: t.Any, variable: str) -> int:
-    """One TCP port."""
-    if isinstance(value, bool) or not _is_port(str(value)):
-        raise InputError(f"{variable}: {shown(value)} is not a port between 1 and 65535")
-    return int(value)
-
-
-def _is_port(text: str) -> bool:
-    return len(text) <= 5 and text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535
+def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
+    """Raise for the first unknown key, with the nearest known one."""
+    known = sorted(known)
+    for key in sorted(map(str, given)):
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+            what = "option" if "." in prefix else "variable"
+            raise InputError(f"{prefix}{key}: unknown {what}; {hint}", "PR-101")
 
 
 def shown(value: t.Any) -> str:
-    """A value as messages show it."""
+    """Return a value as messages show it."""
     try:
         text = repr(value)
     except ValueError:
@@ -111,8 +57,170 @@ def shown(value: t.Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+# Texts and names ------------------------------------------------------------------------------
+
+
+def text(value: t.Any, variable: str) -> str:
+    """Return a text, also of a number. The value is not shown: it may be a secret."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InputError(f"{variable}: expected a text, got {type(value).__name__}; put it in quotes")
+    return str(value)
+
+
+def line(value: t.Any, variable: str) -> str:
+    """Return a text for people, in one line; "" for none."""
+    return clean("" if value is None else text(value, variable))
+
+
+def choice(value: t.Any, variable: str, choices: Iterable[str]) -> str:
+    """Return one of the choices. YAML 1.1 reads `no` and `yes` as booleans."""
+    named = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+    if not isinstance(named, str) or named not in choices:
+        raise InputError(f"{variable}: {shown(value)} must be one of {', '.join(choices)}")
+    return str(named)
+
+
+def service(value: t.Any, variable: str) -> str:
+    """Return a service's name, which becomes part of file and server names."""
+    rule = "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit"
+    return _name(value, variable, _SERVICE, rule)
+
+
+def revision(value: t.Any, variable: str) -> str:
+    """Return a revision's name, which becomes part of paths and of commands' arguments."""
+    rule = "letters, digits and . _ + -, at most 128, beginning with a letter or digit"
+    return _name(value, variable, _REVISION, rule)
+
+
+def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        example = "1.10 would become 1.1" if isinstance(value, float) else "010 would become 8"
+        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}', "PR-103")
+    name = "" if isinstance(value, bool) or value is None else str(value)
+    if not pattern.fullmatch(name):
+        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}")
+    return name
+
+
+def label(value: t.Any, variable: str) -> str:
+    """Return the name of a step, a gate or a metric, for messages and the journal."""
+    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
+        rule = "at most 60 letters, digits, spaces and . , : / + % - _"
+        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}")
+    return value
+
+
+def absolute(value: t.Any, variable: str) -> str:
+    """Return an absolute path."""
+    path = text(value, variable)
+    if not path.startswith("/"):
+        raise InputError(f"{variable}: {value!r} is not an absolute path; begin it with /")
+    return path
+
+
+# Numbers --------------------------------------------------------------------------------------
+
+
+def boolean(value: t.Any, variable: str) -> bool:
+    """Return a boolean, also from the text that `-e` passes."""
+    word = str(value).lower()
+    if word not in (*_YES, *_NO):
+        raise InputError(f"{variable}: {shown(value)} must be true or false")
+    return word in _YES
+
+
+def whole(value: t.Any, variable: str, minimum: int = 0, hint: str = "write one, as in 3", maximum: int = 999_999_999) -> int:
+    """Return a whole number, also from the digits that `-e` passes."""
+    huge = isinstance(value, int) and abs(value) > 10**12
+    digits = "" if isinstance(value, (bool, float)) or huge else str(value).strip()
+    if not _WHOLE.fullmatch(digits):
+        raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}")
+    if int(digits) < minimum:
+        raise InputError(f"{variable}: {value!r} is too small; must be at least {minimum}", "PR-104")
+    if int(digits) > maximum:
+        raise InputError(f"{variable}: {value!r} is too large; must be at most {maximum}", "PR-104")
+    return int(digits)
+
+
+def number(value: t.Any, variable: str, low: float, high: float, exclusive: bool = False) -> float:
+    """Return a number within bounds."""
+    try:
+        found = float("nan") if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        found = float("nan")
+    if not (low < found < high if exclusive else low <= found <= high):
+        between = f"between {low:g} and {high:g}" if exclusive else f"from {low:g} to {high:g}"
+        raise InputError(f"{variable}: {shown(value)} is not a number {between}", "PR-104")
+    return found
+
+
+def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float = LONGEST) -> float:
+    """Return seconds from `90`, `1.5`, `"90s"`, `"500ms"`, `"10m"`, `"2h"` or `"1d"`."""
+    given = f"{value:f}" if isinstance(value, float) else str(value).strip()
+    match = None if isinstance(value, bool) else _DURATION.fullmatch(given)
+    if match is None:
+        hint = 'write seconds (90) or a number with ms, s, m, h or d ("10m")'
+        raise InputError(f"{variable}: {shown(value)} is not a duration; {hint}")
+    seconds = float(Decimal(match[1]) * _UNITS[match[2]])
+    if seconds < minimum:
+        raise InputError(f"{variable}: {value!r} is too short; must be at least {minimum:g} s", "PR-104")
+    if seconds > maximum:
+        raise InputError(f"{variable}: {value!r} is too long; must be at most {units(maximum)}", "PR-104")
+    return seconds
+
+
+def units(seconds: float) -> str:
+    """Return a duration as users write it."""
+    unit = next((unit for unit in ("d", "h", "m", "s") if seconds % float(_UNITS[unit]) == 0), "ms")
+    return f"{seconds / float(_UNITS[unit]):g}{unit}"
+
+
+def percentage(value: str, variable: str) -> Decimal:
+    """Return the exact number before the percent sign, 0 to 100."""
+    digits = value.strip().removesuffix("%").strip()
+    found = Decimal(digits) if _PERCENTAGE.fullmatch(digits) else Decimal(-1)
+    if not 0 <= found <= 100:
+        raise InputError(f'{variable}: {value!r} is not a percentage between "0%" and "100%"', "PR-104")
+    return found
+
+
+def amount(value: t.Any, variable: str) -> Amount:
+    """Return the amount of `3` or `"25%"`. A float is refused: it could not be exact."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return Percent(percentage(value, variable))
+    return whole(value, variable, 0, 'write one (3), or a percentage ("25%")')
+
+
+# Addresses ------------------------------------------------------------------------------------
+
+
+def ports(value: t.Any, variable: str) -> range:
+    """Return the ports of `"8100-8199"` or of a single number."""
+    if isinstance(value, range):
+        return value
+    given = str(value).strip()
+    match = _PORTS.fullmatch(given)
+    single = (int(given), int(given)) if _is_port(given) else (0, 0)
+    first, last = (int(match[1]), int(match[2])) if match else single
+    if not 1 <= first <= last <= 65535 or isinstance(value, bool):
+        hint = 'write "8100-8199", between 1 and 65535, lower one first'
+        raise InputError(f"{variable}: {value!r} is not a range of ports; {hint}", "PR-104")
+    return range(first, last + 1)
+
+
+def port(value: t.Any, variable: str) -> int:
+    """Return a TCP port."""
+    if isinstance(value, bool) or not _is_port(str(value)):
+        raise InputError(f"{variable}: {shown(value)} is not a port between 1 and 65535", "PR-104")
+    return int(value)
+
+
+def _is_port(given: str) -> bool:
+    return len(given) <= 5 and given.isascii() and given.isdecimal() and 1 <= int(given) <= 65535
+
+
 def address(value: t.Any, variable: str) -> str:
-    """An IP address. Load balancers accept unresolvable names in silence, so names are refused."""
+    """Return an IP address. Names are refused: load balancers accept unresolvable ones silently."""
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError:
@@ -120,73 +228,53 @@ def address(value: t.Any, variable: str) -> str:
 
 
 def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[IPv6]:port`."""
-    host, colon, text = str(value or "").rpartition(":")
-    if not colon or not host.strip("[]") or "/" in host or not _is_port(text):
+    """Return the host and port of `host:port` or `[IPv6]:port`."""
+    host, colon, digits = str(value or "").rpartition(":")
+    if not colon or not host.strip("[]") or "/" in host or not _is_port(digits):
         raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
-    return host.strip("[]"), port(text, variable)
+    return host.strip("[]"), port(digits, variable)
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
-    """Raise for the first key that is not known, with the nearest one that is."""
-    known = sorted(known)
-    for key in sorted(map(str, given)):
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
-            raise InputError(f"{prefix}{key}: there is no such setting; {hint}")
+def ip_socket_address(value: t.Any, variable: str) -> tuple[str, int]:
+    """Return the IP address and port of `IP:port`."""
+    host, found = socket_address(value, variable)
+    return address(host, variable), found
 
 
-def boolean(value: t.Any, variable: str) -> bool:
-    """A yes or no, also as `-e` gives it."""
-    text = str(value).lower()
-    if text not in ("true", "yes", "1", "false", "no", "0"):
-        raise InputError(f"{variable}: {value!r} is neither true nor false")
-    return text in ("true", "yes", "1")
+# Lists and mappings ---------------------------------------------------------------------------
 
 
-def label(value: t.Any, variable: str) -> str:
-    """What a step, a gate or a metric is called in messages and in the journal."""
-    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
-        raise InputError(f"{variable}: {value!r} is not a name; use at most 60 letters, digits, spaces and . , : / + % - _")
+def sequence(value: t.Any, variable: str, example: str) -> Sequence[t.Any]:
+    """Return a list. The value is not shown: it may hold secrets."""
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"{variable}: expected a list, got {type(value).__name__}; write {example}")
     return value
 
 
-def line(value: t.Any, variable: str) -> str:
-    """A text for people, in one line; "" for none."""
-    if isinstance(value, (Mapping, list, tuple)):
-        raise InputError(f"{variable}: {value!r} is not a text; write a few words")
-    return clean("" if value is None else value)
+def mapping(value: t.Any, variable: str, example: str = "key: value pairs") -> dict[str, t.Any]:
+    """Return a mapping, an empty one for nothing. The value is not shown: it may hold secrets."""
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{variable}: expected a mapping, got {type(value).__name__}; write {example}")
+    return dict(value)
 
 
-def amount(value: t.Any, variable: str) -> Amount:
-    """`3` or `"25%"`; never a float, which could not be exact (E-08)."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        return Percent(percentage(value, variable))
-    return whole(value, variable, 0, 'write a whole number (3) or a percentage ("25%")')
-
-
-def whole(value: t.Any, variable: str, minimum: int, hint: str = "write a whole number", maximum: int = 999_999_999) -> int:
-    """A whole number, also from a string of digits as `-e` gives it."""
-    text = "" if isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) > 10**12) else str(value).strip()
-    if not _WHOLE.fullmatch(text):
-        raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}")
-    if int(text) < minimum:
-        raise InputError(f"{variable}: {value!r} is too small; the least is {minimum}")
-    if int(text) > maximum:
-        raise InputError(f"{variable}: {value!r} is too many; the most is {maximum}")
-    return int(text)
-
-
-def parted(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Options that may be written down and shown, and those that are secret: what the spec marks `no_log`. Empty ones are neither."""
+def parted(spec: t.Any, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Return the options that may be shown, and the secret ones. Empty ones are in neither."""
     there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
-    secret = {name: value for name, value in there.items() if spec.get(name, {}).get("no_log")}
+    secret = {name: value for name, value in there.items() if _no_log(spec.get(name, {}))}
     return {name: value for name, value in there.items() if name not in secret}, secret
 
 
-def options(spec: Mapping[str, t.Any], given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
-    """A driver's options, checked against its `OPTIONS` (an Ansible argument spec), with the defaults filled in."""
+def _no_log(option: t.Any) -> bool:
+    return bool(option.get("no_log") if isinstance(option, Mapping) else option.no_log)
+
+
+def options(spec: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """Return a driver's options, checked against its `OPTIONS`, with the defaults filled in."""
+    if hasattr(spec, "parse"):
+        return t.cast("dict[str, t.Any]", spec.parse(given, variable + "."))
     refuse_unknown(given, spec, variable + ".")
     result = ArgumentSpecValidator(dict(spec)).validate(dict(given))
     if result.error_messages:

@@ -148,7 +148,7 @@ def _words(given: Mapping[str, t.Any], name: str) -> list[str]:
 
 def _choice(value: t.Any, variable: str, choices: Sequence[str]) -> str:
     if value not in choices:
-        raise InputError(f"{variable}: {value!r} is none of {', '.join(choices)}")
+        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
     return str(value)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
@@ -71,7 +72,8 @@ def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
 def _marked(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Options with a mark in the place of those that are secret: by the spec, or as a URL that holds a secret."""
     return {
-        name: SECRET if value and (spec.get(name, {}).get("no_log") or _tells(value)) else value for name, value in given.items()
+        name: SECRET if value and (name in values.parted(spec, given)[1] or _tells(value)) else value
+        for name, value in given.items()
     }
 
 

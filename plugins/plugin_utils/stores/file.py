@@ -9,13 +9,21 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseHeld, LeaseLost, StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import PATH, TEXT, Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
 
-OPTIONS: dict[str, t.Any] = {"path": {"type": "str", "default": "/var/lib/rollout"}, "host": {"type": "str"}}
+OPTIONS = Options(
+    Field("path", PATH, "Directory of the journals and leases.", default="/var/lib/rollout"),
+    Field(
+        "host",
+        TEXT,
+        "Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers are thrown away.",
+    ),
+)
 
 TIMEOUT = 30.0  # seconds for one operation; it takes milliseconds and the way there
 _REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
@@ -25,16 +33,12 @@ class Driver:
     """A `drivers.Store`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        path, host = options.get("path") or "/var/lib/rollout", options.get("host") or CONTROLLER
-        if not str(path).startswith("/"):
-            raise InputError(f"rollout_store.path: {path!r} is not an absolute path; begin it with /")
-        if host != CONTROLLER and (found := context.transport.hosts(host)) != [host]:
-            what = f"names {len(found)} hosts" if found else "is not in the inventory"
-            raise InputError(f"rollout_store.host: {host!r} {what}; name one inventory host, or none for the controller")
+        path = options["path"]
+        host = host_or_controller(context.transport, options["host"], "rollout_store.host")
         self._transport = context.transport
         self._host = host
-        self._where = f"host {host}" if host else "the controller"
-        self._request = {"path": str(path), "service": context.service, "where": self._where}
+        self._where = f"host {host}" if host else label(host)
+        self._request = {"path": path, "service": context.service, "where": self._where}
         self.place = f"{path}/journal/{context.service}.json on {self._where}"  # of the record
         self._clock = 0.0  # the store's clock minus our monotonic one
 

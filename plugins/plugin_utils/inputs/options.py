@@ -1,0 +1,150 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options, each written once: a table of fields parses what users write, and documents it. Pure.
+
+`make generate` writes the documentation from the tables: of modules, doc fragments, roles and the reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+
+Parse = Callable[[t.Any, str], t.Any]  # a value and its variable's name, for messages
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The kind of an option's values."""
+
+    type: str  # Ansible's name of it
+    parse: Parse
+    note: str = ""  # a sentence for the documentation: the form and the bounds
+    elements: str = ""  # the type of a list's items
+    choices: Mapping[str, str] = field(default_factory=dict)  # with a sentence each, or none
+    fields: Options | None = None  # of a mapping, or of each mapping in a list
+
+
+@dataclass(frozen=True)
+class Field:
+    """An option: its name, its kind, and what it means (Ansible's markup, a paragraph a line)."""
+
+    name: str
+    kind: Kind
+    text: str
+    default: t.Any = None  # as a user would write it; None: not given
+    required: bool = False
+    no_log: bool = False
+
+    def parse(self, value: t.Any, variable: str) -> t.Any:
+        """Return the value in its type, None where neither it nor a default is given."""
+        if value == "" and self.no_log:
+            raise InputError(f"{variable}: must not be empty; set it, or leave it out")
+        if value is None or value == "":
+            if self.required:
+                raise InputError(f"{variable}: not given, but required", "PR-102")
+            value = self.default
+        return None if value is None else self.kind.parse(value, variable)
+
+
+class Options(Mapping[str, Field]):
+    """The fields that a driver, a step or a mapping takes, by name."""
+
+    def __init__(self, *fields: Field) -> None:
+        self.fields = fields
+        self._by_name = {one.name: one for one in fields}
+
+    def __getitem__(self, name: str) -> Field:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def parse(self, given: Mapping[str, t.Any], prefix: str) -> dict[str, t.Any]:
+        """Return every option in its type; raise InputError for an unknown, missing or wrong one.
+
+        `prefix` precedes the options' names in messages, as `rollout_traffic.` does.
+        """
+        values.refuse_unknown(given, self, prefix)
+        return {one.name: one.parse(given.get(one.name), prefix + one.name) for one in self.fields}
+
+    def parted(self, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+        """Return the options that may be shown, and the secret ones. Empty ones are in neither."""
+        there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
+        secret = {name: value for name, value in there.items() if name in self and self[name].no_log}
+        return {name: value for name, value in there.items() if name not in secret}, secret
+
+
+# Kinds ----------------------------------------------------------------------------------------
+
+
+def duration(minimum: float = 0.0, maximum: float = values.LONGEST) -> Kind:
+    """Seconds, or a number with a unit."""
+    bounds = [f"at least {values.units(minimum)}"] if minimum >= 1 else []
+    bounds += [f"at most {values.units(maximum)}"] if maximum < values.LONGEST else []
+    note = ", ".join(["A duration", *bounds]) + "."
+    return Kind("raw", functools.partial(values.duration, minimum=minimum, maximum=maximum), note)
+
+
+def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
+    """A whole number."""
+    bounded = f"{minimum} to {maximum}." if maximum < 999_999 else f"At least {minimum}." if minimum > 0 else ""
+    return Kind("int", functools.partial(values.whole, minimum=minimum, maximum=maximum), bounded)
+
+
+def number(low: float, high: float, exclusive: bool = False) -> Kind:
+    """A number."""
+    note = f"Between {low:g} and {high:g}." if exclusive else f"{low:g} to {high:g}."
+    return Kind("float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note)
+
+
+def choice(*names: str, **sentences: str) -> Kind:
+    """One of a few words, perhaps with a sentence each."""
+    choices = {**dict.fromkeys(names, ""), **sentences}
+    return Kind("str", functools.partial(values.choice, choices=tuple(choices)), choices=choices)
+
+
+def group(options: Options) -> Kind:
+    """A mapping with options of its own."""
+
+    def parse(value: t.Any, variable: str) -> dict[str, t.Any]:
+        return options.parse(values.mapping(value, variable), f"{variable}.")
+
+    return Kind("dict", parse, fields=options)
+
+
+def one_or_more(kind: Kind) -> Kind:
+    """A value, or a list of them; parsed to a list."""
+
+    def parse(value: t.Any, variable: str) -> list[t.Any]:
+        return [kind.parse(one, variable) for one in (value if isinstance(value, (list, tuple)) else [value])]
+
+    return Kind("list", parse, kind.note, kind.type)
+
+
+def as_it_is(value: t.Any, _variable: str) -> t.Any:
+    """Return what the driver itself parses."""
+    return value
+
+
+RAW = Kind("raw", as_it_is)
+TEXT = Kind("str", values.text)
+NAME = Kind("str", values.label)
+FLAG = Kind("bool", values.boolean)
+DURATION = duration()
+WHOLE = whole()
+AMOUNT = Kind("raw", values.amount, "A whole number or a percentage.")
+MAPPING = Kind("dict", values.mapping)
+PATH = Kind("str", values.absolute, "An absolute path.")
+PORT = Kind("int", values.port, "1 to 65535.")
+ADDRESS = Kind("str", values.socket_address, "An address and a port.")
+LISTEN = Kind("str", values.ip_socket_address, "An IP address and a port.")
