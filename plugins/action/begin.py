@@ -71,7 +71,7 @@ class ActionModule(StepAction):
                     f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
                 )
             there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
-            if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), even=True)).reached:
+            if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), rebalance=True)).reached:
                 kind, there = "rebalance", False
             if record.open is None and there:
                 for line in filter(None, [*lifecycle.elsewhere(run), lifecycle.idle_hosts(run)]):

@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import whole
@@ -70,7 +70,7 @@ class ActionModule(StepAction):
         unknown += [] if run.conductor.balanced else ["who sends requests: no load balancer is given, so nothing can be drained"]
         unknown += [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
         result = plan(run, fleet, found, replicas, times or (GUESS, 1.0))
-        weighted = run.conductor.balanced and any(stage.waypoint.share is not None for stage in found)
+        weighted = run.conductor.balanced and any(stage.waypoint.weight is not None for stage in found)
         shares = "by the load balancers' weights" if weighted else "by the number of instances"
         diff = run.difference(found[-1].waypoint, revision)
         settings = generations.unlike(run, record.stable.generation) if record.stable else []
@@ -84,11 +84,11 @@ def plan(
     """The waypoints, what the walk will be like, and what `evaluate` would do now."""
     settings, now = run.settings, time.time()
     path = [stage.waypoint for stage in found]
-    decision = evaluate(fleet, path[0], settings.budget, settings.rules, Tally(now), now)
+    decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
     settled = [_settled(i) for i in fleet if i.state is State.READY]
     expected = forecast(settled, path, settings.budget, settings.rules, *times)
-    room = settings.budget.resolve(replicas)
-    fresh = sum(point.new for point in path if point.fresh)
+    allowed = settings.budget.resolve(replicas)
+    fresh = sum(point.new for point in path if point.is_baseline)
     old = sorted((i for i in fleet if i.generation != path[-1].generation and i.state.counted), key=lambda i: i.order)
     return {
         "waypoints": [
@@ -96,8 +96,8 @@ def plan(
             for s, last in zip(found, [None, *found], strict=False)
             if s.gates or not last or s.waypoint != last.waypoint
         ],
-        "surge": room.surge,
-        "unavailable": room.unavailable,
+        "surge": allowed.surge,
+        "unavailable": allowed.unavailable,
         "order": [i.id for i in old],
         "peak_extra": max(0, expected.peak - replicas),
         "minimum_available": expected.least,
@@ -110,14 +110,14 @@ def plan(
 def _shown(stage: Stage) -> dict[str, t.Any]:
     """One waypoint, with the share it asks for and what guards it."""
     point = stage.waypoint
-    fresh = point.new if point.fresh else 0
+    fresh = point.new if point.is_baseline else 0
     return {
         "name": stage.name,
         "step": stage.part,
         "new": point.new - fresh,
         "old": point.old + fresh,
         "fresh": fresh,
-        "share": point.share,
+        "share": point.weight,
         "gates": [f"{gate.key} ({gate.driver})" for gate in stage.gates],
     }
 
@@ -131,7 +131,7 @@ def _settled(instance: Instance) -> Instance:
         State.READY,
         ready_since=float("-inf"),
         rotation=Rotation.IN,
-        proven=True,
+        lb_healthy=True,
     )
 
 
@@ -170,7 +170,7 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
             created=now - age,
             ready_since=now - age if state is State.READY else None,
             rotation=rotation,
-            proven=state is State.READY,
+            lb_healthy=state is State.READY,
             active=active,
             draining_since=None if draining is None else now - draining,
         )

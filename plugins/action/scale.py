@@ -34,7 +34,7 @@ class ActionModule(StepAction):
                 f"rollout_revision: {revision!r} has to wait: {under_way.strategy} divides the requests between it and "
                 f"{under_way.revision} while that is under way"
             )
-        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, share=share)
+        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, weight=share)
         lifecycle.fits(run, replicas + others, Plan())
         lifecycle.fits_balancers(run, replicas + others, Plan())
         if run.check_mode:

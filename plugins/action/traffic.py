@@ -54,11 +54,11 @@ def divide(run: Run, share: int) -> Result:
     fleet, before = run.conductor.look(), rollout.asked
     found = lifecycle.stages_of(run, rollout)
     here = (lifecycle.onward(found, rollout) or found[-1:])[0]
-    waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), share=share)
-    room = run.settings.budget.resolve(rollout.replicas)
+    waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), weight=share)
+    allowed = run.settings.budget.resolve(rollout.replicas)
     ready, needed = (
         sum(i.generation == rollout.generation and i.state is State.READY for i in fleet),
-        carrying(rollout.replicas, room, share),
+        carrying(rollout.replicas, allowed, share),
     )
     if ready < needed:
         raise RolloutFailed(

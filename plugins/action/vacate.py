@@ -53,7 +53,7 @@ class ActionModule(StepAction):
             hosts = in_place.vacate(run, rollout)
         run.conductor.commit()
         waypoint, scope = in_place.whole(rollout), in_place.scope_of(run, rollout)
-        left = [mine[0].host for mine in engine.waiting(run.conductor.fleet, waypoint, scope) if mine[0].host not in hosts]
+        left = [mine[0].host for mine in engine.hosts_left(run.conductor.fleet, waypoint, scope) if mine[0].host not in hosts]
         return run.report(
             bool(hosts),
             hosts=hosts,

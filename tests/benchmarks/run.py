@@ -34,7 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import ALPHA
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
@@ -290,7 +290,7 @@ def engine() -> list[tuple[str, str, str]]:
 def _evaluate(size: int) -> float:
     fleet = [_instance(number, 1 + number % 2) for number in range(size)]
     waypoint, budget = rolling(2, size), Budget(size // 10, 0)
-    return min(_timed(lambda: evaluate(fleet, waypoint, budget, Rules(), Tally(0.0), 10.0)) for _turn in range(5))
+    return min(_timed(lambda: evaluate(fleet, waypoint, budget, Rules(), ProgressTracker(0.0), 10.0)) for _turn in range(5))
 
 
 def _timed(call: t.Callable[[], object]) -> float:
@@ -301,7 +301,7 @@ def _timed(call: t.Callable[[], object]) -> float:
 
 def _instance(number: int, generation: int) -> Instance:
     return Instance(
-        f"i{number}", "r", generation, State.READY, created=number % 977, ready_since=0.0, rotation=Rotation.IN, proven=True
+        f"i{number}", "r", generation, State.READY, created=number % 977, ready_since=0.0, rotation=Rotation.IN, lb_healthy=True
     )
 
 

@@ -178,7 +178,7 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         with pytest.raises(TrafficError, match=f"{a} is not put in rotation"):
             contract.apply(driver, new)
         table = contract.apply(driver, {**new, a: Target(OUT, name="shop-c")})
-        assert contract.everywhere(table, a, lambda s: not s.proven and s.name == "shop-c")
+        assert contract.everywhere(table, a, lambda s: not s.lb_healthy and s.name == "shop-c")
         backends.start_at(a, "c")
         contract.prove(driver, a)
         contract.apply(driver, new)
@@ -261,7 +261,7 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             backends.kill(dead)
             for asked in (driver, preview):
                 contract.until(
-                    lambda d=dead, a=asked: not any(s.proven for s in contract.entries(a.observe(), d)), f"{dead} is dead"
+                    lambda d=dead, a=asked: not any(s.lb_healthy for s in contract.entries(a.observe(), d)), f"{dead} is dead"
                 )  # type: ignore[misc]
             assert go(carries) == ({"new"} if number < len(new) else {"old"})
         contract.remove(preview, {}, *new)
@@ -305,7 +305,7 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         for given, shows in ((health, '"shop.example"'), ({}, '"tcp_health_check"')):
             driver = plane.driver(health=given)
             table = contract.apply(driver, {a: Target(IN, name="shop-a")})
-            assert contract.everywhere(table, a, lambda s: s.rotation is IN and s.proven)
+            assert contract.everywhere(table, a, lambda s: s.rotation is IN and s.lb_healthy)
             assert shows in plane.envoys["edge1"].get("/config_dump?resource=dynamic_active_clusters")
             assert set(contract.answers(plane)) == {"a"}
 

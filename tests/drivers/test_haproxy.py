@@ -369,7 +369,7 @@ class TestOnlyHAProxy:
             bring_in(driver, targets)
             backends.kill(a)
             until(
-                lambda: everywhere(driver.observe(), a, lambda s: s.rotation is OUT and not s.proven),
+                lambda: everywhere(driver.observe(), a, lambda s: s.rotation is OUT and not s.lb_healthy),
                 "HAProxy sees that it is down",
             )
             apply(driver, targets)

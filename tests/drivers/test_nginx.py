@@ -224,7 +224,9 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
         contract.bring_in(driver, both)
         backends.kill(a)
-        contract.until(lambda: contract.everywhere(driver.observe(), a, lambda s: not s.proven), f"{a} is not proven any more")
+        contract.until(
+            lambda: contract.everywhere(driver.observe(), a, lambda s: not s.lb_healthy), f"{a} is not proven any more"
+        )
         new = both | {a: Target(IN, name="shop-c")}
         with pytest.raises(TrafficError, match=f"{a} is not put in rotation: it has no entry"):
             contract.apply(driver, new)

@@ -188,7 +188,10 @@ def everywhere(table: Table, endpoint: Endpoint, fits: Callable[[Server], bool])
 
 def prove(driver: Traffic, *endpoints: Endpoint) -> None:
     """Wait until every balancer's own check has passed them."""
-    until(lambda: all(everywhere(driver.observe(), e, lambda s: s.proven) for e in endpoints), f"the balancers prove {endpoints}")
+    until(
+        lambda: all(everywhere(driver.observe(), e, lambda s: s.lb_healthy) for e in endpoints),
+        f"the balancers prove {endpoints}",
+    )
 
 
 def apply(driver: Traffic, targets: Mapping[Endpoint, Target]) -> Table:
@@ -374,7 +377,7 @@ class TrafficContract:
         targets[late] = Target(IN, name="shop-late")
         with pytest.raises(TrafficError, match=str(late.port)):
             apply(driver, targets)
-        assert not any(s.rotation is IN or s.proven for s in entries(driver.observe(), late))
+        assert not any(s.rotation is IN or s.lb_healthy for s in entries(driver.observe(), late))
         assert set(answers(plane)) == {"a"}
         backends.start_at(late, "late")
         prove(driver, late)
@@ -578,7 +581,7 @@ class TrafficContract:
                 assert all(sent(seen, e) == sent(table, e) for e in out), "a request after the switch"
                 after = [backends.ask(e, "/hits") for e in (*out, *up)]
                 assert after[:3] == hits[:3] and not set(after[3:]) & set(hits[3:]), "a request after the switch"
-                assert all(everywhere(seen, e, lambda s: s.rotation is OUT and s.proven) for e in out)
+                assert all(everywhere(seen, e, lambda s: s.rotation is OUT and s.lb_healthy) for e in out)
                 assert not self.counts or all(min(sent(seen, e)) > 0 for e in up)
         assert not load.bad, f"{load.bad} beside {load.good}"
         table = driver.observe()
@@ -655,4 +658,4 @@ class TrafficContract:
         remove(preview, {}, b)
         assert all(kept(address, 1) == {"503": 1} for address in plane.previews)
         assert preview.observe() == {name: {} for name in plane.names}
-        assert all(everywhere(driver.observe(), e, lambda s: s.proven) for e in (a, b)) and set(answers(plane)) == {"a"}
+        assert all(everywhere(driver.observe(), e, lambda s: s.lb_healthy) for e in (a, b)) and set(answers(plane)) == {"a"}

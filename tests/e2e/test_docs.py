@@ -32,7 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import sequential
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import Counts, Ledger
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
@@ -471,7 +471,7 @@ LISTED = {  # the stages of six instances, and new and old ones of each
 def test_strategies_are_what_the_pages_say(page: str, name: str) -> None:
     given = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"]) | yaml.safe_load(SNIPPETS[page][name])
     parsed = settings.parse({variable.removeprefix("rollout_"): value for variable, value in given.items()})
-    listed = stages(parsed.plan, Goal(2, 6, parsed.budget.resolve(6), before=6, stable=1))
+    listed = stages(parsed.plan, RolloutTarget(2, 6, parsed.budget.resolve(6), before=6, stable=1))
     told = ", ".join(f"{stage.name} {stage.waypoint.new}+{stage.waypoint.old}" for stage in listed)
     assert told == LISTED[page][name]
 

@@ -11,11 +11,11 @@ from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Waypoint, rolling, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, Waypoint, rolling, stages
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def one(number: int, **changed: object) -> Instance:
 
 DONE = {"generation": NEW}
 OUT = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": 1.0}
-SICK = {"state": State.NOT_READY, "proven": False}
+SICK = {"state": State.NOT_READY, "lb_healthy": False}
 BACK_SOON = {"rotation": Rotation.OUT}
 KINDS: list[dict[str, object]] = [{}, {}, DONE, {"generation": 0}, OUT, {**OUT, **DONE}, SICK, {**SICK, **BACK_SOON}, BACK_SOON]
 fleets = st.lists(st.sampled_from(KINDS), min_size=1, max_size=12).map(
@@ -49,18 +49,20 @@ def available(fleet: Sequence[Instance]) -> int:
 
 @given(fleets, st.integers(1, 5), st.data())
 def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: int, data: st.DataObject) -> None:
-    room = Room(0, min(unavailable, len(fleet)))
-    floor = len(fleet) - room.unavailable
+    allowed = ResolvedBudget(0, min(unavailable, len(fleet)))
+    floor = len(fleet) - allowed.unavailable
     out = [i.id for i in fleet if i.state is State.DRAINING]
     failed = frozenset(data.draw(st.sets(st.sampled_from(out)))) if out else frozenset()
     hosts = data.draw(st.sets(st.sampled_from([i.host for i in fleet])))
     scope = engine.Scope(frozenset(hosts), failed)
-    decision = engine.vacate(fleet, rolling(NEW, len(fleet)), RULES, Tally(NOW), NOW, room=room, scope=scope)
+    decision = engine.drain_batch(fleet, rolling(NEW, len(fleet)), RULES, ProgressTracker(NOW), NOW, allowed=allowed, scope=scope)
     taken = [i for i in fleet if i.id in decision.drain]
     left = [i for i in fleet if i.id not in decision.drain]
     assert available(left) >= min(floor, available(fleet))
     assert all(i.host in hosts and i.id not in failed for i in taken)
-    assert not taken or len(taken) + len(engine.going(fleet, scope)) <= room.unavailable, "no wave is bigger than the budget"
+    assert not taken or len(taken) + len(engine.batch_out(fleet, scope)) <= allowed.unavailable, (
+        "no wave is bigger than the budget"
+    )
     assert not any(i.generation == NEW and i.draining_since is None for i in taken)
     assert all(i.state is State.READY and i.rotation is not Rotation.IN for i in fleet if i.id in decision.admit)
 
@@ -69,37 +71,37 @@ def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: in
 def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], ports: int) -> None:
     """Each host is tried once at most; all that work are deployed unless what failed leaves no room."""
     fleet = [one(n, id=f"i{n}:{port}", host=f"web{n}") for n in range(hosts) for port in range(ports)]
-    room = Room(0, min(len(fleet), max(unavailable, ports)))
+    allowed = ResolvedBudget(0, min(len(fleet), max(unavailable, ports)))
     waypoint, tried, failed = rolling(NEW, len(fleet)), [], frozenset[str]()
     while True:
-        take = partial(engine.vacate, room=room, scope=everything(fleet, failed=failed))
-        decision = take(fleet, waypoint, RULES, Tally(NOW), NOW)
+        take = partial(engine.drain_batch, allowed=allowed, scope=everything(fleet, failed=failed))
+        decision = take(fleet, waypoint, RULES, ProgressTracker(NOW), NOW)
         if decision.failed or decision.reached:
             break
         wave = set(decision.drain)
         tried += [i.host for i in fleet if i.id in wave]
         fleet = [replace(i, **OUT) if i.id in wave else i for i in fleet]  # type: ignore[arg-type]
-        assert available(fleet) >= len(fleet) - room.unavailable
-        assert take(fleet, waypoint, RULES, Tally(NOW), NOW).reached
+        assert available(fleet) >= len(fleet) - allowed.unavailable
+        assert take(fleet, waypoint, RULES, ProgressTracker(NOW), NOW).reached
         bad = {i.id for i in fleet if i.id in wave and int(i.host[3:]) in broken}
         failed |= bad
         fleet = [one(0, id=i.id, host=i.host, generation=NEW) if i.id in wave - bad else i for i in fleet]
     assert len(tried) == len(set(tried)) * ports
     lost, working = len(failed), [n for n in range(hosts) if n not in broken]
     if decision.failed:
-        assert lost + ports > room.unavailable and "no room is left to go on" in decision.failed
+        assert lost + ports > allowed.unavailable and "no room is left to go on" in decision.failed
     else:
-        assert engine.done(fleet, waypoint) == len(fleet) - lost >= len(working) * ports and len(set(tried)) == hosts
+        assert engine.deployed(fleet, waypoint) == len(fleet) - lost >= len(working) * ports and len(set(tried)) == hosts
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(1, 99), max_size=2))
 def test_the_waves_are_all_hosts_and_end_where_a_step_does(desired: int, unavailable: int, weights: set[int]) -> None:
-    fleet, room = [one(n) for n in range(desired)], Budget(0, min(unavailable, desired)).resolve(desired)
+    fleet, allowed = [one(n) for n in range(desired)], Budget(0, min(unavailable, desired)).resolve(desired)
     plan = parse({"strategy": "canary", "steps": [{"set_weight": weight} for weight in sorted(weights)]} if weights else {})
-    path = [stage.waypoint for stage in stages(engine.counted(plan), Goal(NEW, desired, room, desired))]
-    waves = engine.waves(fleet, path, room, everything(fleet))
+    path = [stage.waypoint for stage in stages(engine.steps_as_replicas(plan), RolloutTarget(NEW, desired, allowed, desired))]
+    waves = engine.batches(fleet, path, allowed, everything(fleet))
     assert [host for wave in waves for host in wave] == [i.host for i in fleet]
-    assert all(len(wave) <= room.unavailable for wave in waves)
+    assert all(len(wave) <= allowed.unavailable for wave in waves)
     ends = {sum(map(len, waves[:number])) for number in range(len(waves) + 1)}
     assert {point.new for point in path} <= ends
 
@@ -107,13 +109,20 @@ def test_the_waves_are_all_hosts_and_end_where_a_step_does(desired: int, unavail
 def test_what_is_of_no_use_comes_first() -> None:
     fleet = [one(1), one(2, generation=0), one(3, **SICK, **BACK_SOON), one(4, **DONE), one(5, **OUT), one(6)]
     path: list[Waypoint] = [rolling(NEW, 6)]
-    assert engine.waves(fleet, path, Room(0, 2), everything(fleet)) == [("web3", "web5"), ("web2", "web1"), ("web6",)]
+    assert engine.batches(fleet, path, ResolvedBudget(0, 2), everything(fleet)) == [("web3", "web5"), ("web2", "web1"), ("web6",)]
 
 
 def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
     """It costs the budget what it cost before; a wave of its own would only take time."""
     fleet = [one(1), one(2), one(3, **OUT), one(4)]
-    take = partial(engine.vacate, waypoint=rolling(NEW, 4), rules=RULES, tally=Tally(NOW), now=NOW, room=Room(0, 2))
+    take = partial(
+        engine.drain_batch,
+        waypoint=rolling(NEW, 4),
+        rules=RULES,
+        progress=ProgressTracker(NOW),
+        now=NOW,
+        allowed=ResolvedBudget(0, 2),
+    )
     decision = take(fleet, scope=everything(fleet))
     assert decision.drain == ("i1",) and not decision.reached
     both = [one(1, **OUT), *fleet[1:]]
@@ -125,13 +134,20 @@ def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
 def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
     fleet = [one(1), one(2, **SICK), one(3), one(4, **DONE)]
     refusal = partial(engine.refusal, fleet, rolling(NEW, 4), everything(fleet))
-    assert refusal(["web1", "web4"], Room(0, 1), 2) == ""
-    assert refusal(["web1", "web2"], Room(0, 2), 2) == "rollout_failure_limit is 2"
-    assert refusal(["web2"], Room(0, 1), 3) == "i2 serve no requests, and no more than 1 may be unavailable"
-    assert refusal(["web2"], Room(0, 2), None) == ""
-    assert refusal(["web1", "web2", "web3"], Room(0, 2), None) == "no other host is to be deployed"
+    assert refusal(["web1", "web4"], ResolvedBudget(0, 1), 2) == ""
+    assert refusal(["web1", "web2"], ResolvedBudget(0, 2), 2) == "rollout_failure_limit is 2"
+    assert refusal(["web2"], ResolvedBudget(0, 1), 3) == "i2 serve no requests, and no more than 1 may be unavailable"
+    assert refusal(["web2"], ResolvedBudget(0, 2), None) == ""
+    assert refusal(["web1", "web2", "web3"], ResolvedBudget(0, 2), None) == "no other host is to be deployed"
     # What failed otherwise takes of the budget only if it is out of rotation.
-    take = partial(engine.vacate, waypoint=rolling(NEW, 3), rules=RULES, tally=Tally(NOW), now=NOW, room=Room(0, 1))
+    take = partial(
+        engine.drain_batch,
+        waypoint=rolling(NEW, 3),
+        rules=RULES,
+        progress=ProgressTracker(NOW),
+        now=NOW,
+        allowed=ResolvedBudget(0, 1),
+    )
     fleet = [one(1), one(2), one(3)]
     assert take(fleet, scope=everything(fleet, failed=frozenset(["i1"]))).drain == ("i2",)
 
@@ -139,23 +155,27 @@ def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
 def test_the_way_back_begins_with_the_newest() -> None:
     fleet = [one(n, generation=3, created=float(n)) for n in (1, 2, 3)]
     back = rolling(1, 3)
-    assert engine.waves(fleet, [back], Room(0, 1), everything(fleet, newest_first=True)) == [("web3",), ("web2",), ("web1",)]
+    assert engine.batches(fleet, [back], ResolvedBudget(0, 1), everything(fleet, newest_first=True)) == [
+        ("web3",),
+        ("web2",),
+        ("web1",),
+    ]
 
 
 def test_a_host_that_broke_elsewhere_makes_the_wave_smaller_or_wait() -> None:
     fleet = [one(1), one(2), one(3), one(4, **DONE, **SICK)]
     scope = everything(fleet)
-    take = partial(engine.vacate, fleet, rolling(NEW, 4), RULES)
-    assert take(Tally(NOW), NOW, room=Room(0, 2), scope=scope).drain == ("i1",)
-    waits = take(Tally(NOW), NOW, room=Room(0, 1), scope=scope)
+    take = partial(engine.drain_batch, fleet, rolling(NEW, 4), RULES)
+    assert take(ProgressTracker(NOW), NOW, allowed=ResolvedBudget(0, 2), scope=scope).drain == ("i1",)
+    waits = take(ProgressTracker(NOW), NOW, allowed=ResolvedBudget(0, 1), scope=scope)
     assert waits.drain == () and not waits.reached and not waits.failed
-    late = take(Tally(NOW - 61), NOW, room=Room(0, 1), scope=scope)
+    late = take(ProgressTracker(NOW - 61), NOW, allowed=ResolvedBudget(0, 1), scope=scope)
     assert "no room to take out web1: 1 of 4 missing (i4 is not_ready)" in late.failed
 
 
 def test_what_does_not_become_available_is_taken_out_again() -> None:
     fleet = [one(1, **DONE), one(2, **DONE, **SICK, **BACK_SOON), one(3, **DONE, **BACK_SOON)]
-    settle = partial(engine.settle, fleet, rolling(NEW, 3), RULES, names=["i1", "i2", "i3"])
-    soon, late = settle(Tally(NOW), NOW), settle(Tally(NOW - 61), NOW)
+    settle = partial(engine.admit_batch, fleet, rolling(NEW, 3), RULES, names=["i1", "i2", "i3"])
+    soon, late = settle(ProgressTracker(NOW), NOW), settle(ProgressTracker(NOW - 61), NOW)
     assert (soon.admit, soon.drain, soon.reached) == (("i3",), (), False)
     assert (late.admit, late.drain) == ((), ("i2", "i3"))

@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     State,
     classify,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, check
@@ -58,7 +58,7 @@ instances = st.builds(
     created=clocks,
     ready_since=st.none() | clocks,
     rotation=st.sampled_from(Rotation),
-    proven=st.booleans(),
+    lb_healthy=st.booleans(),
     active=st.integers(0, 1),
     draining_since=st.none() | clocks,
     crashed=st.booleans(),
@@ -73,7 +73,7 @@ well = st.builds(
     created=clocks,
     ready_since=clocks,
     rotation=st.just(Rotation.IN),
-    proven=st.just(True),
+    lb_healthy=st.just(True),
 )
 fleets = st.lists(st.one_of(instances, well, well, well), max_size=16).map(
     lambda fleet: [replace(instance, id=f"i{number:02}") for number, instance in enumerate(fleet)]
@@ -85,8 +85,8 @@ waypoints = st.integers(0, 10).flatmap(
         new=st.integers(0, desired),
         old=st.integers(0, desired),
         desired=st.just(desired),
-        share=st.sampled_from([None, None, 0, 20, 100, 100]),
-        need=st.sampled_from([None, None, None, 0, 1]),
+        weight=st.sampled_from([None, None, 0, 20, 100, 100]),
+        switch_at=st.sampled_from([None, None, None, 0, 1]),
         stable=st.integers(0, 1),
     )
 )
@@ -95,11 +95,11 @@ waypoints = st.integers(0, 10).flatmap(
 @given(fleets, waypoints, budgets(), rules_)
 @examples(1500)
 def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules) -> None:
-    tally = Tally(20.0, old=len(fleet))
-    decision = evaluate(fleet, waypoint, budget, rules, tally, 31.0)
+    progress = ProgressTracker(20.0, old=len(fleet))
+    decision = evaluate(fleet, waypoint, budget, rules, progress, 31.0)
     check(fleet, decision, waypoint, budget, rules, 31.0)
     # 10: nothing is kept between two turns, so the one who takes over decides as its predecessor would have.
-    assert evaluate(fleet, waypoint, budget, rules, tally, 31.0) == decision
+    assert evaluate(fleet, waypoint, budget, rules, progress, 31.0) == decision
 
 
 @given(fleets, waypoints, rules_)
@@ -138,14 +138,14 @@ def test_working_instances_arrive(world: World, old: list[Life], desired: int, b
     end = simulator.walk(all_new(2, desired))
     assert end.reached, end.failed
     assert simulator.least is not None
-    room = budget.resolve(desired)
+    allowed = budget.resolve(desired)
     # Old ones are as many as they are; where they were fewer from the start, they are at least not made fewer still.
-    assert simulator.least >= min(desired - room.unavailable, len(old))
-    assert simulator.peak <= max(desired + room.surge, len(old))
+    assert simulator.least >= min(desired - allowed.unavailable, len(old))
+    assert simulator.peak <= max(desired + allowed.surge, len(old))
     # Nothing is doubled: as many are made as were asked for.
     assert simulator.made == desired
     # And there and then there is nothing left to do.
-    assert simulator.walk(all_new(2, desired)).idle and simulator.made == desired
+    assert simulator.walk(all_new(2, desired)).nothing_to_do and simulator.made == desired
 
 
 @given(calm, sizes, sizes, budgets(), rules_)
@@ -263,7 +263,7 @@ def test_a_blip_of_our_checks_empties_no_fleet(span: tuple[int, int], budget: Bu
     while not simulator.log or not (simulator.log[-1][1].reached or simulator.log[-1][1].failed):
         simulator.walk(all_new(2, 6), until=simulator.clock + 1)
         entries = simulator.balancers[0].observe().values()
-        assert sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.proven) >= floor
+        assert sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.lb_healthy) >= floor
     assert simulator.log[-1][1].reached
 
 
@@ -276,19 +276,19 @@ turns = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.inte
 @examples(200)
 def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
     # 5, 8: counted from the last progress; a failure is counted once, and none that was there before the walk.
-    tally = Tally(0.0)
+    progress = ProgressTracker(0.0)
     seen: set[str] = set()
     best, least, since, run = 0, 99, 0.0, 0
     for number, (new, old, failed) in enumerate(turns):
         failures = [Failure(f"i{n}", "it ended") for n in sorted(failed)]
-        tally = tally.advance(new, old, failures, float(number))
+        progress = progress.advance(new, old, failures, float(number))
         progressed = new > best or (number > 0 and old < least)
         fresh = 0 if number == 0 else len({f.id for f in failures} - seen)
         seen |= {f.id for f in failures}
         best, least = max(best, new), min(least, old)
         run = fresh if progressed else run + fresh
         since = float(number) if progressed else since
-        assert (tally.since, tally.new, tally.old, len(tally.failures)) == (since, best, least, run)
+        assert (progress.since, progress.new, progress.old, len(progress.failures)) == (since, best, least, run)
 
 
 # 12: percentages ------------------------------------------------------------------------------------------------------
@@ -301,11 +301,11 @@ def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
 def test_percentages_are_exact(hundredths: int, desired: int) -> None:
     # 12: surge up, unavailable down, in whole numbers throughout.
     text = f"{Decimal(hundredths) / 100}%"
-    room = parse_budget({"max_surge": text, "max_unavailable": 1}).resolve(desired)
-    assert room.surge == -(-hundredths * desired // 10_000)
+    allowed = parse_budget({"max_surge": text, "max_unavailable": 1}).resolve(desired)
+    assert allowed.surge == -(-hundredths * desired // 10_000)
     if hundredths:
-        room = parse_budget({"max_surge": 0, "max_unavailable": text}).resolve(desired)
-        assert (room.surge, room.unavailable) == (0, hundredths * desired // 10_000 or 1)
+        allowed = parse_budget({"max_surge": 0, "max_unavailable": text}).resolve(desired)
+        assert (allowed.surge, allowed.unavailable) == (0, hundredths * desired // 10_000 or 1)
 
 
 @given(st.floats(0, 100))
@@ -321,7 +321,7 @@ def test_floats_are_refused(number: float) -> None:
 @examples(200)
 def test_a_budget_always_leaves_room(budget: Budget, desired: int) -> None:
     # 4: never 0/0.
-    room = budget.resolve(desired)
-    assert room.surge >= 0 and room.unavailable >= 0 and room.surge + room.unavailable >= 1
-    assert room.in_flight is None or (room.in_flight == room.surge >= 1 and room.unavailable == 0)
-    assert room.unavailable <= max(desired, 1) and room.surge <= max(desired, 4) and not math.isnan(room.surge)
+    allowed = budget.resolve(desired)
+    assert allowed.surge >= 0 and allowed.unavailable >= 0 and allowed.surge + allowed.unavailable >= 1
+    assert allowed.in_flight is None or (allowed.in_flight == allowed.surge >= 1 and allowed.unavailable == 0)
+    assert allowed.unavailable <= max(desired, 1) and allowed.surge <= max(desired, 4) and not math.isnan(allowed.surge)

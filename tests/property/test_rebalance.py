@@ -16,8 +16,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate, is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, apart, surplus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move, mark_leaving
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import place
@@ -59,7 +59,7 @@ class Fleet:
             return []
 
     def leaving(self, desired: int) -> frozenset[str]:
-        return surplus([*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones)
+        return instances_to_move([*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones)
 
     def counts(self) -> dict[str, int]:
         counted = Counter(i.host for i in self.there.values())
@@ -68,17 +68,19 @@ class Fleet:
     def available(self) -> int:
         return sum(is_available(i, RULES, self.now) for i in self.there.values())
 
-    def turn(self, desired: int, budget: Budget, tally: Tally) -> tuple[bool, Tally]:
+    def turn(self, desired: int, budget: Budget, progress: ProgressTracker) -> tuple[bool, ProgressTracker]:
         """One turn; whether the walk has arrived."""
         gone = self.leaving(desired)
-        decision = evaluate(apart([*self.there.values()], gone), rolling(GENERATION, desired), budget, RULES, tally, self.now)
+        decision = evaluate(
+            mark_leaving([*self.there.values()], gone), rolling(GENERATION, desired), budget, RULES, progress, self.now
+        )
         assert not decision.failed, decision.failed
         self.now += 1
         for name in decision.retire:
             del self.there[name]
         for name, one in list(self.there.items()):
             if one.state is State.STARTING:
-                self.there[name] = replace(one, state=State.READY, ready_since=self.now, proven=True)
+                self.there[name] = replace(one, state=State.READY, ready_since=self.now, lb_healthy=True)
         for name in decision.admit:
             self.there[name] = replace(self.there[name], rotation=Rotation.IN)
         for name in decision.drain:
@@ -87,7 +89,7 @@ class Fleet:
             self.there[name] = replace(self.there[name], **out)  # type: ignore[arg-type]
         for host, endpoint, _slot in self.place(decision.create, gone) if decision.create else ():
             self.add(host, endpoint, False)
-        return decision.reached, decision.tally
+        return decision.reached, decision.progress
 
 
 def fleet_of(counts: Sequence[int], ports: int, zones: Sequence[str] = ()) -> Fleet:
@@ -102,12 +104,12 @@ def fleet_of(counts: Sequence[int], ports: int, zones: Sequence[str] = ()) -> Fl
 
 def walk(fleet: Fleet, budget: Budget) -> None:
     """To the end, within the budget all along."""
-    desired, tally = len(fleet.there), Tally(fleet.now)
-    room = budget.resolve(desired)
+    desired, progress = len(fleet.there), ProgressTracker(fleet.now)
+    allowed = budget.resolve(desired)
     for _dummy in range(40 + 20 * desired):
-        done, tally = fleet.turn(desired, budget, tally)
-        assert len(fleet.there) <= desired + room.surge
-        assert fleet.available() >= desired - room.unavailable
+        done, progress = fleet.turn(desired, budget, progress)
+        assert len(fleet.there) <= desired + allowed.surge
+        assert fleet.available() >= desired - allowed.unavailable
         if done:
             break
     else:
@@ -168,7 +170,7 @@ def test_the_oldest_of_the_most_crowded_host_goes_first() -> None:
 def test_nothing_leaves_where_nothing_can_be_placed() -> None:
     fleet = fleet_of([4, 1], 20)
     assert fleet.leaving(5)
-    assert not surplus([*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {})
+    assert not instances_to_move([*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {})
 
 
 def test_one_whose_host_does_not_answer_does_not_move() -> None:

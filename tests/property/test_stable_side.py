@@ -59,7 +59,7 @@ def test_the_old_side_is_whole_as_long_as_it_is_kept(
     at_once = len(simulator.died) if budget.max_in_flight is not None else 1
     late = slowest(simulator, [*world.lives, *world.repairs]) * max(1, at_once)
     for second, point in simulator.asked_for.items():
-        if point.repairs and not point.fresh and point.generation == 2:
+        if point.repairs and not point.is_baseline and point.generation == 2:
             missing = point.old - simulator.stable_there[second]
             assert plan.baseline or missing <= simulator.died_between(second - late, second), (
                 f"13: {missing} are missing at {second}"

@@ -22,12 +22,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     LISTS,
     REPLACE,
-    Goal,
     Groups,
+    InvalidSteps,
     Plan,
+    RolloutTarget,
     Stage,
     Step,
-    Unfit,
     peak,
     stages,
 )
@@ -83,14 +83,14 @@ def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage
     """Its stages; an example that does not fit is none."""
     try:
         return relisted(plan, before, budget)(desired, 0)
-    except Unfit:
+    except InvalidSteps:
         reject()
 
 
 def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int, int], tuple[Stage, ...]]:
     """Its stages for any number of replicas, with so many new ones there already; raises Unfit."""
     baseline = 3 if plan.baseline else 0
-    return lambda number, grown: stages(plan, Goal(2, number, budget.resolve(number), before, 1, baseline, grown))
+    return lambda number, grown: stages(plan, RolloutTarget(2, number, budget.resolve(number), before, 1, baseline, grown))
 
 
 waits = st.integers(0, 40)
@@ -158,10 +158,10 @@ def test_working_instances_are_promoted(
     end = simulator.roll(path, Script(gates=gates))
     assert end.outcome == "promoted", end.reason
     assert generations(simulator) == [2] * desired and served(simulator) == [{2}] * world.balancers
-    room = budget.resolve(desired)
-    assert simulator.least is not None and simulator.least >= min(desired - room.unavailable, len(old))
+    allowed = budget.resolve(desired)
+    assert simulator.least is not None and simulator.least >= min(desired - allowed.unavailable, len(old))
     assert simulator.peak <= max(peak(path, budget), len(old))
-    assert simulator.made == desired + sum(stage.waypoint.new for stage in path if stage.waypoint.fresh)
+    assert simulator.made == desired + sum(stage.waypoint.new for stage in path if stage.waypoint.is_baseline)
 
 
 @given(
@@ -209,7 +209,7 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     simulator.populate([Life()] * size)
     end = simulator.roll(path, Script({moment: "abort"}, {asked[-1]: 100}))
     assert end.outcome == "aborted" and generations(simulator) == [1] * size
-    (most,) = (stage.waypoint.new for stage in path if stage.waypoint.fresh)
+    (most,) = (stage.waypoint.new for stage in path if stage.waypoint.is_baseline)
     for stage in path:
         fresh, point = min(most, stage.waypoint.old), stage.waypoint
         if stage.name in asked and stage.name in simulator.stood:
@@ -313,7 +313,7 @@ class Watched(Simulator):
 @pytest.mark.parametrize("words", [{}, {10: "pause"}])
 def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]) -> None:
     # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is done when it may go on.
-    path, left = stages(Plan("blue_green"), Goal(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
+    path, left = stages(Plan("blue_green"), RolloutTarget(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
     for kill in range(1, 40):
         world = World(balancers=2, kills=frozenset([kill]))
         simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
@@ -330,7 +330,7 @@ def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -
     simulator = Simulator(World([Life(start=0)], balancers=2), Budget(1, 0), Rules(min_ready=0.0, progress_deadline=60.0))
     simulator.populate([Life(vanish=1)])
     gates = {} if 0 in words else {"prepare": 40}
-    end = simulator.roll(stages(Plan("blue_green"), Goal(2, 1, Budget(1, 0).resolve(1), 1, 1)), Script(words, gates))
+    end = simulator.roll(stages(Plan("blue_green"), RolloutTarget(2, 1, Budget(1, 0).resolve(1), 1, 1)), Script(words, gates))
     assert end.outcome == "aborted" and simulator.shown == shown and generations(simulator) == [1]
 
 

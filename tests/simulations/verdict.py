@@ -83,10 +83,10 @@ def by_kayenta(analysis: Drawn) -> int | None:
 
 def by_threshold(analysis: Drawn) -> int | None:
     """A limit for all revisions, as one sets it who knows of no other figure."""
-    tally = threshold.Tally()
+    tally = threshold.MeasurementCounts()
     for interval, (_before, after) in enumerate(analysis, 1):
         tally = tally.taken(threshold.measured(after <= ALLOWED, None))
-        if threshold.assess(LIMITS, tally)[0] is threshold.Phase.FAILED:
+        if threshold.assess(LIMITS, tally)[0] is threshold.AnalysisPhase.FAILED:
             return interval
     return None
 

@@ -24,18 +24,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.sup
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
     REPLACE,
+    InvalidSteps,
     Stage,
-    Unfit,
     Waypoint,
     peak,
     rolling,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import MOST, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import MOST, WeightSplit
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
@@ -149,11 +149,11 @@ class Balancer:
 
     def observe(self) -> dict[Endpoint, Server]:
         return {
-            endpoint: Server(entry.rotation, self.proven(entry), self.active(entry), entry.weight, name=entry.name)
+            endpoint: Server(entry.rotation, self.lb_healthy(entry), self.active(entry), entry.weight, name=entry.name)
             for endpoint, entry in self.entries.items()
         }
 
-    def proven(self, entry: Entry) -> bool:
+    def lb_healthy(self, entry: Entry) -> bool:
         node = self.sim.nodes.get(entry.name)
         return node is not None and self.sim.clock >= entry.since + self.sim.world.prove and self.sim.answers(node)
 
@@ -185,7 +185,7 @@ class Balancer:
             return
         entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
         entry.weight = target.weight
-        if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.proven(entry):
+        if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.lb_healthy(entry):
             entry.rotation, entry.left = Rotation.IN, None
         elif target.rotation is Rotation.OUT and entry.rotation is Rotation.IN:
             entry.rotation, entry.left = Rotation.OUT, self.sim.clock
@@ -202,7 +202,7 @@ class Simulator:
         self.vitals: dict[str, Vital] = {}
         # The journal: what is in memory, and what was committed of it.
         self.marks: dict[str, float] = {}
-        self.tally: Tally | None = None
+        self.progress: ProgressTracker | None = None
         self.serial = 0
         self.rollout: Rollout | None = None
         self.stable = 0  # the generation of the stable revision
@@ -211,7 +211,7 @@ class Simulator:
         self.committed: tuple[t.Any, ...] = ()
         self._commit()
         # What a run has in memory only.
-        self.split: Split | None = None
+        self.split: WeightSplit | None = None
         self.known: set[str] = set()  # instances that were there before the run
         self.out: dict[str, float] = {}  # draining ones, since when they were seen out of rotation
         self.seen_ready: set[str] = set()  # those that have been seen ready
@@ -249,16 +249,18 @@ class Simulator:
 
     def _commit(self) -> None:
         rest = (self.stable, self.obeyed, self.renumbered)
-        self.committed = self._journal(self.marks, self.tally, self.serial, self.rollout, *rest)
+        self.committed = self._journal(self.marks, self.progress, self.serial, self.rollout, *rest)
 
-    def _journal(self, marks: dict[str, float], tally: Tally | None, serial: int, rollout: Rollout | None, *rest: int) -> t.Any:
+    def _journal(
+        self, marks: dict[str, float], progress: ProgressTracker | None, serial: int, rollout: Rollout | None, *rest: int
+    ) -> t.Any:
         """A copy of what is not frozen of it."""
         kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
-        return dict(marks), tally, serial, kept, *rest
+        return dict(marks), progress, serial, kept, *rest
 
     def _die(self) -> None:
         """The next run knows what was committed, and what it sees."""
-        (self.marks, self.tally, self.serial, self.rollout, *rest) = self._journal(*self.committed)
+        (self.marks, self.progress, self.serial, self.rollout, *rest) = self._journal(*self.committed)
         self.stable, self.obeyed, self.renumbered = rest
         self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
         self.deaths += 1
@@ -365,7 +367,7 @@ class Simulator:
     def ripe(self, instance: Instance) -> bool:
         """This file's own idea of one that may be given requests."""
         since = instance.ready_since
-        ready = instance.state is State.READY and instance.proven
+        ready = instance.state is State.READY and instance.lb_healthy
         return ready and not instance.crashed and since is not None and self.clock - since >= self.rules.min_ready
 
     def available(self, instance: Instance) -> bool:
@@ -376,7 +378,7 @@ class Simulator:
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
         """To its end, or to a moment of the clock; killed runs are followed by the next one."""
-        self.tally = None
+        self.progress = None
         self._commit()
         new, old, progressed = 0, 10**9, self.clock
         begun = self.clock
@@ -385,13 +387,13 @@ class Simulator:
             if self.clock in self.world.resize:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
-            self.split = Split(waypoint)
+            self.split = WeightSplit(waypoint)
             try:
                 decision = self._turn(waypoint, revision)
             except Killed:
                 self._die()
                 # Progress that was not committed is seen, and counted, once more.
-                new, old = (self.tally.new, self.tally.old or 0) if self.tally else (0, 10**9)
+                new, old = (self.progress.new, self.progress.old or 0) if self.progress else (0, 10**9)
                 progressed = self.clock + 1
                 self._live()
                 continue
@@ -412,10 +414,10 @@ class Simulator:
 
     def _turn(self, waypoint: Waypoint, revision: str) -> Decision:
         fleet = self.look()
-        room = self.budget.resolve(waypoint.desired)
-        tally = self.tally or Tally(float(self.clock))
-        decision = evaluate(fleet, waypoint, self.budget, self.rules, tally, float(self.clock))
-        self.tally = decision.tally
+        allowed = self.budget.resolve(waypoint.desired)
+        progress = self.progress or ProgressTracker(float(self.clock))
+        decision = evaluate(fleet, waypoint, self.budget, self.rules, progress, float(self.clock))
+        self.progress = decision.progress
         self.log.append((self.clock, decision))
         # On a way back those that carry all requests are in service, however long they have been ready.
         back, stable = waypoint.headroom is not None, (waypoint.generation, waypoint.baseline)
@@ -425,7 +427,7 @@ class Simulator:
         check(fleet, decision, waypoint, self.budget, self.rules, float(self.clock))
         if not decision.failed:
             clean = not self._differs(decision)
-            self._act(decision, revision, waypoint, room.surge)
+            self._act(decision, revision, waypoint, allowed.surge)
             if decision.reached and clean:
                 self._check_reached(waypoint)
             elif decision.reached:  # the balancers still show something of the dead: it is not over yet
@@ -434,7 +436,7 @@ class Simulator:
 
     def _wanted(self, decision: Decision) -> tuple[Table, dict[str, dict[Endpoint, Target]]]:
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
-        out = {*self.marks, *decision.shelve}
+        out = {*self.marks, *decision.standby}
         return table, fleets.targets(self.reports, table, decision.admit, out, decision.retire, self.split)
 
     def _differs(self, decision: Decision) -> bool:
@@ -445,7 +447,7 @@ class Simulator:
         table, wanted = self._wanted(decision)
         numbers = range(self.serial + 1, self.serial + 1 + decision.create + decision.create_old)
         self.serial += len(numbers)
-        if not decision.idle or fleets.differs(table, wanted):
+        if not decision.nothing_to_do or fleets.differs(table, wanted):
             self._step()
             self._commit()
         for number, balancer in enumerate(self.balancers):
@@ -503,7 +505,7 @@ class Simulator:
             fresh = {node.labels.id for node in new}
             # A switch that a run died in, and that is paused since, stays half done.
             dark = waypoint.generation in self.shown or not ins & fresh
-            assert dark if waypoint.dark else fresh <= ins, "6: the new ones in rotation, or in the dark"
+            assert dark if waypoint.new_idle else fresh <= ins, "6: the new ones in rotation, or in the dark"
             assert not waypoint.switches or ins <= fresh, "6: switched, and an old one is in rotation"
 
     # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
@@ -526,7 +528,7 @@ class Simulator:
         self.rollout = Rollout(
             "r", revision, goal_.generation, goal_.new, "", previous, float(self.clock), baseline=goal_.baseline
         )
-        self.tally = None
+        self.progress = None
         self._commit()
         while True:
             assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
@@ -550,7 +552,7 @@ class Simulator:
             return False
         try:
             lifecycle.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
-        except Unfit:
+        except InvalidSteps:
             return False
         self.peaks.append(peak(self._list(rollout), self.budget))
         self._commit()
@@ -569,13 +571,13 @@ class Simulator:
                 try:
                     self._stage(stage, lifecycle.revision_of(rollout, stage.waypoint), script)
                 except Renumbered:
-                    self.tally = None
+                    self.progress = None
                     continue
                 count = 1
                 while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
                     count += 1
                 rollout.advance([stage.name for stage in ahead[:count]], "")
-                self.tally = None
+                self.progress = None
                 if stage.part == PROMOTE:
                     self.stable, rollout.phase = rollout.generation, PROMOTING
                 self._commit()
@@ -585,7 +587,7 @@ class Simulator:
             held = end.then == "hold" or (end.then == "rollback" and (retiring or not stage.reversible))
             rollout.phase, rollout.reason = HELD if held else ROLLING_BACK, str(end)
             rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
-            self.tally = None
+            self.progress = None
             self._commit()
         if rollout.phase == ROLLING_BACK:
             self._back(rollout, script)
@@ -607,7 +609,7 @@ class Simulator:
         try:
             for stage in lifecycle.way_home(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
                 self._stage(stage, target.revision, script)
-                self.tally = None
+                self.progress = None
             self.stable = target.generation
             rollout.end((rollout.ending or "rolled_back") if rollout.previous else "failed", "", float(self.clock))
         except Ended as end:
@@ -620,11 +622,11 @@ class Simulator:
         assert rollout
         begun = progressed = self.clock
         if rollout.phase != ROLLING_BACK:
-            rollout.asked = stage.waypoint.share
+            rollout.asked = stage.waypoint.weight
             if rollout.phase not in (PROMOTING, *WAITING):
                 rollout.phase = PROGRESSING
-        self.tally = replace(self.tally or Tally(0.0), since=float(self.clock))
-        self.split = Split(stage.waypoint)
+        self.progress = replace(self.progress or ProgressTracker(0.0), since=float(self.clock))
+        self.split = WeightSplit(stage.waypoint)
         while True:
             assert self.clock - begun < BOUND, "4, 5: a walk without an end"
             if self._renumber(rollout):
@@ -646,14 +648,14 @@ class Simulator:
                 rollout.full, rollout.gates["passed"] = True, {}
                 if stage.part == REPLACE:
                     return
-            if decision.reached or (rollout.force and waypoint.dark):
+            if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
                 if motion is Motion.GO and self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
                     self._commit()
                     return
-                self.tally, progressed = replace(self.tally, since=float(self.clock)), self.clock
+                self.progress, progressed = replace(self.progress, since=float(self.clock)), self.clock
             seen = self._standing(waypoint)
             if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
                 standing = max(seen[0], standing[0]), min(seen[1], standing[1]), max(seen[2], standing[2])
@@ -663,13 +665,13 @@ class Simulator:
 
     def _standing(self, waypoint: Waypoint) -> tuple[int, int, int]:
         """How far it has come: new ones that are available, or as far as they may come, old ones that are left, and those that stay."""
-        kept = waypoint.dark or (
+        kept = waypoint.new_idle or (
             waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
         )
         new = [i for i in self.fleet if i.generation == waypoint.generation]
         old = [i for i in self.fleet if i.generation != waypoint.generation]
         switched = waypoint.switches and not any(i.in_rotation for i in old)
-        switched = switched and (waypoint.need == 0 or any(i.in_rotation for i in new))
+        switched = switched and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
         stays = min(waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old))
         return sum(self.available(i) or (kept and self.ripe(i)) for i in new), self._left(waypoint), stays
 
@@ -715,9 +717,9 @@ class Simulator:
         if self.clock in script.commands:
             self.obeyed = self.clock
         if word == "abort":
-            rollout.phase, rollout.ending, self.tally = ROLLING_BACK, "aborted", None
+            rollout.phase, rollout.ending, self.progress = ROLLING_BACK, "aborted", None
         elif word in ("retry", "resume"):
-            rollout.phase, self.tally, rollout.gates = PROGRESSING, None, {}
+            rollout.phase, self.progress, rollout.gates = PROGRESSING, None, {}
             mine = [i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)]
             late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
             self.marks.update(dict.fromkeys(late, float(self.clock)))
@@ -744,8 +746,8 @@ class Simulator:
     def _allow(self, waypoint: Waypoint) -> None:
         """Note whether the new ones may have requests, as soon as one balancer is told: the run may die before the next is."""
         standing = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i))
-        need = waypoint.new if waypoint.need is None else waypoint.need
-        if not waypoint.dark and (not waypoint.switches or standing >= max(1, need) or not need):
+        need = waypoint.new if waypoint.switch_at is None else waypoint.switch_at
+        if not waypoint.new_idle and (not waypoint.switches or standing >= max(1, need) or not need):
             self.shown.add(waypoint.generation)
 
     def _check_traffic(self, waypoint: Waypoint) -> None:
@@ -754,7 +756,7 @@ class Simulator:
             ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
             for entry in ins:
                 assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
-            if self.split is None or not self.split.waypoint.share or self.world.latency:
+            if self.split is None or not self.split.waypoint.weight or self.world.latency:
                 continue
             new = [entry.weight for entry in ins if self.split.is_new(self.made_as[entry.name])]
             old = [entry.weight for entry in ins if not self.split.is_new(self.made_as[entry.name])]
@@ -798,7 +800,7 @@ EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
 
 def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
     """14: what each of so many new ones gets of the requests, and each of so many old ones."""
-    share, serving = Fraction(point.share or 0, 100), new + old
+    share, serving = Fraction(point.weight or 0, 100), new + old
     rest = (1 - each * new) / old
     # What they are to get where all are there, and what is missing of that with those that are.
     planned = share / max(1, point.new)
@@ -819,17 +821,17 @@ def lost(fleet: Sequence[Instance]) -> list[Instance]:
 
 def carries(instance: Instance) -> bool:
     """Ready, and in rotation everywhere."""
-    return instance.state is State.READY and instance.proven and instance.rotation is Rotation.IN
+    return instance.state is State.READY and instance.lb_healthy and instance.rotation is Rotation.IN
 
 
 def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
     """A decision against the invariants that can be seen in it, for any fleet whatsoever."""
-    room = budget.resolve(waypoint.desired)
+    allowed = budget.resolve(waypoint.desired)
     by_id = {instance.id: instance for instance in fleet}
     given_up = lost(fleet)
     counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up)
     started = decision.create + decision.create_old
-    assert started == 0 or counted + started <= max(waypoint.desired + room.surge, waypoint.new + waypoint.old), "1"
+    assert started == 0 or counted + started <= max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old), "1"
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
     staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]
@@ -837,15 +839,15 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, "1: more new ones than asked for"
 
     def serves(i: Instance) -> bool:
-        return i.proven and i.rotation in (Rotation.IN, Rotation.PARTIAL)
+        return i.lb_healthy and i.rotation in (Rotation.IN, Rotation.PARTIAL)
 
     def ripe(i: Instance) -> bool:
         return i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
 
     def available(i: Instance) -> bool:
-        return i.state is State.READY and i.rotation is Rotation.IN and i.proven and ripe(i)
+        return i.state is State.READY and i.rotation is Rotation.IN and i.lb_healthy and ripe(i)
 
-    floor = waypoint.desired - room.unavailable
+    floor = waypoint.desired - allowed.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
     going = [by_id[name] for name in decision.drain]
     stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
@@ -866,31 +868,33 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
             assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
     for name in decision.admit:
         i = by_id[name]
-        assert i.state is State.READY and i.proven and i.rotation is not Rotation.IN, "3"
-        assert not (waypoint.dark and i in fresh), "a new one is put in rotation in the dark"
+        assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, "3"
+        assert not (waypoint.new_idle and i in fresh), "a new one is put in rotation in the dark"
     for name in decision.retire:
         i = by_id[name]
         assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
         assert i.draining_since is not None, "8"
         done = i.active == 0 and now - i.draining_since >= rules.settle
         assert done or now - i.draining_since >= rules.drain_timeout, "3: stopped with requests in flight"
-    standing = sum(1 for i in fresh if i.state is State.READY and i.proven and ripe(i))
-    for name in decision.shelve:
+    standing = sum(1 for i in fresh if i.state is State.READY and i.lb_healthy and ripe(i))
+    for name in decision.standby:
         i = by_id[name]
         assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: shelved for nothing"
-        need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
+        need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
-    names = [*decision.admit, *decision.shelve, *decision.drain, *decision.retire]
+    names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:
-        assert (standing if waypoint.dark else sum(map(available, fresh))) == waypoint.new, "6"
+        assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, "6"
     if decision.failed:
-        assert decision.idle and not decision.reached and decision.reasons, "8: an end has a reason"
+        assert decision.nothing_to_do and not decision.reached and decision.reasons, "8: an end has a reason"
 
 
 def some(count: int, generation: int = 1, state: State = State.READY, created: float = 0.0, **fields: t.Any) -> list[Instance]:
     """So many alike: ready ones in rotation for long, others nowhere. Ids go on from `created`."""
-    ready: dict[str, t.Any] = {"ready_since": created, "rotation": Rotation.IN, "proven": True} if state is State.READY else {}
+    ready: dict[str, t.Any] = (
+        {"ready_since": created, "rotation": Rotation.IN, "lb_healthy": True} if state is State.READY else {}
+    )
     return [
         Instance(
             f"{generation}-{state.value}-{created:g}-{number:03}",

@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Goal, Plan, Step, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, RolloutTarget, Step, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
@@ -40,7 +40,7 @@ def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
     rollout = lifecycle.open_(run, "rollout", "2", 5, 10)
     assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
     first, second, *_others = lifecycle.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
-    assert first.waypoint.fresh and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
+    assert first.waypoint.is_baseline and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
     assert [lifecycle.revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
     assert Record.load("shop", run.record.dump()).rollout == rollout
 
@@ -57,8 +57,8 @@ def test_where_there_is_nothing_to_compare_there_is_none(kind: str, plan: Plan, 
 
 def test_it_is_replaced_and_what_made_room_for_it_is_not() -> None:
     budget = Budget(1, 0)
-    path = [stage.waypoint for stage in stages(PLAN, Goal(5, 10, budget.resolve(10), 10, 4, 6))]
-    assert path[0].fresh
+    path = [stage.waypoint for stage in stages(PLAN, RolloutTarget(5, 10, budget.resolve(10), 10, 4, 6))]
+    assert path[0].is_baseline
     assert forecast(some(10, 4, ready_since=-99.0), path, budget, Rules(), 2.0, 1.0).replaced == 10
 
 

@@ -328,11 +328,11 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
     monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
     walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
     walk.conductor.rules = replace(walk.conductor.rules, drain_timeout=30)
-    pair = Waypoint(2, 3, 3, 3, share=0)
+    pair = Waypoint(2, 3, 3, 3, weight=0)
     walk.conductor.walk(Stage("prepare", pair), "2", walk.rollout, dict)
     assert len(world.mirror) == 3 and world.mirror == world.preview
     assert not [e for e in world.mirror if world.servers[e].rotation is Rotation.IN]
-    walk.conductor.walk(Stage("switch", replace(pair, share=100)), "2", walk.rollout, dict)
+    walk.conductor.walk(Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 

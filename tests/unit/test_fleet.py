@@ -20,8 +20,8 @@ def report(name: str = "shop-1", process: Process = Process.RUNNING, endpoint: E
     return Report(Labels(name, "shop", "r1", 1, "h1", endpoint, 0), process, created=100.0)
 
 
-def server(rotation: Rotation = IN, proven: bool = True, active: int = 0, ours: bool = True) -> Server:
-    return Server(rotation, proven, active, ours=ours)
+def server(rotation: Rotation = IN, lb_healthy: bool = True, active: int = 0, ours: bool = True) -> Server:
+    return Server(rotation, lb_healthy, active, ours=ours)
 
 
 def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server]] | None, known: bool = False) -> Instance:
@@ -30,19 +30,21 @@ def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server
 
 
 @pytest.mark.parametrize(
-    ("entries", "rotation", "proven", "active"),
+    ("entries", "rotation", "lb_healthy", "active"),
     [
         ((None, None), Rotation.ABSENT, False, 0),
         ((server(), server(active=2)), Rotation.IN, True, 2),
         ((server(active=1), server(OUT)), Rotation.PARTIAL, True, 1),
         ((server(), None), Rotation.PARTIAL, False, 0),
-        ((server(OUT), server(OUT, proven=False)), Rotation.OUT, False, 0),
+        ((server(OUT), server(OUT, lb_healthy=False)), Rotation.OUT, False, 0),
     ],
 )
-def test_placement_over_two_balancers(entries: tuple[Server | None, ...], rotation: Rotation, proven: bool, active: int) -> None:
+def test_placement_over_two_balancers(
+    entries: tuple[Server | None, ...], rotation: Rotation, lb_healthy: bool, active: int
+) -> None:
     table = {name: {} if entry is None else {HERE: entry} for name, entry in zip("ab", entries, strict=True)}
     instance = one(Process.RUNNING, Health.PASSING, table)
-    assert (instance.rotation, instance.proven, instance.active) == (rotation, proven, active)
+    assert (instance.rotation, instance.lb_healthy, instance.active) == (rotation, lb_healthy, active)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ def test_the_dead_do_not_take_the_entry_of_one_that_lives_where_they_were() -> N
 
 
 def test_a_dead_one_in_an_entry_of_the_configuration_is_nowhere_once_that_is_out() -> None:
-    assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT, proven=False, ours=False)}}).rotation is Rotation.ABSENT
+    assert (
+        one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT, lb_healthy=False, ours=False)}}).rotation is Rotation.ABSENT
+    )
     assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(ours=False)}}).rotation is Rotation.IN
     assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT)}}).rotation is Rotation.OUT
 
@@ -90,7 +94,7 @@ def test_targets_by_balancer() -> None:
     """Known from its start on; in rotation only where admitted and proven; gone before it is stopped."""
     two = Endpoint("127.0.0.1", 8101)
     fleet = [report("shop-1"), report("shop-2", endpoint=two)]
-    table = {"a": {HERE: server(), two: server(OUT)}, "b": {HERE: server(), two: server(OUT, proven=False)}}
+    table = {"a": {HERE: server(), two: server(OUT)}, "b": {HERE: server(), two: server(OUT, lb_healthy=False)}}
     shall = targets(fleet, table, admit=["shop-2"], out=["shop-1"], leaving=[])
     assert shall == {
         "a": {HERE: Target(OUT, name="shop-1"), two: Target(IN, name="shop-2")},

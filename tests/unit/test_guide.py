@@ -109,7 +109,7 @@ class Walk:
         self.said: list[dict[str, t.Any]] = []
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
-        self.cord: tuple[Gate, ...] = ()
+        self.rollback_gates: tuple[Gate, ...] = ()
         self.background: tuple[Gate, ...] = ()
         self.described: dict[str, t.Any] = {}
         self._guide: Guide | None = None
@@ -122,7 +122,7 @@ class Walk:
     @property
     def guide(self) -> Guide:
         if self._guide is None:
-            plan = Plan("canary", cord=self.cord, background=self.background)
+            plan = Plan("canary", rollback_gates=self.rollback_gates, background=self.background)
             session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words), changed=False)
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
@@ -725,7 +725,7 @@ def test_after_a_long_freeze_a_person_is_waited_for_as_ever(now: SimpleNamespace
 def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
     walk = place(now)
     answers = iter([Answer(WAIT), Answer(PASS, "the queue grows")])
-    walk.cord = (told("rollback 1", lambda: next(answers)),)
+    walk.rollback_gates = (told("rollback 1", lambda: next(answers)),)
     walk.next_run()
     walk.turn(arrived=False)
     with pytest.raises(RolloutFailed, match="rollback 1") as pulled:
@@ -737,7 +737,7 @@ def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable
 @pytest.mark.parametrize("on_error", ["fail", "ignore"])
 def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Answer | Exception, on_error: str) -> None:
     walk = Walk(now)
-    walk.cord = (told("rollback 1", says(answer), on_error=on_error),)
+    walk.rollback_gates = (told("rollback 1", says(answer), on_error=on_error),)
     assert [walk.turn(10, arrived=False) for _dummy in range(5)] == ["goes"] * 5
     assert walk.rollout.gates == {}
 
@@ -745,7 +745,7 @@ def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Ans
 @pytest.mark.parametrize("then", ["promote", "rollback", "hold", None])
 def test_a_hook_that_never_answers_is_no_reason_to_go_back(now: SimpleNamespace, then: str | None) -> None:
     walk = Walk(now)
-    walk.cord = (told("rollback 1", says(Answer(WAIT)), timeout=60.0, on_timeout=then),)
+    walk.rollback_gates = (told("rollback 1", says(Answer(WAIT)), timeout=60.0, on_timeout=then),)
     assert [walk.turn(50, arrived=False) for _dummy in range(5)] == ["goes"] * 5
 
 
@@ -757,7 +757,7 @@ def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamesp
         return Answer(PASS if len(asked) == 3 else FAIL)
 
     walk = Walk(now)
-    walk.cord = (told("rollback 1", script, interval=30.0),)
+    walk.rollback_gates = (told("rollback 1", script, interval=30.0),)
     with pytest.raises(RolloutFailed):
         for _dummy in range(100):
             walk.turn(arrived=False)
@@ -769,14 +769,14 @@ def test_nobody_pulls_the_cord_of_a_way_back_or_a_rollback(now: SimpleNamespace)
     back, by_hand = rolling_back(now), Walk(now)
     by_hand.rollout.kind = "rollback"
     for walk in (back, by_hand):
-        walk.cord = (told("rollback 1", says(Answer(PASS))),)
+        walk.rollback_gates = (told("rollback 1", says(Answer(PASS))),)
         walk.next_run()
         assert walk.turn(arrived=False) == "goes"
 
 
 def test_an_operator_is_heard_before_a_hook(now: SimpleNamespace) -> None:
     walk = Walk(now)
-    walk.cord = (told("rollback 1", says(Answer(PASS))),)
+    walk.rollback_gates = (told("rollback 1", says(Answer(PASS))),)
     walk.say("abort")
     assert outcome(walk) == "aborted"
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 STABLE = Composition("1", 1, 3)
-TALLY = Tally(5.0, 1, 2, (Failure("shop-4", "it ended"),), frozenset({"shop-4", "shop-5"}))
+TALLY = ProgressTracker(5.0, 1, 2, (Failure("shop-4", "it ended"),), frozenset({"shop-4", "shop-5"}))
 ROLLOUT = Rollout("shop-x", "2", 2, 3, "rolling", STABLE, 1.0, tally=TALLY)
 RECORD = Record("shop", STABLE, STABLE, ROLLOUT, 2, 5, {"shop-1": 4.0})
 

@@ -14,10 +14,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis impor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import Taken
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import Analysis, Metric
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import AnalysisPhase
 
 NAN, INFINITE = float("nan"), float("inf")
-GOOD, BAD, NEITHER = Phase.SUCCESSFUL, Phase.FAILED, Phase.INCONCLUSIVE
+GOOD, BAD, NEITHER = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPhase.INCONCLUSIVE
 
 
 def metric(**given: t.Any) -> Metric:
@@ -55,7 +55,7 @@ def take(given: Metric, result: t.Any, state: judging.State | None = None, strat
         (("not result", None), False, GOOD),
     ],
 )
-def test_conditions(conditions: tuple[str | None, str | None], result: t.Any, phase: Phase) -> None:
+def test_conditions(conditions: tuple[str | None, str | None], result: t.Any, phase: AnalysisPhase) -> None:
     given = metric(judge="threshold", success_condition=conditions[0], failure_condition=conditions[1])
     assert take(given, result).phase is phase
 
@@ -205,7 +205,7 @@ def test_what_kayenta_cannot_compare_is_an_error(result: t.Any, message: str) ->
 OK, HIGH = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2, [20, 22, 19, 23, 21, 20, 24, 22, 21, 20] * 2
 
 
-def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[Phase, str]:
+def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[AnalysisPhase, str]:
     """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are `OK`."""
     metrics = [{"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})} for name in samples]
     parsed: Analysis = spec.parse({"metrics": metrics} | options.get("all", {}), "gate", True)
@@ -241,7 +241,7 @@ def test_groups_count_for_their_weights() -> None:
 
 
 def test_what_kayenta_cannot_judge_is_an_error() -> None:
-    assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, Phase.ERROR)
+    assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, AnalysisPhase.ERROR)
     (one,) = spec.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
     parsed = spec.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
     assert judging.together({"a": (one, {})}, parsed)[0] is not GOOD

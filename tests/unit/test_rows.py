@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.setting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
@@ -29,14 +29,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     classify,
     total,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     LISTS,
     PARTS,
-    Goal,
     Groups,
     Plan,
+    RolloutTarget,
     Stage,
     Step,
     Waypoint,
@@ -53,7 +53,7 @@ WELL, CRASHES, NEVER = Life(), Life(crash=2, start=9), Life(never=True)
 
 
 def turn(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules | None = None, now: float = NOW) -> Decision:
-    return evaluate(fleet, waypoint, budget, rules or Rules(), Tally(NOW, old=len(fleet)), now)
+    return evaluate(fleet, waypoint, budget, rules or Rules(), ProgressTracker(NOW, old=len(fleet)), now)
 
 
 def started(old: int, budget: Budget, rules: Rules | None = None, **world: object) -> Simulator:
@@ -67,7 +67,7 @@ def started(old: int, budget: Budget, rules: Rules | None = None, **world: objec
 
 def test_e_01_not_ready_is_no_completion_and_no_room() -> None:
     decision = turn(some(2, 2, State.NOT_READY), all_new(2, 2), Budget(1, 0))
-    assert not decision.reached and decision.idle
+    assert not decision.reached and decision.nothing_to_do
 
 
 def test_e_02_failures_are_seen_and_counted() -> None:
@@ -77,8 +77,8 @@ def test_e_02_failures_are_seen_and_counted() -> None:
     end = simulator.walk(all_new(2, 3))
     assert "3 instance(s) failed" in end.failed
     assert simulator.made == 3
-    gone = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(), end.tally, float(simulator.clock))
-    assert gone.failed and len(gone.tally.failures) == 3
+    gone = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(), end.progress, float(simulator.clock))
+    assert gone.failed and len(gone.progress.failures) == 3
 
 
 @pytest.mark.parametrize("zero", [0, "0", "0%", "0.0%"])
@@ -180,7 +180,7 @@ def test_e_09_not_ready_old_ones_go_first_and_for_free() -> None:
 
 def test_e_09_but_not_while_the_balancer_serves_from_them() -> None:
     # Our check fails all of them, the balancer still sends requests there: a blip of ours empties no fleet.
-    fleet = some(4, 1, State.NOT_READY, rotation=Rotation.IN, proven=True)
+    fleet = some(4, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
     assert len(turn(fleet, all_new(2, 4), Budget(1, 0)).drain) == 0
     assert len(turn(fleet, all_new(2, 4), Budget(1, 1)).drain) == 1
 
@@ -228,11 +228,11 @@ DARK = Waypoint(2, 3, 3, 3, 0)
 
 def waiting(count: int, state: State = State.READY, created: float = 0.0) -> list[Instance]:
     """New ones that no request goes to."""
-    return some(count, 2, state, created, rotation=Rotation.OUT, proven=True)
+    return some(count, 2, state, created, rotation=Rotation.OUT, lb_healthy=True)
 
 
 def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) -> tuple[Stage, ...]:
-    return stages(Plan(name, steps), Goal(2, desired, simulator.budget.resolve(desired), desired, 1))
+    return stages(Plan(name, steps), RolloutTarget(2, desired, simulator.budget.resolve(desired), desired, 1))
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])
@@ -240,16 +240,16 @@ def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) ->
 def test_e_10_no_switch_before_all_are_ready_whoever_asked_for_it(ready: int, others: State) -> None:
     fleet = [*some(3), *waiting(ready), *waiting(3 - ready, others, 1.0)]
     decision = turn(fleet, SWITCH, Budget(1, 0))
-    assert (decision.admit, decision.shelve, decision.reached) == ((), (), False)
+    assert (decision.admit, decision.standby, decision.reached) == ((), (), False)
     assert decision.drain == tuple(i.id for i in fleet if i.state is State.UNREACHABLE)  # nobody sends requests there
     # Forced, one that is ready is enough; none never is.
-    forced = turn(fleet, replace(SWITCH, need=1), Budget(1, 0))
-    assert (len(forced.admit), len(forced.shelve)) == ((ready, 3) if ready else (0, 0))
+    forced = turn(fleet, replace(SWITCH, switch_at=1), Budget(1, 0))
+    assert (len(forced.admit), len(forced.standby)) == ((ready, 3) if ready else (0, 0))
 
 
 def test_e_10_all_are_ready() -> None:
     decision = turn([*some(3), *waiting(3)], SWITCH, Budget(1, 0))
-    assert (len(decision.admit), len(decision.shelve), decision.drain) == (3, 3, ())
+    assert (len(decision.admit), len(decision.standby), decision.drain) == (3, 3, ())
 
 
 def test_e_12_every_failure_has_a_consequence() -> None:
@@ -281,7 +281,7 @@ def test_e_12_every_failure_has_a_consequence() -> None:
 def test_e_15_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None:
     simulator = Simulator(World(lives=[CRASHES]), Budget(1, 0), Rules(progress_deadline=60.0))
     for name in LISTS:
-        listed = stages(Plan(name, (Step("one", weight=20),)), Goal(2, 3, Room(1, 0)))
+        listed = stages(Plan(name, (Step("one", weight=20),)), RolloutTarget(2, 3, ResolvedBudget(1, 0)))
         rollout = simulator.roll(listed)
         assert (rollout.phase, rollout.outcome) == ("finished", "failed")
         assert all(node.gone for node in simulator.nodes.values())
@@ -307,7 +307,7 @@ def test_e_16_what_is_compared_with_stays_longest() -> None:
 
 def test_e_23_what_is_ready_in_the_dark_stays_there() -> None:
     decision = turn([*some(3), *waiting(3)], DARK, Budget(1, 0))
-    assert decision.idle and decision.reached
+    assert decision.nothing_to_do and decision.reached
 
 
 def test_e_24_the_budget_of_this_rollout_is_used() -> None:
@@ -327,7 +327,7 @@ def test_e_26_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> N
     dead = some(1, 2, State.FAILED, 1.0)
     assert turn([*some(3), *waiting(2), *dead], DARK, Budget(1, 0)).create == 1
     unwell = waiting(1, State.NOT_READY, 1.0)
-    assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).idle
+    assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).nothing_to_do
 
 
 # Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gatekeeper.
@@ -379,7 +379,7 @@ def test_e_36_after_a_switch_the_old_ones_are_back_before_the_new_go() -> None:
     home = lifecycle.way_home([*old, *some(3, 2)], 100, Composition("1", 1, 3))
     assert [stage.name for stage in home] == ["switch back", "back"]
     back = turn([*old, *some(3, 2)], home[0].waypoint, Budget(1, 0))
-    assert (len(back.admit), len(back.shelve), back.drain, back.create) == (3, 3, (), 0)
+    assert (len(back.admit), len(back.standby), back.drain, back.create) == (3, 3, (), 0)
     then = turn([*some(3), *waiting(3)], home[1].waypoint, Budget(1, 0))
     assert len(then.drain) == 3 and not then.create
 
@@ -399,7 +399,7 @@ def test_e_37_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
 )
 def test_singularity_stops_so_many_old_ones_at_each_step(desired: int, size: int, cycles: int, stopped: list[int]) -> None:
     simulator = started(desired, Budget(1, 0))
-    for stage in stages(Plan("canary", Groups(size, cycles)), Goal(2, desired, Room(1, 0), desired, 1))[:-1]:
+    for stage in stages(Plan("canary", Groups(size, cycles)), RolloutTarget(2, desired, ResolvedBudget(1, 0), desired, 1))[:-1]:
         before = len(simulator.log)
         assert simulator.walk(stage.waypoint).reached
         drained = [name for _clock, decision in simulator.log[before:] for name in decision.drain]
@@ -451,7 +451,7 @@ def test_e_61_chained_deployments_do_not_accumulate() -> None:
 @pytest.mark.parametrize("strategy", LISTS)
 def test_e_62_every_strategy_has_an_end(strategy: str) -> None:
     # Steps are refused in the settings; here: no list is empty, and the last waypoint is all new.
-    last = stages(Plan(strategy, (Step("one", weight=20),)), Goal(7, 5, Room(1, 0), before=5))[-1].waypoint
+    last = stages(Plan(strategy, (Step("one", weight=20),)), RolloutTarget(7, 5, ResolvedBudget(1, 0), before=5))[-1].waypoint
     assert (last.generation, last.new, last.old) == (7, 5, 0)
 
 
@@ -466,13 +466,13 @@ def test_e_63_the_way_back_needs_no_more_than_the_way_there() -> None:
 
 def test_e_64_what_was_refused_is_tried_again_until_the_deadline() -> None:
     # The error is shown by the conductor; here: the engine asks for the same again, and not for ever.
-    tally = Tally(NOW)
+    progress = ProgressTracker(NOW)
     for later in (0.0, 30.0, 60.0):
-        decision = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), tally, NOW + later)
-        tally = decision.tally
+        decision = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + later)
+        progress = decision.progress
         assert decision.create == 1
-    late = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), tally, NOW + 61)
-    assert late.failed and late.idle
+    late = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + 61)
+    assert late.failed and late.nothing_to_do
 
 
 def test_e_65_a_turn_decides_from_what_is_there() -> None:
@@ -509,7 +509,7 @@ def test_e_69_fewer_than_before_is_no_gap() -> None:
 
 
 def test_e_6a_running_but_not_in_rotation_is_on_its_way() -> None:
-    out = some(2, 2, rotation=Rotation.OUT, proven=False)
+    out = some(2, 2, rotation=Rotation.OUT, lb_healthy=False)
     decision = turn([*some(6), *out], all_new(2, 6), Budget(max_in_flight=2))
     assert decision.create == 0 and not decision.drain and not decision.admit
     # With room for more in all, it is the number on their way that binds.
@@ -567,10 +567,10 @@ def test_an_unreachable_one_is_told_to_go_once() -> None:
 def test_what_failed_before_the_walk_is_not_its_failure() -> None:
     # A held rollout goes on, and a fleet with dead ones is repaired.
     dead = some(3, 2, State.FAILED)
-    decision = evaluate([*some(3), *dead], all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), Tally(NOW), NOW)
+    decision = evaluate([*some(3), *dead], all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), ProgressTracker(NOW), NOW)
     assert not decision.failed and decision.create == 1
     fresh = [*some(3), *dead, *some(3, 2, State.FAILED, created=NOW)]
-    later = evaluate(fresh, all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), decision.tally, NOW + 1)
+    later = evaluate(fresh, all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), decision.progress, NOW + 1)
     assert "3 instance(s) failed" in later.failed
 
 
@@ -589,15 +589,15 @@ def test_ready_deadline() -> None:
 
 def test_ready_deadline_is_not_for_those_that_serve() -> None:
     # A run that was just begun has not asked them yet; the balancers still send requests there.
-    fleet = some(3, 2, State.STARTING, rotation=Rotation.IN, proven=True)
+    fleet = some(3, 2, State.STARTING, rotation=Rotation.IN, lb_healthy=True)
     decision = turn(fleet, all_new(2, 3), Budget(1, 0), Rules(ready_deadline=10.0))
-    assert decision.idle and not decision.tally.failures
+    assert decision.nothing_to_do and not decision.progress.failures
 
 
 def test_min_ready() -> None:
     rules = Rules(min_ready=5.0)
     fleet = [*some(2), *some(1, 2, created=NOW - 4)]
-    assert turn(fleet, all_new(2, 2), Budget(1, 0), rules).idle
+    assert turn(fleet, all_new(2, 2), Budget(1, 0), rules).nothing_to_do
     assert turn(fleet, all_new(2, 2), Budget(1, 0), rules, now=NOW + 1).drain == ("1-ready-0-000",)
 
 
@@ -608,10 +608,10 @@ def test_one_flapping_faster_than_min_ready_never_arrives() -> None:
 
 
 def test_the_deadline_counts_from_the_last_progress() -> None:
-    tally = Tally(0.0, new=1, old=3)
+    progress = ProgressTracker(0.0, new=1, old=3)
     fleet = [*some(2), *some(1, 2)]
-    late = evaluate(fleet, all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), tally, 90.0)
-    assert not late.failed and late.tally.since == 90.0  # fewer old ones than ever before
+    late = evaluate(fleet, all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, 90.0)
+    assert not late.failed and late.progress.since == 90.0  # fewer old ones than ever before
 
 
 def test_a_dead_one_with_an_entry_left_is_not_the_end() -> None:
@@ -623,15 +623,15 @@ def test_a_dead_one_with_an_entry_left_is_not_the_end() -> None:
 @pytest.mark.parametrize("rotation", [Rotation.IN, Rotation.PARTIAL])
 def test_nothing_is_stopped_in_rotation(rotation: Rotation) -> None:
     going = some(1, 1, State.DRAINING, rotation=rotation, draining_since=0.0)
-    assert turn([*some(3, 2), *going], all_new(2, 3), Budget(1, 0)).idle
+    assert turn([*some(3, 2), *going], all_new(2, 3), Budget(1, 0)).nothing_to_do
 
 
 def test_one_that_goes_without_a_recorded_start_is_waited_for_until_the_deadline() -> None:
     going = some(1, 1, State.DRAINING, rotation=Rotation.OUT)
     fleet = [*some(3, 2), *going]
-    assert turn(fleet, all_new(2, 3), Budget(1, 0)).idle
-    tally = Tally(NOW, new=3, old=1)
-    assert evaluate(fleet, all_new(2, 3), Budget(1, 0), Rules(), tally, NOW + 601).failed
+    assert turn(fleet, all_new(2, 3), Budget(1, 0)).nothing_to_do
+    progress = ProgressTracker(NOW, new=3, old=1)
+    assert evaluate(fleet, all_new(2, 3), Budget(1, 0), Rules(), progress, NOW + 601).failed
 
 
 def test_requests_are_waited_for_and_then_not() -> None:
@@ -642,29 +642,29 @@ def test_requests_are_waited_for_and_then_not() -> None:
 
 
 def test_a_first_deployment_that_no_balancer_proves_goes_back_to_nothing() -> None:
-    out = some(3, 1, rotation=Rotation.OUT, proven=False)
+    out = some(3, 1, rotation=Rotation.OUT, lb_healthy=False)
     assert len(turn(out, Waypoint(0, 0, 0, 0), Budget(1, 0)).drain) == 3
 
 
 def test_what_serves_nobody_is_free_while_enough_others_serve() -> None:
     # Ready for us, but no balancer ever passes it: with surge 0 nothing would move otherwise.
-    fleet = [*some(2), *some(1, 1, rotation=Rotation.OUT, proven=False, created=1.0)]
+    fleet = [*some(2), *some(1, 1, rotation=Rotation.OUT, lb_healthy=False, created=1.0)]
     assert turn(fleet, all_new(2, 3), Budget(0, 1)).drain == ("1-ready-1-000",)
     # While too few serve (a balancer was restarted) none goes: they will be back in a moment.
-    assert not turn(some(3, 1, rotation=Rotation.ABSENT, proven=False), all_new(2, 3), Budget(0, 1)).drain
+    assert not turn(some(3, 1, rotation=Rotation.ABSENT, lb_healthy=False), all_new(2, 3), Budget(0, 1)).drain
 
 
 def test_in_rotation_but_failed_by_the_balancers_is_not_available() -> None:
-    fleet = some(3, 2, proven=False)
+    fleet = some(3, 2, lb_healthy=False)
     assert not turn(fleet, all_new(2, 3), Budget(1, 0)).reached
 
 
 def test_balancers_disagree() -> None:
     # In rotation at one, out at the other: neither available nor stoppable, and put in where it is missing.
     entries = [Server(Rotation.IN, True, 1), Server(Rotation.OUT, True, 0)]
-    rotation, proven, active = fleets.placement(entries)
-    assert (rotation, proven, active) == (Rotation.PARTIAL, True, 1)
-    partial = some(1, 2, rotation=rotation, proven=proven)
+    rotation, lb_healthy, active = fleets.placement(entries)
+    assert (rotation, lb_healthy, active) == (Rotation.PARTIAL, True, 1)
+    partial = some(1, 2, rotation=rotation, lb_healthy=lb_healthy)
     decision = turn([*some(2, 2), *partial], all_new(2, 3), Budget(1, 0))
     assert decision.admit == (partial[0].id,) and not decision.reached
     assert fleets.placement([Server(Rotation.IN, True, 0), None]) == (Rotation.PARTIAL, False, 0)

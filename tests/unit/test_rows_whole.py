@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer
@@ -195,5 +195,5 @@ def test_a_pause_on_the_way_to_all_requests_is_no_switch() -> None:
     fleet = [*some(1), *some(2, 2)]
     held = as_it_is(fleet, Waypoint(2, 3, 0, 3, 100))
     assert (held.new, held.old, held.switches) == (2, 1, False)
-    decision = evaluate(fleet, held, Budget(1, 0), Rules(), Tally(0.0), 100.0)
-    assert decision.reached and decision.idle
+    decision = evaluate(fleet, held, Budget(1, 0), Rules(), ProgressTracker(0.0), 100.0)
+    assert decision.reached and decision.nothing_to_do

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, MOST, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, MOST, WeightSplit
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import check_parts
 from hypothesis import assume, example, given
@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 HALF = Fraction(1, 2)  # a percentage point
 
 
-def split(share: int | None, new: int, old: int, desired: int = 1) -> Split:
+def split(share: int | None, new: int, old: int, desired: int = 1) -> WeightSplit:
     """Of a waypoint with so many new and old ones, where all of them together are what the service needs unless it says more."""
-    return Split(Waypoint(2, new, old, desired, share))
+    return WeightSplit(Waypoint(2, new, old, desired, share))
 
 
 def achieved(weights: tuple[int, int], new: int, old: int) -> Fraction:
@@ -112,7 +112,7 @@ def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: 
     ],
 )
 def test_what_is_missing_is_spread_over_all(point: Waypoint, new: int, old: int, expected: tuple[int, int]) -> None:
-    assert Split(point).weights(new, old) == expected
+    assert WeightSplit(point).weights(new, old) == expected
 
 
 @st.composite
@@ -126,7 +126,7 @@ def points(draw: st.DrawFn) -> Waypoint:
 @example(Waypoint(2, 1, 9, 10, 1), 1, 8)
 def test_no_instance_has_more_than_its_part(point: Waypoint, new: int, old: int) -> None:
     # 14, for every composition of the waypoint and of what is in service.
-    each, rest = Split(point).weights(new, old)
+    each, rest = WeightSplit(point).weights(new, old)
     check_parts(point, new, old, Fraction(each, each * new + rest * old))
 
 
@@ -137,7 +137,7 @@ def test_where_each_is_to_have_an_even_part_none_ever_has_more(desired: int, new
     point = Waypoint(2, desired, 0, desired, 100)
     if desired * percent % 100 == 0:
         point = Waypoint(2, desired * percent // 100, desired, desired, percent)
-    each, rest = Split(point).weights(new, old)
+    each, rest = WeightSplit(point).weights(new, old)
     whole = each * new + rest * old
     assert max(Fraction(each, whole), Fraction(rest, whole)) <= max(Fraction(1, desired), Fraction(1, new + old)) + HALF / 100
 
@@ -145,8 +145,8 @@ def test_where_each_is_to_have_an_even_part_none_ever_has_more(desired: int, new
 # A way back -------------------------------------------------------------------------------------------------------------
 
 
-def back(desired: int, headroom: str = "1.25") -> Split:
-    return Split(Waypoint(1, desired, 0, desired, 100, headroom=Fraction(headroom)))
+def back(desired: int, headroom: str = "1.25") -> WeightSplit:
+    return WeightSplit(Waypoint(1, desired, 0, desired, 100, headroom=Fraction(headroom)))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def back(desired: int, headroom: str = "1.25") -> Split:
         (back(10), 4, 1, 3, 3),
     ],
 )
-def test_the_share_of_what_was_judged_bad(split: Split, stable: int, bad: int, left: int, expected: Fraction) -> None:
+def test_the_share_of_what_was_judged_bad(split: WeightSplit, stable: int, bad: int, left: int, expected: Fraction) -> None:
     weights = split.weights(stable, bad, Fraction(left, 100))
     least = achieved((1, MOST), bad, stable)
     assert abs(100 - achieved(weights, stable, bad) - max(expected, least)) <= HALF / 5

@@ -15,12 +15,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
-    Goal,
     Groups,
     Plan,
+    RolloutTarget,
     Stage,
     Step,
     Waypoint,
@@ -40,12 +40,14 @@ BLUE_GREEN = Plan("blue_green")
 
 
 def listed(plan: Plan, desired: int, before: int | None = None, budget: Budget | None = None) -> tuple[Stage, ...]:
-    room = (budget or Budget(1, 0)).resolve(desired)
-    return stages(plan, Goal(2, desired, room, desired if before is None else before, 1))
+    allowed = (budget or Budget(1, 0)).resolve(desired)
+    return stages(plan, RolloutTarget(2, desired, allowed, desired if before is None else before, 1))
 
 
-def turn(fleet: list[Instance], waypoint: Waypoint, budget: Budget | None = None, tally: Tally | None = None) -> Decision:
-    return evaluate(fleet, waypoint, budget or Budget(1, 0), RULES, tally or Tally(NOW, old=len(fleet)), NOW)
+def turn(
+    fleet: list[Instance], waypoint: Waypoint, budget: Budget | None = None, progress: ProgressTracker | None = None
+) -> Decision:
+    return evaluate(fleet, waypoint, budget or Budget(1, 0), RULES, progress or ProgressTracker(NOW, old=len(fleet)), NOW)
 
 
 # Repaired while it is waited -------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def test_a_pause_on_the_way_to_all_new_is_no_switch() -> None:
     kept = as_it_is(fleet, Waypoint(2, 4, 0, 4, 100, stable=1), Composition("1", 1, 4))
     assert (kept.new, kept.old) == (1, 4)
     decision = turn(fleet, kept)
-    assert decision.reached and decision.idle
+    assert decision.reached and decision.nothing_to_do
 
 
 def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
@@ -200,8 +202,8 @@ def test_no_stable_instance_serves_any_more(old: list[Instance]) -> None:
     "old",
     [
         some(1),
-        some(1, rotation=Rotation.ABSENT, proven=False),  # a balancer was restarted: it is back in a moment
-        some(1, state=State.NOT_READY, rotation=Rotation.IN, proven=True),  # only our own check fails it
+        some(1, rotation=Rotation.ABSENT, lb_healthy=False),  # a balancer was restarted: it is back in a moment
+        some(1, state=State.NOT_READY, rotation=Rotation.IN, lb_healthy=True),  # only our own check fails it
     ],
 )
 def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> None:
@@ -274,31 +276,31 @@ def test_a_good_revision_of_which_one_instance_crashes_is_promoted(number: int) 
 
 
 def test_stable_ones_come_back_where_new_ones_broke() -> None:
-    tally = Tally(NOW - 9, new=2, old=3, began=NOW - 50, failures=(Failure("2-x", "it ended", late=True),))
+    progress = ProgressTracker(NOW - 9, new=2, old=3, began=NOW - 50, failures=(Failure("2-x", "it ended", late=True),))
     rolling = Waypoint(2, 5, 0, 5, stable=1)
     # One is missing, and comes from the side that works; the new one after it, as far as there is room.
-    decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), tally)
+    decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), progress)
     assert (decision.create_old, decision.create) == (1, 1)
     # It is not started twice, nor sent away before it is there.
     coming = some(1, 1, State.STARTING, NOW)
-    decision = turn([*some(2), *coming, *some(2, 2), *some(1, 2, State.STARTING, NOW)], rolling, Budget(1, 0), tally)
+    decision = turn([*some(2), *coming, *some(2, 2), *some(1, 2, State.STARTING, NOW)], rolling, Budget(1, 0), progress)
     assert (decision.create_old, decision.drain) == (0, ())
     # With as many as are needed it is like any other old one: without use as long as it is not ready.
-    decision = turn([*some(2), *coming, *some(3, 2)], rolling, Budget(1, 0), tally)
+    decision = turn([*some(2), *coming, *some(3, 2)], rolling, Budget(1, 0), progress)
     assert decision.drain == (coming[0].id,)
     # What never was ready broke nothing, and what the balancers send requests to is in service.
-    early = replace(tally, failures=(Failure("2-x", "it ended"),))
+    early = replace(progress, failures=(Failure("2-x", "it ended"),))
     assert turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
-    unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, proven=True)
-    assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), tally).create_old == 0
+    unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
+    assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), progress).create_old == 0
     # Nothing is started of a revision that a rollback leads away from, nor where there is none.
-    assert turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), tally).create_old == 0
+    assert turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old == 0
 
 
 def test_who_becomes_ready_for_a_moment_makes_nothing_good() -> None:
     broke = Failure("i1", "it ended", late=True)
-    tally = Tally(0.0, new=1, old=5, failures=(broke, Failure("i2", "it never started")))
+    progress = ProgressTracker(0.0, new=1, old=5, failures=(broke, Failure("i2", "it never started")))
     # More are ready than ever: that makes good what never started, and not what broke.
-    later = tally.advance(2, 5, (), 10.0, lasting=0)
+    later = progress.advance(2, 5, (), 10.0, lasting=0)
     assert later.failures == (broke,) and later.since == 10.0
     assert later.advance(2, 5, (), 200.0, lasting=1).failures == ()

@@ -129,7 +129,7 @@ def test_gates_go_by_when_they_are_asked() -> None:
     plan = parse({"gates": {call: [WEB, {"driver": "command", "command": ["true"]}] for call in calls}})
     for call, gates in zip(
         calls,
-        (plan.confirm_rollout, plan.confirm_traffic_increase, plan.confirm_promotion, plan.post_rollout, plan.cord),
+        (plan.confirm_rollout, plan.confirm_traffic_increase, plan.confirm_promotion, plan.post_rollout, plan.rollback_gates),
         strict=True,
     ):
         assert [gate.key for gate in gates] == [f"{call} 1", f"{call} 2"]

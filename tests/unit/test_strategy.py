@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -20,12 +20,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     PROMOTE,
     REPLACE,
     Gate,
-    Goal,
     Groups,
+    InvalidSteps,
     Plan,
+    RolloutTarget,
     Stage,
     Step,
-    Unfit,
     peak,
     stages,
 )
@@ -37,8 +37,8 @@ from hypothesis import strategies as st
 TWO = Gate("two", "approval")
 
 
-def goal(desired: int, surge: int = 1, unavailable: int = 0, before: int | None = None) -> Goal:
-    return Goal(2, desired, Room(surge, unavailable), desired if before is None else before, stable=1)
+def goal(desired: int, surge: int = 1, unavailable: int = 0, before: int | None = None) -> RolloutTarget:
+    return RolloutTarget(2, desired, ResolvedBudget(surge, unavailable), desired if before is None else before, stable=1)
 
 
 def weights(*percent: int) -> Plan:
@@ -46,7 +46,7 @@ def weights(*percent: int) -> Plan:
 
 
 def numbers(listed: tuple[Stage, ...]) -> list[tuple[int, int, int | None]]:
-    return [(stage.waypoint.new, stage.waypoint.old, stage.waypoint.share) for stage in listed]
+    return [(stage.waypoint.new, stage.waypoint.old, stage.waypoint.weight) for stage in listed]
 
 
 def shape(listed: tuple[Stage, ...]) -> list[tuple[str, str, list[str]]]:
@@ -100,19 +100,19 @@ def test_e_3a_each_group_has_its_own_allowance_and_its_own_gates() -> None:
 @pytest.mark.parametrize(
     ("desired", "room", "percent", "expected"),
     [
-        (10, Room(1, 0), [20, 50, 100], [(2, 9, 20), (5, 6, 50), (10, 0, 100)]),
-        (10, Room(3, 0), [20, 50], [(2, 10, 20), (5, 8, 50)]),  # whole as far as the surge goes
-        (10, Room(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),  # each side carries its share, so one is extra
-        (3, Room(1, 0), [50], [(2, 2, 50)]),
-        (1, Room(1, 0), [20], [(1, 1, 20)]),
-        (4, Room(0, 1), [1, 50, 99], [(1, 3, 1), (2, 2, 50), (3, 1, 99)]),
-        (3, Room(0, 1), [50], [(2, 1, 50)]),  # half away from zero
-        (28, Room(0, 1), [5], [(2, 26, 5)]),  # 1.4 is 1, which could not carry 5 % of the 27 that are needed
-        (100, Room(25, 0), [29], [(29, 96, 29)]),
+        (10, ResolvedBudget(1, 0), [20, 50, 100], [(2, 9, 20), (5, 6, 50), (10, 0, 100)]),
+        (10, ResolvedBudget(3, 0), [20, 50], [(2, 10, 20), (5, 8, 50)]),  # whole as far as the surge goes
+        (10, ResolvedBudget(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),  # each side carries its share, so one is extra
+        (3, ResolvedBudget(1, 0), [50], [(2, 2, 50)]),
+        (1, ResolvedBudget(1, 0), [20], [(1, 1, 20)]),
+        (4, ResolvedBudget(0, 1), [1, 50, 99], [(1, 3, 1), (2, 2, 50), (3, 1, 99)]),
+        (3, ResolvedBudget(0, 1), [50], [(2, 1, 50)]),  # half away from zero
+        (28, ResolvedBudget(0, 1), [5], [(2, 26, 5)]),  # 1.4 is 1, which could not carry 5 % of the 27 that are needed
+        (100, ResolvedBudget(25, 0), [29], [(29, 96, 29)]),
     ],
 )
-def test_weights(desired: int, room: Room, percent: list[int], expected: list[tuple[int, int, int]]) -> None:
-    listed = stages(weights(*percent), Goal(2, desired, room, desired))
+def test_weights(desired: int, room: ResolvedBudget, percent: list[int], expected: list[tuple[int, int, int]]) -> None:
+    listed = stages(weights(*percent), RolloutTarget(2, desired, room, desired))
     assert numbers(listed) == [*expected, (desired, 0, 100)]
 
 
@@ -120,7 +120,7 @@ def test_replicas_stay_in_force_and_the_first_ones_stand_in_the_dark() -> None:
     steps = (Step("a", replicas=Percent(Decimal(21))), Step("b", weight=5), Step("c", weight=25), Step("d", weight=100))
     listed = stages(Plan("canary", steps), goal(10, surge=3))
     assert numbers(listed) == [(3, 10, 0), (3, 10, 5), (3, 10, 25), (10, 0, 100), (10, 0, 100)]
-    assert listed[0].waypoint.dark and not any(stage.waypoint.switches for stage in listed)
+    assert listed[0].waypoint.new_idle and not any(stage.waypoint.switches for stage in listed)
 
 
 def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
@@ -146,8 +146,8 @@ def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
         ([Step("a", baseline=True)], goal(10), ("a:", "0 new and 10 old")),
     ],
 )
-def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: Goal, words: tuple[str, ...]) -> None:
-    with pytest.raises(Unfit) as caught:
+def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: RolloutTarget, words: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidSteps) as caught:
         stages(Plan("canary", tuple(steps)), to)
     assert all(word in str(caught.value) for word in words), caught.value
 
@@ -164,7 +164,7 @@ def test_e_67_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
     simulator.populate([Life()] * 4)
     last = stages(weights(100), goal(4))[0].waypoint
     assert (last.new, last.old) == (4, 0) and simulator.walk(last).reached
-    assert simulator.walk(Goal(1, 4, Room(1, 0), 4).waypoint(4, 0), "old").reached
+    assert simulator.walk(RolloutTarget(1, 4, ResolvedBudget(1, 0), 4).waypoint(4, 0), "old").reached
     assert simulator.least == 4 and simulator.peak == 5
 
 
@@ -175,7 +175,7 @@ CALLED = Plan(
     confirm_traffic_increase=(Gate("more 1", "web"),),
     confirm_promotion=(Gate("confirm_promotion 1", "web"),),
     post_rollout=(Gate("post_rollout 1", "web"),),
-    cord=(Gate("rollback 1", "web"),),
+    rollback_gates=(Gate("rollback 1", "web"),),
     promotion=(Gate("promotion approval", "approval"),),
     hold=(Gate("hold", "pause", {"duration": 30.0}),),
 )
@@ -271,11 +271,11 @@ def compared(*steps: Step) -> Plan:
     ],
 )
 def test_a_baseline_is_there_before_the_first_new_one(
-    steps: list[Step], to: Goal, begins: list[tuple[int, int, int | None]]
+    steps: list[Step], to: RolloutTarget, begins: list[tuple[int, int, int | None]]
 ) -> None:
     listed = stages(compared(*steps), replace(to, baseline=3))
     assert numbers(listed)[: len(begins)] == begins
-    assert [stage.waypoint.fresh for stage in listed] == [True] + [False] * (len(listed) - 1)
+    assert [stage.waypoint.is_baseline for stage in listed] == [True] + [False] * (len(listed) - 1)
     assert {stage.waypoint.baseline for stage in listed} == {3} and listed[0].waypoint.generation == 3
 
 
@@ -291,7 +291,7 @@ def test_who_is_asked_is_asked_before_the_baseline() -> None:
 
 # Properties -----------------------------------------------------------------------------------------------------------
 
-rooms = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any).map(lambda pair: Room(*pair))
+rooms = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any).map(lambda pair: ResolvedBudget(*pair))
 percents = st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True).map(sorted)
 
 
@@ -317,20 +317,20 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @examples(300)
 @given(plan=plans(), room=rooms, desired=st.integers(1, 30), before=st.integers(0, 40))
-def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before: int) -> None:
-    room = Room(room.surge, min(room.unavailable, desired))
+def test_what_holds_for_every_list(plan: Plan, room: ResolvedBudget, desired: int, before: int) -> None:
+    room = ResolvedBudget(room.surge, min(room.unavailable, desired))
     try:
-        listed = stages(plan, Goal(2, desired, room, before, stable=1))
-    except Unfit:
-        with pytest.raises(Unfit):
-            stages(plan, Goal(2, desired, room, desired, stable=1))  # that more serve now is no reason to refuse it
+        listed = stages(plan, RolloutTarget(2, desired, room, before, stable=1))
+    except InvalidSteps:
+        with pytest.raises(InvalidSteps):
+            stages(plan, RolloutTarget(2, desired, room, desired, stable=1))  # that more serve now is no reason to refuse it
         reject()
     base = max(before, desired)
     points = [stage.waypoint for stage in listed]
     last = points[-1]
     assert (last.new, last.old, last.desired) == (desired, 0, desired)
     assert {point.stable for point in points} == {1} and {point.generation for point in points} == {2}
-    shares = [point.share for point in points if point.share is not None]
+    shares = [point.weight for point in points if point.weight is not None]
     assert shares == sorted(shares)
     assert [point.new for point in points] == sorted(point.new for point in points)
     parts = [PARTS.index(stage.part) for stage in listed]
@@ -341,19 +341,19 @@ def test_what_holds_for_every_list(plan: Plan, room: Room, desired: int, before:
         together = point.new + point.old
         promoted = stage.part != REPLACE or (plan.strategy == "canary" and not point.old)  # or the new ones have every request
         assert point.desired == (desired if promoted else base), "capacity is not lowered before the promotion"
-        if point.new and not point.dark and not point.switches:
+        if point.new and not point.new_idle and not point.switches:
             assert together <= point.desired + room.surge
             assert together >= point.desired
-        if point.share and not point.switches:
-            assert point.new >= math.ceil(Fraction((desired - room.unavailable) * point.share, 100))
-            assert point.old >= math.ceil(Fraction((point.desired - room.unavailable) * (100 - point.share), 100))
+        if point.weight and not point.switches:
+            assert point.new >= math.ceil(Fraction((desired - room.unavailable) * point.weight, 100))
+            assert point.old >= math.ceil(Fraction((point.desired - room.unavailable) * (100 - point.weight), 100))
     assert peak(listed, Budget(room.surge)) == max(base + room.surge, *(point.new + point.old for point in points))
 
 
 @examples(100)
 @given(percent=st.integers(1, 99), room=rooms, desired=st.integers(2, 40), before=st.integers(1, 50))
-def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Room, desired: int, before: int) -> None:
-    to = Goal(2, desired, Room(room.surge, min(room.unavailable, desired)), before, stable=1)
+def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: ResolvedBudget, desired: int, before: int) -> None:
+    to = RolloutTarget(2, desired, ResolvedBudget(room.surge, min(room.unavailable, desired)), before, stable=1)
     step, plain = Step("step 1", weight=percent), weights(percent)
     first, *others = stages(compared(step), replace(to, baseline=3))
     assert [replace(stage, waypoint=replace(stage.waypoint, baseline=0)) for stage in others] == list(stages(plain, to))
@@ -363,9 +363,9 @@ def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: Roo
 
 @examples(200)
 @given(percent=percents, room=rooms, desired=st.integers(2, 40))
-def test_weights_alone_always_fit(percent: list[int], room: Room, desired: int) -> None:
-    room = Room(room.surge, min(room.unavailable, desired))
-    listed = stages(weights(*percent), Goal(2, desired, room, desired))
-    assert [stage.waypoint.share for stage in listed] == [*percent, 100]
+def test_weights_alone_always_fit(percent: list[int], room: ResolvedBudget, desired: int) -> None:
+    room = ResolvedBudget(room.surge, min(room.unavailable, desired))
+    listed = stages(weights(*percent), RolloutTarget(2, desired, room, desired))
+    assert [stage.waypoint.weight for stage in listed] == [*percent, 100]
     for stage in listed:
-        assert stage.waypoint.new and (stage.waypoint.old or stage.waypoint.share == 100)
+        assert stage.waypoint.new and (stage.waypoint.old or stage.waypoint.weight == 100)

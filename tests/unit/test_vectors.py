@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, some
 
@@ -29,7 +29,7 @@ def percent(value: str) -> Percent:
 
 def turn(fleet: list[Instance], desired: int, budget: Budget, new: int | None = None, old: int = 0) -> Decision:
     waypoint = Waypoint(2, desired if new is None else new, old, desired)
-    return evaluate(fleet, waypoint, budget, Rules(), Tally(NOW), NOW)
+    return evaluate(fleet, waypoint, budget, Rules(), ProgressTracker(NOW), NOW)
 
 
 def moves(decision: Decision) -> tuple[int, int]:

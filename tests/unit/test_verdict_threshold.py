@@ -12,9 +12,9 @@ from dataclasses import asdict
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
     RETRY,
+    AnalysisPhase,
     Limits,
-    Phase,
-    Tally,
+    MeasurementCounts,
     assess,
     due,
     measured,
@@ -23,19 +23,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from hypothesis import given
 from hypothesis import strategies as st
 
-S, F, I, E = Phase.SUCCESSFUL, Phase.FAILED, Phase.INCONCLUSIVE, Phase.ERROR  # noqa: E741
-TERMINATED, RUNNING, PENDING = Phase.TERMINATED, Phase.RUNNING, Phase.PENDING
+S, F, I, E = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPhase.INCONCLUSIVE, AnalysisPhase.ERROR  # noqa: E741
+TERMINATED, RUNNING, PENDING = AnalysisPhase.TERMINATED, AnalysisPhase.RUNNING, AnalysisPhase.PENDING
 ENDLESS = Limits(interval=1.0)
 
 
-def after(taken: Iterable[Phase]) -> Tally:
-    tally = Tally()
+def after(taken: Iterable[AnalysisPhase]) -> MeasurementCounts:
+    tally = MeasurementCounts()
     for phase in taken:
         tally = tally.taken(phase)
     return tally
 
 
-def phase(limits: Limits, *taken: Phase, terminating: bool = False) -> Phase:
+def phase(limits: Limits, *taken: AnalysisPhase, terminating: bool = False) -> AnalysisPhase:
     return assess(limits, after(taken), terminating)[0]
 
 
@@ -56,21 +56,26 @@ def phase(limits: Limits, *taken: Phase, terminating: bool = False) -> Phase:
         (False, False, I),
     ],
 )
-def test_conditions(success: bool | None, failure: bool | None, expected: Phase) -> None:
+def test_conditions(success: bool | None, failure: bool | None, expected: AnalysisPhase) -> None:
     assert measured(success, failure) is expected
 
 
 @pytest.mark.parametrize(
     ("taken", "expected"),
     [
-        (S, Tally(count=5, successful=2, failed=1, inconclusive=1, error=4, consecutive_success=3)),
-        (F, Tally(count=5, successful=1, failed=2, inconclusive=1, error=4, consecutive_failure=3)),
-        (I, Tally(count=5, successful=1, failed=1, inconclusive=2, error=4)),
-        (E, Tally(count=4, successful=1, failed=1, inconclusive=1, error=5, consecutive_failure=2, consecutive_error=3)),
+        (S, MeasurementCounts(count=5, successful=2, failed=1, inconclusive=1, error=4, consecutive_success=3)),
+        (F, MeasurementCounts(count=5, successful=1, failed=2, inconclusive=1, error=4, consecutive_failure=3)),
+        (I, MeasurementCounts(count=5, successful=1, failed=1, inconclusive=2, error=4)),
+        (
+            E,
+            MeasurementCounts(
+                count=4, successful=1, failed=1, inconclusive=1, error=5, consecutive_failure=2, consecutive_error=3
+            ),
+        ),
     ],
 )
-def test_what_a_measurement_counts_and_resets(taken: Phase, expected: Tally) -> None:
-    before = Tally(4, 1, 1, 1, 4, consecutive_success=2, consecutive_failure=2, consecutive_error=2)
+def test_what_a_measurement_counts_and_resets(taken: AnalysisPhase, expected: MeasurementCounts) -> None:
+    before = MeasurementCounts(4, 1, 1, 1, 4, consecutive_success=2, consecutive_failure=2, consecutive_error=2)
     assert before.taken(taken) == expected
 
 
@@ -99,7 +104,7 @@ def test_what_a_measurement_counts_and_resets(taken: Phase, expected: Tally) -> 
         (Limits(interval=1.0, consecutive_failure_limit=-1), [F], F),
     ],
 )
-def test_limits(limits: Limits, taken: list[Phase], expected: Phase) -> None:
+def test_limits(limits: Limits, taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
     assert phase(limits, *taken) is expected
 
 
@@ -114,7 +119,7 @@ def test_limits(limits: Limits, taken: list[Phase], expected: Phase) -> None:
         ([I, S, S], I),
     ],
 )
-def test_the_order_of_limits(taken: list[Phase], expected: Phase) -> None:
+def test_the_order_of_limits(taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
     assert phase(Limits(count=len(taken), interval=1.0, consecutive_success_limit=2), *taken) is expected
 
 
@@ -137,7 +142,7 @@ def test_the_order_of_limits(taken: list[Phase], expected: Phase) -> None:
         (Limits(count=2, consecutive_success_limit=3, consecutive_failure_limit=1), [S, F], I),
     ],
 )
-def test_the_end(limits: Limits, taken: list[Phase], expected: Phase) -> None:
+def test_the_end(limits: Limits, taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
     assert phase(limits, *taken) is expected
 
 
@@ -145,7 +150,7 @@ def test_the_end(limits: Limits, taken: list[Phase], expected: Phase) -> None:
     ("taken", "expected"),
     [([], TERMINATED), ([S], TERMINATED), ([E], TERMINATED), ([S, S, S], S), ([F], F), ([I], I), ([E] * 5, E)],
 )
-def test_stopped_early_is_not_passed(taken: list[Phase], expected: Phase) -> None:
+def test_stopped_early_is_not_passed(taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
     assert phase(Limits(count=3, interval=1.0), *taken, terminating=True) is expected
 
 
@@ -173,7 +178,7 @@ def test_the_reason_has_the_numbers() -> None:
         (Limits(), 120.0, E, 120.0 + RETRY),
     ],
 )
-def test_when_to_measure(limits: Limits, finished: float | None, last: Phase | None, expected: float) -> None:
+def test_when_to_measure(limits: Limits, finished: float | None, last: AnalysisPhase | None, expected: float) -> None:
     assert due(limits, 100.0, finished, last) == expected
 
 
@@ -189,8 +194,8 @@ def test_the_worst_metric_is_the_analysis() -> None:
 
 
 def test_what_ends_the_others() -> None:
-    assert [phase for phase in Phase if phase.bad] == [I, E, F]
-    assert [phase for phase in Phase if not phase.over] == [RUNNING, PENDING]
+    assert [phase for phase in AnalysisPhase if phase.bad] == [I, E, F]
+    assert [phase for phase in AnalysisPhase if not phase.over] == [RUNNING, PENDING]
 
 
 limits_ = st.builds(
@@ -206,9 +211,9 @@ limits_ = st.builds(
 
 
 @given(limits_, st.lists(st.sampled_from([S, F, I, E]), max_size=25))
-def test_any_measurements(limits: Limits, taken: list[Phase]) -> None:
+def test_any_measurements(limits: Limits, taken: list[AnalysisPhase]) -> None:
     """The counters are what they say; an end comes with the last of the measurements; only successes pass a metric."""
-    tally = Tally()
+    tally = MeasurementCounts()
     for number, one in enumerate(taken, 1):
         if assess(limits, tally)[0].over:
             break
@@ -216,10 +221,10 @@ def test_any_measurements(limits: Limits, taken: list[Phase]) -> None:
         so_far = taken[:number]
         assert (tally.successful, tally.failed, tally.inconclusive, tally.error) == tuple(map(so_far.count, [S, F, I, E]))
         assert tally.count == tally.successful + tally.failed + tally.inconclusive
-        assert Tally(**json.loads(json.dumps(asdict(tally)))) == tally
+        assert MeasurementCounts(**json.loads(json.dumps(asdict(tally)))) == tally
     now, reason = assess(limits, tally)
     assert reason
-    assert now is (PENDING if tally == Tally() else now)
+    assert now is (PENDING if tally == MeasurementCounts() else now)
     if limits.measurements is not None:
         assert tally.count <= limits.measurements
         assert now.over or tally.count < limits.measurements

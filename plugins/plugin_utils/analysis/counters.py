@@ -46,7 +46,7 @@ class Counters:
 def _more(served: Served, before: Server, now: Server) -> Served:
     """With what one balancer has counted between two looks."""
     if now.requests < before.requests or now.answered < before.answered:
-        before = Server(before.rotation, before.proven, 0)  # it has begun again
+        before = Server(before.rotation, before.lb_healthy, 0)  # it has begun again
     answered = now.answered - before.answered if now.mean is not None else 0
     return replace(
         served,

@@ -32,7 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     Ledger,
     Samples,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Phase, measured
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import AnalysisPhase, measured
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import has_nan
 
 State = dict[str, t.Any]
@@ -43,7 +43,7 @@ MOST = 1000  # samples of each side that Kayenta's judge keeps
 class Taken:
     """What one measurement has come to, and what is known by now in a sentence."""
 
-    phase: Phase
+    phase: AnalysisPhase
     sentence: str
     value: t.Any  # what was measured, briefly
     short: bool = False  # there is not enough yet to say that all is well
@@ -61,10 +61,12 @@ def _threshold(metric: Metric, state: State, result: t.Any, stratum: str) -> Tak
     conditions = [one for one in (metric.success, metric.failure) if one is not None]
     shown = _shown(result)
     if has_nan(result) and not any(one.handles_nan for one in conditions):
-        return Taken(Phase.INCONCLUSIVE, f"{shown}: not a number", shown)
+        return Taken(AnalysisPhase.INCONCLUSIVE, f"{shown}: not a number", shown)
     success, failure = (one.holds(result) if one is not None else None for one in (metric.success, metric.failure))
     phase = measured(success, failure)
-    said = {Phase.FAILED: "failed", Phase.SUCCESSFUL: "ok", Phase.INCONCLUSIVE: "neither good nor bad"}[phase]
+    said = {AnalysisPhase.FAILED: "failed", AnalysisPhase.SUCCESSFUL: "ok", AnalysisPhase.INCONCLUSIVE: "neither good nor bad"}[
+        phase
+    ]
     return Taken(phase, f"{shown}: {said}", shown)
 
 
@@ -107,7 +109,7 @@ def _apart(metric: Metric, state: State, instances: Mapping[str, Counts], stable
 
 
 def _found(finding: Finding, value: t.Any) -> Taken:
-    return Taken(Phase.FAILED if finding.worse else Phase.SUCCESSFUL, finding.sentence, value, finding.needs != 0)
+    return Taken(AnalysisPhase.FAILED if finding.worse else AnalysisPhase.SUCCESSFUL, finding.sentence, value, finding.needs != 0)
 
 
 def _kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Taken:
@@ -116,10 +118,10 @@ def _kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Taken
     for side, found in sides.items():
         state[side] = [*state.get(side, ()), *_plain(found)][-MOST:]
     said = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
-    return Taken(Phase.SUCCESSFUL, said, {side: _plain(found[-10:]) for side, found in sides.items()})
+    return Taken(AnalysisPhase.SUCCESSFUL, said, {side: _plain(found[-10:]) for side, found in sides.items()})
 
 
-def together(metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis) -> tuple[Phase, str]:
+def together(metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis) -> tuple[AnalysisPhase, str]:
     """What Kayenta's judge makes of all its metrics, by the samples they kept."""
     listed = [_of_kayenta(metric) for metric, _state in metrics.values()]
     samples = {
@@ -136,10 +138,10 @@ def _of_kayenta(metric: Metric) -> kayenta.Metric:
 
 
 _LABELS = {
-    kayenta.Label.PASS: Phase.SUCCESSFUL,
-    kayenta.Label.MARGINAL: Phase.INCONCLUSIVE,
-    kayenta.Label.ERROR: Phase.ERROR,
-    kayenta.Label.FAIL: Phase.FAILED,
+    kayenta.Label.PASS: AnalysisPhase.SUCCESSFUL,
+    kayenta.Label.MARGINAL: AnalysisPhase.INCONCLUSIVE,
+    kayenta.Label.ERROR: AnalysisPhase.ERROR,
+    kayenta.Label.FAIL: AnalysisPhase.FAILED,
 }
 _TAKE = {THRESHOLD: _threshold, SEQUENTIAL: _sequential, KAYENTA: _kayenta}
 

@@ -71,7 +71,7 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
         confirm_promotion=calls["confirm_promotion"],
         post_rollout=bake + calls["post_rollout"],
         background=background,
-        cord=calls["rollback"],
+        rollback_gates=calls["rollback"],
     )
 
 

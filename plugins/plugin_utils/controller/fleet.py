@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     State,
     classify,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, WeightSplit
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
@@ -83,12 +83,12 @@ def _instance(
     if table is None:
         # Nobody keeps requests from one that runs, or may do so, whatever our checks say of it.
         rotation = Rotation.IN if state in (State.READY, State.NOT_READY, State.UNREACHABLE) else Rotation.ABSENT
-        proven, active, weight = True, 0, int(rotation is Rotation.IN)
+        lb_healthy, active, weight = True, 0, int(rotation is Rotation.IN)
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         if not state.counted:  # an entry that is not ours stays where it is, and sends nobody there
             entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
-        rotation, proven, active = placement(entries)
+        rotation, lb_healthy, active = placement(entries)
         weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
     return Instance(
         id=labels.id,
@@ -98,7 +98,7 @@ def _instance(
         created=report.created,
         ready_since=max(vital.since, report.created) if state is State.READY else None,
         rotation=rotation,
-        proven=proven,
+        lb_healthy=lb_healthy,
         active=active,
         weight=weight,
         draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
@@ -115,8 +115,8 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
         return Rotation.ABSENT, False, 0
     ins = sum(1 for entry in there if entry.rotation is Rotation.IN)
     rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
-    proven = len(there) == len(entries) and all(entry.proven for entry in there)
-    return rotation, proven, sum(entry.active for entry in there)
+    lb_healthy = len(there) == len(entries) and all(entry.lb_healthy for entry in there)
+    return rotation, lb_healthy, sum(entry.active for entry in there)
 
 
 Targets = Mapping[str, Mapping[Endpoint, Target]]  # by load balancer
@@ -128,7 +128,7 @@ def targets(
     admit: Iterable[str],
     out: Iterable[str],
     leaving: Iterable[str],
-    split: Split | None = None,
+    split: WeightSplit | None = None,
 ) -> dict[str, dict[Endpoint, Target]]:
     """What each balancer shall show. An instance is known, without traffic, from its start on, so that the balancer
     proves it while it starts; it is in rotation where it is admitted and proven, and not among `out`; it is gone before
@@ -139,7 +139,7 @@ def targets(
 
 
 def _targets(
-    reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: Split | None
+    reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: WeightSplit | None
 ) -> dict[Endpoint, Target]:
     """Of one balancer."""
     rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
@@ -156,7 +156,7 @@ def _targets(
     return found
 
 
-def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: Split) -> Fraction:
+def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: WeightSplit) -> Fraction:
     """The share of the requests that this balancer sends to the old ones now; all of them where it sends none to anybody."""
     weights: Counter[bool] = Counter()
     for report, _where in reports:
@@ -172,7 +172,7 @@ _ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHAB
 def _rotation(report: Report, server: Server | None, admitted: set[str], out: set[str]) -> Rotation:
     name = report.labels.id
     stays = server is not None and server.rotation is Rotation.IN
-    enters = server is not None and server.proven and name in admitted
+    enters = server is not None and server.lb_healthy and name in admitted
     serves = name not in out and report.process is not Process.STOPPING and (stays or enters)
     return Rotation.IN if serves else Rotation.OUT
 

@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     UNKNOWN,
@@ -33,12 +33,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Instance,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally, limits
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+    Rules,
+    failure_limits,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
-    Goal,
+    InvalidSteps,
     Plan,
+    RolloutTarget,
     Stage,
-    Unfit,
     Waypoint,
     rolling,
     stages,
@@ -52,7 +57,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Rollout,
 )
 
-Decide = t.Callable[[Sequence[Instance], Waypoint, Rules, Tally, float], Decision]
+Decide = t.Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]
 
 
 # What is asked for ----------------------------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ def check(run: Run) -> None:
         )
 
 
-def room_for(run: Run, replicas: int) -> Room:
+def room_for(run: Run, replicas: int) -> ResolvedBudget:
     """The budget, without surge: there is no place for more than there are."""
     return Budget(0, run.settings.budget.max_unavailable).resolve(replicas)
 
@@ -106,8 +111,10 @@ def room_for(run: Run, replicas: int) -> Room:
 def listed(run: Run, plan: Plan, generation: int, replicas: int) -> tuple[Stage, ...]:
     """The stages of a plan; they begin with all instances old, also where nobody knows what those are."""
     try:
-        return stages(engine.counted(plan), Goal(generation, replicas, room_for(run, replicas), before=replicas))
-    except Unfit as exc:
+        return stages(
+            engine.steps_as_replicas(plan), RolloutTarget(generation, replicas, room_for(run, replicas), before=replicas)
+        )
+    except InvalidSteps as exc:
         raise InputError(f"rollout_steps: {exc}") from None
 
 
@@ -157,8 +164,8 @@ def refuse_unreachable(run: Run, revision: str, restart: bool) -> None:
         waypoint = rolling(record.stable.generation, replicas)
     if record.open and record.open.phase == ROLLING_BACK:
         return
-    lost, scope, room, rules = unreached(run), scope_of(run, None), room_for(run, replicas), run.settings.rules
-    if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, room, rules.failure_limit):
+    lost, scope, allowed, rules = unreached(run), scope_of(run, None), room_for(run, replicas), run.settings.rules
+    if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, allowed, rules.failure_limit):
         raise RolloutFailed(
             f"{run.settings.service}: {_told({host: lost[host] for host in lost if host in scope.hosts})}: cannot be reached, and {why}; nothing "
             "was touched. Bring them back, or leave them out with --limit"
@@ -197,7 +204,7 @@ def plan(run: Run, would: bool = False, restart: bool = False) -> Result:
         path = [rolling(record.stable.generation, replicas)]
     else:
         path = [stage.waypoint for stage in listed(run, run.settings.plan, record.generation + 1, replicas)]
-    waves = engine.waves(fleet, path, room_for(run, replicas), scope_of(run, rollout))
+    waves = engine.batches(fleet, path, room_for(run, replicas), scope_of(run, rollout))
     text = "".join(f"wave {number}: {', '.join(hosts)} to {revision}\n" for number, hosts in enumerate(waves, 1))
     back = rollout is not None and rollout.phase == ROLLING_BACK
     shown = {"waves": [list(hosts) for hosts in waves], "deploys": revision, "back": back}
@@ -214,14 +221,14 @@ def vacate(run: Run, rollout: Rollout) -> list[str]:
             return []
         stage, scope = ahead[0], scope_of(run, rollout)
         fleet = run.conductor.look()
-        if engine.done(fleet, stage.waypoint) < stage.waypoint.new or engine.going(fleet, scope):
-            take = partial(engine.vacate, room=room_for(run, rollout.replicas), scope=scope)
+        if engine.deployed(fleet, stage.waypoint) < stage.waypoint.new or engine.batch_out(fleet, scope):
+            take = partial(engine.drain_batch, allowed=room_for(run, rollout.replicas), scope=scope)
             serving = {i.id: Composition(i.revision, i.generation, 1) for i in fleet if i.id not in run.record.draining}
             if _walk(run, rollout, replace(stage, gates=()), take):
-                return _begun(run, rollout, engine.going(run.conductor.fleet, scope), serving)
+                return _begun(run, rollout, engine.batch_out(run.conductor.fleet, scope), serving)
         elif back:
             return []
-        elif _walk(run, rollout, stage, engine.keep):
+        elif _walk(run, rollout, stage, engine.hold_batch):
             rollout.advance((stage.name,), ahead[1].name if len(ahead) > 1 else "")
             run.conductor.commit()
     return []
@@ -243,8 +250,8 @@ def settle(run: Run, rollout: Rollout, results: Mapping[str, str]) -> None:
     scope, target = scope_of(run, rollout), goal(rollout)
     (stage,) = stages_of(run, rollout)[-1:]
     fleet = _look(run)
-    wave = [i for i in engine.going(fleet, scope) if i.host in results and i.generation == target.generation]
-    before = engine.done(fleet, stage.waypoint)
+    wave = [i for i in engine.batch_out(fleet, scope) if i.host in results and i.generation == target.generation]
+    before = engine.deployed(fleet, stage.waypoint)
     rollout.count(rollout.counting(clock.now()).advance(before, len(fleet) - before, (), clock.now()))
     _deployed(run, rollout, wave, target, results)
     if _is_taken_back(run, rollout, stage, wave):
@@ -252,7 +259,7 @@ def settle(run: Run, rollout: Rollout, results: Mapping[str, str]) -> None:
         return
     names = frozenset(i.id for i in wave if not results[i.host] or run.record.deployed[i.id].generation != target.generation)
     run.record.draining = {name: since for name, since in run.record.draining.items() if name not in names}
-    put_back = partial(engine.settle, names=names)
+    put_back = partial(engine.admit_batch, names=names)
     if names and _walk(run, rollout, replace(stage, gates=(), name=rollout.name), put_back):
         for instance in run.conductor.fleet:
             if instance.id in names and instance.draining_since is not None:
@@ -294,14 +301,14 @@ def _is_taken_back(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Inst
     """Whether so many have failed that what was deployed is taken back, whatever becomes of the others of the wave."""
     deployed, now, fleet = run.record.deployed, clock.now(), run.conductor.fleet
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
-    put_back = engine.done(fleet, stage.waypoint)
+    put_back = engine.deployed(fleet, stage.waypoint)
     exc = _too_many(run, rollout, stage, rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now))
     return exc is not None and _way_back(rollout) is not None and lifecycle.consequence(run, stage, rollout, exc) == "rollback"
 
 
-def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: Tally) -> RolloutFailed | None:
+def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: ProgressTracker) -> RolloutFailed | None:
     """The end of a rollout of which as many have failed as may not; a way back takes what it can."""
-    bounds = limits(run.conductor.bounds(stage, rollout), tally, stable=False)
+    bounds = failure_limits(run.conductor.bounds(stage, rollout), tally, stable=False)
     reached = [most for count, most, _where in bounds if count >= most]
     if not reached or rollout.phase in (ROLLING_BACK, HELD):
         return None
@@ -320,7 +327,7 @@ def _judge(run: Run, rollout: Rollout, wave: Iterable[Instance]) -> None:
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
     (stage,) = stages_of(run, rollout)[-1:]
     fleet = run.conductor.look()
-    put_back = engine.done(fleet, stage.waypoint)
+    put_back = engine.deployed(fleet, stage.waypoint)
     counted = (put_back, len(fleet) - put_back)
     if rollout.tally is None:
         rollout.count(rollout.counting(now).advance(*counted, (), now))
@@ -381,7 +388,7 @@ def told(run: Run) -> Iterator[None]:
 def end(run: Run, rollout: Rollout) -> Result:
     """The end of a run: promoted, rolled back, held, or left to the next one. Raises RolloutFailed unless all is well."""
     target, name = goal(rollout), f"{run.settings.service} {rollout.revision}"
-    left = [i for i in run.conductor.look() if not engine.is_done(i, whole(rollout))]
+    left = [i for i in run.conductor.look() if not engine.is_deployed(i, whole(rollout))]
     failed, out = _told(lost(run)), _told(lost(run, out=True))
     if rollout.phase == HELD:
         raise RolloutFailed(f"{name} is held: {rollout.reason}; run it again to go on, or abort it (abort.yml) and run it again")

@@ -26,17 +26,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE, as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_lost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_orphaned
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PARTS,
     REPLACE,
     Gate,
-    Goal,
+    InvalidSteps,
     Plan,
+    RolloutTarget,
     Stage,
-    Unfit,
     Waypoint,
     peak,
     remaining,
@@ -116,14 +116,14 @@ def number(run: Run, asked: int | Bounds, revision: str, there: int | None = Non
 
 def listed(run: Run, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0) -> tuple[Stage, ...]:
     """The stages of a plan from what is stable to so many replicas; raises InputError where they cannot be walked."""
-    room = run.settings.budget.resolve(replicas)
+    allowed = run.settings.budget.resolve(replicas)
     there, stable = (before.replicas, before.generation) if before else (0, 0)
-    goal = Goal(generation, replicas, room, there, stable, baseline_of(plan, generation), grown)
+    goal = RolloutTarget(generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown)
     try:
         if not goal.before:
             stages(plan, replace(goal, before=replicas))  # refused at the first rollout, although the second is to walk them
         return stages(plan, goal)
-    except Unfit as exc:
+    except InvalidSteps as exc:
         raise InputError(f"rollout_steps: {exc}") from None
 
 
@@ -144,7 +144,7 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
 
 def evened(found: Iterable[Stage]) -> tuple[Stage, ...]:
     """The stages, on whose way instances leave crowded hosts for emptier ones."""
-    return tuple(replace(stage, waypoint=replace(stage.waypoint, even=True)) for stage in found)
+    return tuple(replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in found)
 
 
 def plan_of(run: Run, rollout: Rollout) -> Plan:
@@ -231,7 +231,7 @@ def kept(run: Run, replicas: int, plan: Plan) -> int:
     stable, capacity = run.record.stable, min([run.conductor.platform.capacity(), *servers(run.conductor.traffic).values()])
     if stable is None:
         return 0
-    serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.proven) for i in run.conductor.fleet)
+    serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy) for i in run.conductor.fleet)
     most = min(stable.replicas, max(serving, replicas))
     return next((base for base in range(most, replicas, -1) if _peak(run, replicas, plan, base) <= capacity), min(most, replicas))
 
@@ -289,8 +289,8 @@ def _most(run: Run, replicas: int, plan: Plan) -> tuple[int, str]:
     """The most instances that there will be at once, and why, in words."""
     if run.in_place:
         return replicas, f"{replicas} are deployed in place"
-    room, most = run.settings.budget.resolve(replicas), _peak(run, replicas, plan, replicas)
-    why = f"a surge of {room.surge}" if most == replicas + room.surge else f"rollout_strategy {plan.strategy}"
+    allowed, most = run.settings.budget.resolve(replicas), _peak(run, replicas, plan, replicas)
+    why = f"a surge of {allowed.surge}" if most == replicas + allowed.surge else f"rollout_strategy {plan.strategy}"
     return most, f"rollout_replicas {replicas} with {why} needs {most}"
 
 
@@ -476,16 +476,16 @@ def walk(run: Run, rollout: Rollout, part: str) -> None:
 
 def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
     """What a waypoint's new ones are instances of."""
-    return rollout.previous.revision if rollout.previous and waypoint.fresh else rollout.revision
+    return rollout.previous.revision if rollout.previous and waypoint.is_baseline else rollout.revision
 
 
 def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
     """To one stage, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
     acts on it."""
-    rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.share, stage.reversible
+    rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.weight, stage.reversible
     if rollout.phase not in (PROMOTING, *WAITING):
         turn(run, rollout, PROGRESSING)
-    run.conductor.event("stage", stage=stage.name, share=stage.waypoint.share, new=stage.waypoint.new, old=stage.waypoint.old)
+    run.conductor.event("stage", stage=stage.name, share=stage.waypoint.weight, new=stage.waypoint.new, old=stage.waypoint.old)
     try:
         return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:
@@ -586,13 +586,13 @@ def way_home(
     none as soon as the stable ones can carry all requests with their `headroom`. They go before what was started to compare with them."""
     home = replace(rolling(target.generation, target.replicas), baseline=baseline)
     # By weights, whatever the requests were divided by: by number, a big canary with a small share would gain on its way out.
-    end = Stage("back", replace(home, share=100, headroom=headroom))
+    end = Stage("back", replace(home, weight=100, headroom=headroom))
     there = [i for i in fleet if i.state.counted]
-    warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.proven]
+    warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.lb_healthy]
     others = sum(i.generation != target.generation for i in there)
     if asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
         return (end,)
-    return Stage("switch back", replace(home, old=others, share=100)), end
+    return Stage("switch back", replace(home, old=others, weight=100)), end
 
 
 def close(run: Run, outcome: str, reason: str) -> None:
@@ -613,7 +613,7 @@ def close(run: Run, outcome: str, reason: str) -> None:
     left_there = note_places(run)
     run.conductor.commit()
     run.conductor.say(ended(record.service, rollout))
-    if lost := [i for i in run.conductor.fleet if is_lost(i)]:
+    if lost := [i for i in run.conductor.fleet if is_orphaned(i)]:
         run.conductor.say(left_behind(record.service, lost))
     for line in left_there:
         run.conductor.say(line)

@@ -29,7 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.int
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import Window
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, admissible, evaluate, retirable
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, can_admit, can_stop, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Instance,
@@ -37,10 +37,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, apart, surplus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move, mark_leaving
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import Split
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
@@ -58,7 +58,7 @@ WAITING = 0.5  # seconds between two looks where only gates are waited for
 PAUSE = 0.5  # seconds before something that failed is tried again
 ATTEND = 0.3  # seconds between two looks at the load balancers while others work on hosts that were taken out
 GONE = "gone"  # in the timeline, of an instance nothing is left of
-Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, Tally, float], Decision]  # as `evaluate`
+Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]  # as `evaluate`
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 
@@ -101,7 +101,7 @@ class Conductor:
         self._doing: tuple[tuple[str, ...], ...] = ()  # what was last decided about those that are there
         self._target: int | None = None  # the generation that is walked to
         self._leaving: frozenset[str] | None = None  # those that leave crowded hosts; None: none is to
-        self._split: Split | None = None  # how requests are divided on this walk; None: weights stay as they are
+        self._split: WeightSplit | None = None  # how requests are divided on this walk; None: weights stay as they are
         self.counters = Counters()
         context.served = lambda: self.counters.served
         self._next_count = 0.0
@@ -234,7 +234,7 @@ class Conductor:
         it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get
         it. `decide` stands for `evaluate` where that is not how the fleet is to be moved; weights stay as they are then.
         """
-        title = f"{self.settings.service} {rollout.revision if stage.waypoint.fresh else revision}"
+        title = f"{self.settings.service} {rollout.revision if stage.waypoint.is_baseline else revision}"
         lines = Lines(self.say, title, clock.now() - rollout.elapsed)
         asks = (self.event, lines.tell, self.checker.wake, self._asked_along(stage, rollout))
         guide = Guide(stage, rollout, self.settings, self.session, self.context, *asks)
@@ -256,7 +256,7 @@ class Conductor:
         """One turn of a walk to the stage, whose new instances are of `revision`, and no more; nothing is waited for."""
         self._aim(stage, rollout)
         now, waypoint = clock.now(), stage.waypoint
-        decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, Tally(now), now)
+        decision = evaluate(self.look(), waypoint, self.settings.budget, self.rules, ProgressTracker(now), now)
         self._note(decision)
         self._act(decision, self._starts(decision, waypoint, revision, rollout))
         self._present()
@@ -264,10 +264,10 @@ class Conductor:
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """From now on this stage is walked to: requests are divided as it asks for, and its new ones shown."""
         self._target, self._counted, self._leaving = stage.waypoint.generation, None, None
-        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.fresh
+        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.is_baseline
         for window in self.windows:
-            window.showing = forward and (stage.waypoint.dark or not window.dark)
-        self._split = Split(stage.waypoint)
+            window.showing = forward and (stage.waypoint.new_idle or not window.dark)
+        self._split = WeightSplit(stage.waypoint)
 
     def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
         """The keeper of what is asked from stage to stage, where it is."""
@@ -303,7 +303,7 @@ class Conductor:
                 else:
                     held = None
                 decision = decide(self._look_at(waypoint), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
-                rollout.count(decision.tally)
+                rollout.count(decision.progress)
                 self._note(decision)
                 if decision.stable_lost and motion is Motion.GO and guide.stable_lost() is Motion.SKIP:
                     return Motion.SKIP
@@ -312,7 +312,7 @@ class Conductor:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
                     raise RolloutFailed(decision.failed, then=decision.then or None)
-                if arrived or (rollout.force and waypoint.dark):
+                if arrived or (rollout.force and waypoint.new_idle):
                     if motion is Motion.GO:
                         self._count(rollout)
                         lines.show(self.fleet, waypoint, clock.now(), force=True)
@@ -325,7 +325,7 @@ class Conductor:
                     rollout.tally = replace(rollout.tally, since=clock.now())
                     self._commit_due()
                     guide.park()
-                if not waypoint.fresh:  # what makes room for a baseline is not replaced: the baseline is, later
+                if not waypoint.is_baseline:  # what makes room for a baseline is not replaced: the baseline is, later
                     rollout.replaced += len(decision.drain)
                 self._tell_repair(decision, waypoint, lines)
                 self._act(decision, self._starts(decision, waypoint, revision, rollout), undo=rollout.phase != ROLLING_BACK)
@@ -374,7 +374,7 @@ class Conductor:
 
     def await_look(self) -> None:
         """The first look of a step that has to be done: who does not answer is waited for, up to the progress deadline."""
-        lines, tally = Lines(self.say, self.settings.service, clock.now()), Tally(since=clock.now())
+        lines, tally = Lines(self.say, self.settings.service, clock.now()), ProgressTracker(since=clock.now())
         while True:
             self.guard.check()
             try:
@@ -386,16 +386,16 @@ class Conductor:
     def foresee(self, waypoint: Waypoint) -> Decision:
         """What the next turn of a walk would do. Touches nothing."""
         return evaluate(
-            self._look_at(waypoint), waypoint, self.settings.budget, self.rules, Tally(since=clock.now()), clock.now()
+            self._look_at(waypoint), waypoint, self.settings.budget, self.rules, ProgressTracker(since=clock.now()), clock.now()
         )
 
     def _look_at(self, waypoint: Waypoint) -> list[Instance]:
         """The fleet as it is now; those that leave crowded hosts on the way to this waypoint are old ones."""
         fleet, self._leaving = self.look(), None
-        if waypoint.even:
+        if waypoint.rebalance:
             place = partial(self._next_hosts, waypoint.generation)
-            self._leaving = surplus(fleet, waypoint, place, getattr(self.platform, "zones", {}))
-        return apart(fleet, self._leaving or ())
+            self._leaving = instances_to_move(fleet, waypoint, place, getattr(self.platform, "zones", {}))
+        return mark_leaving(fleet, self._leaving or ())
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out at every load balancer, wait for their requests, stop them; raises RolloutFailed
@@ -406,7 +406,7 @@ class Conductor:
         while True:
             self.guard.check()
             going = [i for i in self.look() if i.id in ids and i.state.counted]
-            decision = Decision(retire=tuple(i.id for i in going if retirable(i, self.rules, clock.now())))
+            decision = Decision(retire=tuple(i.id for i in going if can_stop(i, self.rules, clock.now())))
             self._act(decision)
             if not going:
                 return
@@ -429,7 +429,7 @@ class Conductor:
             if time.monotonic() > waited:
                 names = ", ".join(instance.id for instance in out)
                 raise RolloutFailed(f"no load balancer's own check passed {names} within {self.rules.progress_deadline:g} s")
-            decision = Decision(admit=tuple(i.id for i in out if admissible(i)))
+            decision = Decision(admit=tuple(i.id for i in out if can_admit(i)))
             self._act(decision)
             self._rest(decision, decision)
 
@@ -452,15 +452,15 @@ class Conductor:
         record = self.session.record
         now = clock.now()
         record.draining.update(dict.fromkeys(decision.drain, now))
-        wanted = self._wanted(decision.admit, decision.shelve, decision.retire)
+        wanted = self._wanted(decision.admit, decision.standby, decision.retire)
         forget = self._remains()
-        doing = (decision.admit, decision.shelve, decision.drain, decision.retire)
+        doing = (decision.admit, decision.standby, decision.drain, decision.retire)
         if starts or doing != self._doing or wanted or forget or self._events or self.session.due:
             self.commit()  # asking again for what was asked for before is nothing new
             self._doing = doing
         if starts or decision.retire or wanted:
             self.acted = True
-        if wanted and decision.shelve:
+        if wanted and decision.standby:
             self._switch(wanted, undo)
         elif wanted:
             self.table = self.traffic.apply(wanted)
@@ -581,12 +581,12 @@ class Conductor:
         self.session.record.draining = {k: v for k, v in self.session.record.draining.items() if k in there}
 
     def _wanted(
-        self, admit: Collection[str] = (), shelve: Collection[str] = (), leaving: Collection[str] = ()
+        self, admit: Collection[str] = (), standby: Collection[str] = (), leaving: Collection[str] = ()
     ) -> fleets.Targets | None:
         """What the balancers shall show, if that is not what they show."""
         if not self.balanced or self.table is None:
             return None
-        out = {*self.session.record.draining, *shelve}
+        out = {*self.session.record.draining, *standby}
         shall = fleets.targets(self.reports, self.table, admit, out, leaving, self._split)
         return shall if fleets.differs(self.table, shall) else None
 
@@ -697,7 +697,7 @@ class Conductor:
                 self.event("decision", reason=reason)
         self._reasons = decision.reasons
 
-    def _trouble(self, exc: Exception, tally: Tally, lines: Lines) -> None:
+    def _trouble(self, exc: Exception, tally: ProgressTracker, lines: Lines) -> None:
         """Something did not answer or refused: skip the turn and look again, up to the progress deadline."""
         if clock.now() - tally.since > self.rules.progress_deadline:
             raise RolloutFailed(f"no progress for {self.rules.progress_deadline:g} s: {exc}") from None
@@ -714,13 +714,13 @@ class Conductor:
     def _rest(self, decision: Decision, last: Decision, waiting: bool = False) -> None:
         """Wait for a reason to look again: a check that changed, or time. With `waiting` there is nothing to do for long."""
         shortest, longest = POLL
-        if waiting and decision.idle:
+        if waiting and decision.nothing_to_do:
             self.checker.wait(WAITING)
             return
-        doing, done = ((d.create, d.create_old, d.admit, d.shelve, d.drain, d.retire) for d in (decision, last))
+        doing, done = ((d.create, d.create_old, d.admit, d.standby, d.drain, d.retire) for d in (decision, last))
         if doing != done:
             self._patience = shortest
-            if not decision.idle:
+            if not decision.nothing_to_do:
                 return
         pending = any(i.state is State.DRAINING or (i.state is State.READY and i.rotation is not Rotation.IN) for i in self.fleet)
         if pending:
@@ -738,8 +738,8 @@ def windows(traffic: t.Any) -> list[Window]:
 
 def goal(stage: Stage, rollout: Rollout) -> Waypoint:
     """The stage's waypoint; where the switch is forced, one new instance that is ready is enough for it."""
-    before = stage.waypoint.switches and stage.waypoint.need is None
-    return replace(stage.waypoint, need=1) if rollout.force and before else stage.waypoint
+    before = stage.waypoint.switches and stage.waypoint.switch_at is None
+    return replace(stage.waypoint, switch_at=1) if rollout.force and before else stage.waypoint
 
 
 def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None) -> Waypoint:
@@ -748,14 +748,14 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Compositio
     new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
     # A switch that is not done is not done now; one that a run died in stays half done.
-    done = not any(i.in_rotation for i in old) and (waypoint.need == 0 or any(i.in_rotation for i in new))
+    done = not any(i.in_rotation for i in old) and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
     unswitched = waypoint.switches and not done
     # Stable ones that died before are missing still, as far as the waypoint keeps them, and has room for them beside the new ones.
     before = previous.replicas if previous else 0
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
     # Old ones that were to go, and stay for now, are no set to switch from.
-    share = None if waypoint.share == 100 and not waypoint.switches else waypoint.share
-    return replace(waypoint, new=len(new), old=kept, share=0 if unswitched else share, even=False)
+    share = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
+    return replace(waypoint, new=len(new), old=kept, weight=0 if unswitched else share, rebalance=False)
 
 
 def pause_after(took: float) -> float:

@@ -70,7 +70,7 @@ class Guide:
         self._tell = tell
         self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
         back = self._back or rollout.kind == "rollback"  # there is never a rollback of a rollback
-        self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.cord]
+        self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.rollback_gates]
         self._background = background
         watching = bool(settings.plan.background) and stage.watched and not back
         self._watched = float("-inf" if watching else "inf")  # when it was last looked at

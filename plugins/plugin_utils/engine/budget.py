@@ -48,7 +48,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Room:
+class ResolvedBudget:
     """A budget resolved for a desired number."""
 
     surge: int
@@ -68,14 +68,14 @@ class Budget:
     max_unavailable: Amount = 0
     max_in_flight: Amount | None = None
 
-    def resolve(self, desired: int) -> Room:
+    def resolve(self, desired: int) -> ResolvedBudget:
         """Surge rounds up, unavailable rounds down; if both come to 0, one may be unavailable (Kubernetes' rule, E-03)."""
         if self.max_in_flight is not None:
             flight = max(1, up(self.max_in_flight, desired))
-            return Room(flight, 0, flight)
+            return ResolvedBudget(flight, 0, flight)
         surge = up(self.max_surge, desired)
         unavailable = min(down(self.max_unavailable, desired), desired)
-        return Room(surge, unavailable if surge or unavailable else 1)
+        return ResolvedBudget(surge, unavailable if surge or unavailable else 1)
 
 
 def whole(serving: int, weight: int, every: int) -> int:

@@ -20,9 +20,14 @@ import typing as t
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Room
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules, Tally, limits
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+    Rules,
+    failure_limits,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 
 
@@ -33,7 +38,7 @@ class Decision:
     create: int = 0
     create_old: int = 0  # of the stable revision and its generation: the old ones that stay are repaired, too
     admit: tuple[str, ...] = ()  # put in rotation
-    shelve: tuple[str, ...] = ()  # take out of rotation, in the same move, but keep: they stay ready
+    standby: tuple[str, ...] = ()  # take out of rotation, in the same move, but keep: they stay ready
     drain: tuple[str, ...] = ()  # take out of rotation: from now on they are going
     retire: tuple[str, ...] = ()  # stop: in rotation nowhere, and done with their requests or out of time
     reasons: tuple[str, ...] = ()
@@ -41,16 +46,16 @@ class Decision:
     failed: str = ""  # why the walk has to end here
     then: str = ""  # `hold` where going back would lead to what fails; otherwise what follows is said elsewhere
     stable_lost: bool = False  # no stable instance serves any more, and there are new ones that are ready
-    tally: Tally = field(default_factory=lambda: Tally(0.0))
+    progress: ProgressTracker = field(default_factory=lambda: ProgressTracker(0.0))
 
     @property
-    def idle(self) -> bool:
+    def nothing_to_do(self) -> bool:
         """Whether there is nothing to do but wait."""
-        return not (self.create or self.create_old or self.admit or self.shelve or self.drain or self.retire)
+        return not (self.create or self.create_old or self.admit or self.standby or self.drain or self.retire)
 
 
 @dataclass
-class _Side:
+class GroupCount:
     """The new or the old ones that are counted and not going."""
 
     available: list[Instance] = field(default_factory=list)
@@ -78,11 +83,11 @@ def _starting(instance: Instance) -> bool:
 
 
 @dataclass
-class _Census:
+class FleetCount:
     """The fleet, each instance in exactly one list (invariant 8)."""
 
-    new: _Side = field(default_factory=_Side)
-    old: _Side = field(default_factory=_Side)
+    new: GroupCount = field(default_factory=GroupCount)
+    old: GroupCount = field(default_factory=GroupCount)
     going: list[Instance] = field(default_factory=list)
     dead: list[Instance] = field(default_factory=list)
     lost: list[Instance] = field(default_factory=list)
@@ -100,32 +105,34 @@ class _Census:
         return len(self.new.available) + len(self.old.available)
 
 
-def evaluate(fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, tally: Tally, now: float) -> Decision:
+def evaluate(
+    fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, progress: ProgressTracker, now: float
+) -> Decision:
     """What to do now to get from `fleet` to `waypoint` within `budget`. `now` is in seconds, on the fleet's clock."""
-    room = budget.resolve(waypoint.desired)
-    census = _count(fleet, waypoint, rules, now if tally.old is None else tally.began, now)
+    allowed = budget.resolve(waypoint.desired)
+    census = _count(fleet, waypoint, rules, now if progress.old is None else progress.began, now)
     kept = min(census.old.standing, waypoint.old)
-    tally = tally.advance(census.new.standing, census.old_total, census.failed, now, kept, census.lasting)
-    failed = _verdict(census, waypoint, rules, tally, now)
+    progress = progress.advance(census.new.standing, census.old_total, census.failed, now, kept, census.lasting)
+    failed = _verdict(census, waypoint, rules, progress, now)
     if failed:
-        then = "hold" if _only_stable(census, waypoint, tally) else ""
-        return Decision(failed=failed, then=then, reasons=(failed,), tally=tally)
-    missing = _missing(census, waypoint, room, tally)
-    create, create_old = _create(census, waypoint, room, rules, tally, missing)
-    drain = _drain(census, waypoint, room, rules, now, missing)
-    admit, shelve = _rotate(census, waypoint, {instance.id for instance in drain})
-    retire = [i for i in census.going if i.state is State.DRAINING and retirable(i, rules, now)]
+        then = "hold" if _only_stable(census, waypoint, progress) else ""
+        return Decision(failed=failed, then=then, reasons=(failed,), progress=progress)
+    missing = _missing(census, waypoint, allowed, progress)
+    create, create_old = _create(census, waypoint, allowed, rules, progress, missing)
+    drain = _drain(census, waypoint, allowed, rules, now, missing)
+    admit, standby = _rotate(census, waypoint, {instance.id for instance in drain})
+    retire = [i for i in census.going if i.state is State.DRAINING and can_stop(i, rules, now)]
     return Decision(
         create=create,
         create_old=create_old,
         admit=_ids(admit),
-        shelve=_ids(shelve),
+        standby=_ids(standby),
         drain=_ids(drain),
         retire=_ids(retire),
-        reasons=tuple(_reasons(create, create_old, admit, shelve, drain, retire, census, waypoint, room)),
+        reasons=tuple(_reasons(create, create_old, admit, standby, drain, retire, census, waypoint, allowed)),
         reached=not create_old and _reached(census, waypoint),
         stable_lost=_stable_lost(census, waypoint),
-        tally=tally,
+        progress=progress,
     )
 
 
@@ -134,7 +141,7 @@ def is_available(instance: Instance, rules: Rules, now: float) -> bool:
     return (
         instance.state is State.READY
         and instance.rotation is Rotation.IN
-        and instance.proven
+        and instance.lb_healthy
         and instance.ready_since is not None
         and now - instance.ready_since >= rules.min_ready
     )
@@ -144,18 +151,18 @@ def is_prepared(instance: Instance, rules: Rules, now: float) -> bool:
     """Ready for `min_ready` seconds and passed by every load balancer's own check, so that it can be put in rotation."""
     return (
         instance.state is State.READY
-        and instance.proven
+        and instance.lb_healthy
         and instance.ready_since is not None
         and now - instance.ready_since >= rules.min_ready
     )
 
 
-def admissible(instance: Instance) -> bool:
+def can_admit(instance: Instance) -> bool:
     """Whether an instance may be put in rotation now: ready, passed by every balancer's own check, and not in yet."""
-    return instance.state is State.READY and instance.proven and instance.rotation is not Rotation.IN
+    return instance.state is State.READY and instance.lb_healthy and instance.rotation is not Rotation.IN
 
 
-def retirable(instance: Instance, rules: Rules, now: float) -> bool:
+def can_stop(instance: Instance, rules: Rules, now: float) -> bool:
     """Whether a draining instance may be stopped: in rotation nowhere, and done with its requests or out of time."""
     if instance.in_rotation or instance.draining_since is None:
         return False
@@ -163,25 +170,25 @@ def retirable(instance: Instance, rules: Rules, now: float) -> bool:
     return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
 
 
-def is_lost(instance: Instance) -> bool:
+def is_orphaned(instance: Instance) -> bool:
     """Whether nothing can be known of an instance, nor done about it, but that no load balancer sends requests to it: its host
     does not answer. It counts no more, until the host does: then it is stopped."""
     return instance.state is State.UNREACHABLE and instance.draining_since is not None and not instance.in_rotation
 
 
-def limit(waypoint: Waypoint, room: Room) -> int:
+def limit(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
     """The most instances at once: what the budget lets, or what the waypoint itself is made of (a second set)."""
-    return max(waypoint.desired + room.surge, waypoint.new + waypoint.old)
+    return max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old)
 
 
-def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: float, now: float) -> _Census:
+def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: float, now: float) -> FleetCount:
     """Each instance into its list. `began` is when the walk did: stable ones that fail are its failures if it started them."""
-    census = _Census()
+    census = FleetCount()
     if waypoint.switches:
         serving = {i.generation == waypoint.generation for i in fleet if i.in_rotation and i.state.counted}
         # A balancer that was restarted shows neither side: that alone is no switch.
-        census.switched = False not in serving and (True in serving or waypoint.need == 0)
-    kept_out = waypoint.dark or (waypoint.switches and not census.switched)
+        census.switched = False not in serving and (True in serving or waypoint.switch_at == 0)
+    kept_out = waypoint.new_idle or (waypoint.switches and not census.switched)
     keeps = waypoint.repairs and waypoint.old > 0
     for instance in fleet:
         state = instance.state
@@ -191,7 +198,7 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: f
             if state is State.FAILED and instance.draining_since is None and (is_new or _repair(instance, waypoint, began)):
                 census.failed.append(_failure(instance, instance.detail or "it ended", not is_new))
             continue
-        if is_lost(instance):
+        if is_orphaned(instance):
             census.lost.append(instance)
             continue
         census.total += 1
@@ -201,7 +208,7 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: f
             continue
         side = census.new if is_new else census.old
         rotation = instance.rotation  # not `in_rotation`: this loop is the cost of an evaluate
-        census.serving += instance.proven and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
+        census.serving += instance.lb_healthy and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
         if instance.crashed:
             census.broken.append(instance)
             if is_new or _repair(instance, waypoint, began):
@@ -216,14 +223,14 @@ def _count(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: f
             census.lasting += is_new and now - (instance.ready_since or 0.0) >= rules.watch_new
             continue
         side.rest.append(instance)
-        if (is_new or keeps) and state is State.UNREACHABLE and not (instance.proven and instance.in_rotation):
+        if (is_new or keeps) and state is State.UNREACHABLE and not (instance.lb_healthy and instance.in_rotation):
             side.away.append(instance)
         if (is_new or _repair(instance, waypoint, began)) and _overdue(instance, rules, now):
             side.overdue.append(instance)
             late = f"not ready within {rules.ready_deadline:g} s ({instance.detail or 'no check has passed'})"
             census.failed.append(_failure(instance, late, not is_new))
     census.old_serves = bool(census.old.available) or any(
-        i.state is State.READY or (i.in_rotation and i.proven) for i in census.old.rest
+        i.state is State.READY or (i.in_rotation and i.lb_healthy) for i in census.old.rest
     )
     return census
 
@@ -248,68 +255,74 @@ def _overdue(instance: Instance, rules: Rules, now: float) -> bool:
     )
 
 
-def _needless(census: _Census, waypoint: Waypoint) -> list[Instance]:
+def _needless(census: FleetCount, waypoint: Waypoint) -> list[Instance]:
     """What was judged bad, on a way back on which the stable ones in service can carry all requests: it is no capacity."""
     if not waypoint.headroom or waypoint.switches:
         return []
     old = (*census.old.rest, *census.old.prepared, *census.old.available)
     stable = (*census.new.available, *census.new.rest, *(i for i in old if i.generation == waypoint.baseline))
-    serving = sum(1 for i in stable if i.state is State.READY and i.proven and i.rotation is Rotation.IN)
+    serving = sum(1 for i in stable if i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN)
     if serving * waypoint.headroom < waypoint.desired:
         return []
     return [i for i in old if i.generation != waypoint.baseline]
 
 
-def _missing(census: _Census, waypoint: Waypoint, room: Room, tally: Tally) -> int:
+def _missing(census: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, progress: ProgressTracker) -> int:
     """How many stable instances have to come back, because new ones that were ready broke and too few are left in service."""
-    if not waypoint.repairs or not any(failure.late and not failure.stable for failure in tally.failures):
+    if not waypoint.repairs or not any(failure.late and not failure.stable for failure in progress.failures):
         return 0
     # What the balancers still send requests to is in service, whatever our checks say.
-    return max(0, waypoint.desired - room.unavailable - max(census.available, census.serving))
+    return max(0, waypoint.desired - allowed.unavailable - max(census.available, census.serving))
 
 
-def _create(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, tally: Tally, missing: int) -> tuple[int, int]:
+def _create(
+    census: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, progress: ProgressTracker, missing: int
+) -> tuple[int, int]:
     """How many new and how many stable ones to start. Not-ready ones count, so that none is made twice (E-01, E-05)."""
     starting = census.old.starting
-    free = limit(waypoint, room) - census.total
-    if room.in_flight is not None:
-        free = min(free, room.in_flight - len(census.new.rest) - starting)
+    free = limit(waypoint, allowed) - census.total
+    if allowed.in_flight is not None:
+        free = min(free, allowed.in_flight - len(census.new.rest) - starting)
     lacking = max(waypoint.old - len(census.old), missing - starting) if waypoint.repairs else 0
     # Repair before replacing: what is in service is kept up first.
-    old = _tries(min(free, lacking), census.old, starting, True, rules, tally)
-    new = _tries(min(free - old, waypoint.new - len(census.new)), census.new, len(census.new.rest), False, rules, tally)
+    old = _tries(min(free, lacking), census.old, starting, True, rules, progress)
+    new = _tries(min(free - old, waypoint.new - len(census.new)), census.new, len(census.new.rest), False, rules, progress)
     return new, old
 
 
-def _tries(wanted: int, side: _Side, on_the_way: int, stable: bool, rules: Rules, tally: Tally) -> int:
+def _tries(wanted: int, side: GroupCount, on_the_way: int, stable: bool, rules: Rules, progress: ProgressTracker) -> int:
     """How many of the wanted ones to start: after a failure no more at once than may still fail, so that the limit is met exactly (E-07)."""
-    left = [most - count - on_the_way + len(side.overdue) for count, most, _where in limits(rules, tally, stable) if count]
+    left = [
+        most - count - on_the_way + len(side.overdue) for count, most, _where in failure_limits(rules, progress, stable) if count
+    ]
     return max(0, min([wanted, *left]))
 
 
-def _rotate(census: _Census, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
+def _rotate(census: FleetCount, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
     """Which to put in rotation, and which to take out of it in the same move without being done with them."""
-    old = [i for i in census.old.rest if admissible(i)] if not census.switched else []
-    if waypoint.dark:
-        admit, shelve = old, []
+    old = [i for i in census.old.rest if can_admit(i)] if not census.switched else []
+    if waypoint.new_idle:
+        admit, standby = old, []
     elif waypoint.switches and not census.switched:
-        need = waypoint.new if waypoint.need is None else min(waypoint.need, waypoint.new)
+        need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         # Looked at at the very moment of the switch, whoever asked for it (E-10).
         if census.new.standing >= max(1, need):
-            admit, shelve = census.new.prepared, [i for i in (*census.old.available, *census.old.rest) if i.in_rotation]
+            admit, standby = census.new.prepared, [i for i in (*census.old.available, *census.old.rest) if i.in_rotation]
         else:
-            admit, shelve = old, []
+            admit, standby = old, []
     else:
-        admit, shelve = [*(i for i in census.new.rest if admissible(i)), *old], []
-    return [i for i in admit if i.id not in leaving], [i for i in shelve if i.id not in leaving]
+        admit, standby = [*(i for i in census.new.rest if can_admit(i)), *old], []
+    return [i for i in admit if i.id not in leaving], [i for i in standby if i.id not in leaving]
 
 
-def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: float, missing: int) -> list[Instance]:
+def _drain(
+    census: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, now: float, missing: int
+) -> list[Instance]:
     """Which to take out: old ones first, of them those that give nothing first, then oldest first (E-09)."""
-    floor = waypoint.desired - room.unavailable
+    floor = waypoint.desired - allowed.unavailable
     spare, serving = census.available - floor, census.serving - floor
     # One that was started again may serve at the moment: it goes as soon as enough others do.
-    serves = [i for i in census.broken if i.in_rotation and i.proven]
+    serves = [i for i in census.broken if i.in_rotation and i.lb_healthy]
     broken = [i for i in census.broken if i not in serves] + _first(serves, serving, _worth)
     serving -= sum(i in serves for i in broken)
     chosen = [*broken, *census.new.overdue, *census.new.away, *census.old.overdue, *census.old.away]
@@ -327,7 +340,7 @@ def _drain(census: _Census, waypoint: Waypoint, room: Room, rules: Rules, now: f
     for instance in pool.rest:
         if instance.id in hopeless or (returning and pool is census.old and _starting(instance)):
             continue  # stable ones that come back are not sent away before they are there
-        in_service = instance.in_rotation and instance.proven
+        in_service = instance.in_rotation and instance.lb_healthy
         returns = instance.state is State.READY and serving < 0
         (useful if in_service or returns else idle).append(instance)
 
@@ -359,8 +372,8 @@ def _worth(instance: Instance) -> tuple[int, float, str]:
     return (_SACRIFICE.index(instance.state), instance.created, instance.id)
 
 
-def _reached(census: _Census, waypoint: Waypoint) -> bool:
-    arrived = census.new.standing if waypoint.dark else len(census.new.available)
+def _reached(census: FleetCount, waypoint: Waypoint) -> bool:
+    arrived = census.new.standing if waypoint.new_idle else len(census.new.available)
     return (
         arrived == len(census.new) == waypoint.new
         and len(census.old) <= waypoint.old
@@ -372,37 +385,37 @@ def _reached(census: _Census, waypoint: Waypoint) -> bool:
     )
 
 
-def _lacking(census: _Census, waypoint: Waypoint) -> int:
+def _lacking(census: FleetCount, waypoint: Waypoint) -> int:
     """How many of the old ones that are to serve are not there, or not in service yet. One that is not ready is there."""
     if not waypoint.repairs or not waypoint.old or census.switched:
         return 0
     return max(0, waypoint.old - len(census.old)) + census.old.starting
 
 
-def _stable_lost(census: _Census, waypoint: Waypoint) -> bool:
+def _stable_lost(census: FleetCount, waypoint: Waypoint) -> bool:
     """Whether new ones are ready while none of the stable ones that are to serve does, or will in a moment."""
     if not waypoint.repairs or not waypoint.old or waypoint.switches or census.old_serves:
         return False
-    return census.new.standing >= (waypoint.new if waypoint.dark else 1) > 0
+    return census.new.standing >= (waypoint.new if waypoint.new_idle else 1) > 0
 
 
-def _verdict(census: _Census, waypoint: Waypoint, rules: Rules, tally: Tally, now: float) -> str:
+def _verdict(census: FleetCount, waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float) -> str:
     """Why the walk must end without arriving, or nothing."""
     # A promoted revision is not held up by a set that is only kept warm: no more of it are tried then.
-    bounds = [*limits(rules, tally, False), *(() if census.switched else limits(rules, tally, True))]
+    bounds = [*failure_limits(rules, progress, False), *(() if census.switched else failure_limits(rules, progress, True))]
     for count, most, where in bounds:
         if count >= most:
-            last = f"; the last one was {tally.failures[-1].id} {tally.failures[-1].why}" if tally.failures else ""
+            last = f"; the last one was {progress.failures[-1].id} {progress.failures[-1].why}" if progress.failures else ""
             return f"{count} instance(s) failed {where} (the limit is {most}){last}"
-    if now - tally.since > rules.progress_deadline and not _reached(census, waypoint):
+    if now - progress.since > rules.progress_deadline and not _reached(census, waypoint):
         return f"no progress for {rules.progress_deadline:g} s: {_waiting_for(census, waypoint)}"
     return ""
 
 
-def _only_stable(census: _Census, waypoint: Waypoint, tally: Tally) -> bool:
+def _only_stable(census: FleetCount, waypoint: Waypoint, progress: ProgressTracker) -> bool:
     """Whether a walk that ends here ends because of the stable side alone, so that going back would lead to what fails."""
-    if tally.failures:
-        return all(failure.stable for failure in tally.failures)
+    if progress.failures:
+        return all(failure.stable for failure in progress.failures)
     return bool(_lacking(census, waypoint)) and census.new.standing == len(census.new) == waypoint.new
 
 
@@ -415,9 +428,9 @@ def _at(instance: Instance) -> str:
     return f" on {instance.host}" if instance.host else ""
 
 
-def _waiting_for(census: _Census, waypoint: Waypoint) -> str:
+def _waiting_for(census: FleetCount, waypoint: Waypoint) -> str:
     """What keeps the walk from its waypoint, naming the instances."""
-    parts = [f"{census.new.standing} of {waypoint.new} new {'ready' if waypoint.dark else 'available'}"]
+    parts = [f"{census.new.standing} of {waypoint.new} new {'ready' if waypoint.new_idle else 'available'}"]
     if lacking := _lacking(census, waypoint):
         parts.append(f"{waypoint.old - lacking} of {waypoint.old} stable in service")
     stuck = [i for i in census.new.rest if i.state is not State.READY or i.rotation is not Rotation.IN]
@@ -440,27 +453,27 @@ def _reasons(
     create: int,
     create_old: int,
     admit: list[Instance],
-    shelve: list[Instance],
+    standby: list[Instance],
     drain: list[Instance],
     retire: list[Instance],
-    census: _Census,
+    census: FleetCount,
     waypoint: Waypoint,
-    room: Room,
+    allowed: ResolvedBudget,
 ) -> Iterable[str]:
     """One sentence a decision, with the numbers it came from."""
     if create:
         yield (
             f"create {create}: {len(census.new)} of {waypoint.new} new are there, "
-            f"{census.total} of at most {limit(waypoint, room)} in all"
+            f"{census.total} of at most {limit(waypoint, allowed)} in all"
         )
     if create_old:
         yield (
             f"create {create_old} stable: {len(census.old)} of {waypoint.old} old are there, {census.available} of at least "
-            f"{waypoint.desired - room.unavailable} available, {census.total} of at most {limit(waypoint, room)} in all"
+            f"{waypoint.desired - allowed.unavailable} available, {census.total} of at most {limit(waypoint, allowed)} in all"
         )
-    if shelve:
+    if standby:
         yield (
-            f"switch: {', '.join(_ids(admit)) or 'nothing'} in and {', '.join(_ids(shelve))} out, at once: "
+            f"switch: {', '.join(_ids(admit)) or 'nothing'} in and {', '.join(_ids(standby))} out, at once: "
             f"{census.new.standing} of {waypoint.new} new are ready"
         )
     elif admit:
@@ -468,7 +481,7 @@ def _reasons(
     if drain:
         yield (
             f"drain {', '.join(_ids(drain))}: {census.available} available, "
-            f"{waypoint.desired - room.unavailable} needed; {len(census.old)} old left"
+            f"{waypoint.desired - allowed.unavailable} needed; {len(census.old)} old left"
         )
     if retire:
         yield f"retire {', '.join(_ids(retire))}: out of rotation everywhere, requests done or out of time"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate, is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State, total
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules, Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 
 
@@ -40,26 +40,26 @@ def forecast(
     """Walk `fleet` along `path` with instances that take `start` seconds to be ready and `stop` seconds to go."""
     left = list(path)
     there = {instance.id: instance for instance in fleet}
-    clock, made, replaced, tally = 0.0, 0, 0, Tally(0.0)
+    clock, made, replaced, progress = 0.0, 0, 0, ProgressTracker(0.0)
     peak, least = total(fleet), sum(is_available(i, rules, clock) for i in fleet)
     alarms: list[tuple[float, str]] = []
     while True:
         now = list(there.values())
         peak, least = max(peak, total(now)), min(least, sum(is_available(i, rules, clock) for i in now))
-        decision = evaluate(now, left[0], budget, rules, tally, clock)
-        tally = decision.tally
+        decision = evaluate(now, left[0], budget, rules, progress, clock)
+        progress = decision.progress
         if decision.reached and len(left) > 1:
             left.pop(0)
-            tally = Tally(clock)
+            progress = ProgressTracker(clock)
             continue
         if decision.reached or decision.failed:
             return Forecast(clock if decision.reached else None, peak, least, replaced)
         for name in decision.admit:
             there[name] = replace(there[name], rotation=Rotation.IN)
-        for name in decision.shelve:
+        for name in decision.standby:
             there[name] = replace(there[name], rotation=Rotation.OUT)
         for name in decision.drain:
-            replaced += not left[0].fresh  # what makes room for a baseline: the baseline is, later
+            replaced += not left[0].is_baseline  # what makes room for a baseline: the baseline is, later
             there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
             heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
         for generation in [left[0].generation] * decision.create + [left[0].stable] * decision.create_old:
@@ -67,7 +67,7 @@ def forecast(
             name = f"+{made}"
             there[name] = Instance(name, "", generation, State.STARTING, created=clock)
             heapq.heappush(alarms, (clock + start, name))
-        if decision.create or decision.create_old or decision.admit or decision.shelve or decision.drain:
+        if decision.create or decision.create_old or decision.admit or decision.standby or decision.drain:
             continue
         ready = [i.ready_since + rules.min_ready for i in there.values() if i.ready_since is not None]
         later = [moment for moment in ready if moment > clock]
@@ -84,4 +84,4 @@ def _at(there: dict[str, Instance], name: str, clock: float) -> None:
     if instance.state is State.DRAINING:
         del there[name]
     else:
-        there[name] = replace(instance, state=State.READY, ready_since=clock, rotation=Rotation.OUT, proven=True)
+        there[name] = replace(instance, state=State.READY, ready_since=clock, rotation=Rotation.OUT, lb_healthy=True)

@@ -72,7 +72,7 @@ class Instance:
     created: float = 0.0  # when it was started
     ready_since: float | None = None  # since when it has been ready without a break
     rotation: Rotation = Rotation.ABSENT
-    proven: bool = False  # every load balancer's own check passes it
+    lb_healthy: bool = False  # every load balancer's own check passes it
     active: int = 0  # requests in flight, summed over the load balancers
     weight: int = 0  # of it among those in rotation, summed over the load balancers
     draining_since: float | None = None  # when we decided to take it out

@@ -40,7 +40,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Tally:
+class ProgressTracker:
     """What has to be remembered of a walk. Times in seconds."""
 
     since: float  # of the last progress, at first of the start
@@ -61,7 +61,7 @@ class Tally:
 
     def advance(
         self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int = 0, lasting: int | None = None
-    ) -> Tally:
+    ) -> ProgressTracker:
         """The tally after a turn that sees `new` available, `old` counted and `failed` instances.
 
         `kept` of the old ones that stay are in service, and `lasting` (None: all) of the new ones have lasted.
@@ -71,7 +71,7 @@ class Tally:
             # The first turn: what failed before the walk is not its failure (a held one goes on, a fleet is repaired).
             since = now if new > self.new else self.since
             judged = frozenset(failure.id for failure in failed)
-            first = Tally(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
+            first = ProgressTracker(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
             return replace(first, earlier=self.total)
         fresh = [failure for failure in failed if failure.id not in self.judged]
         progressed = new > self.new or old < self.old or kept > self.kept
@@ -92,13 +92,13 @@ class Tally:
         )
 
 
-def limits(rules: Rules, tally: Tally, stable: bool) -> Iterator[tuple[int, int, str]]:
+def failure_limits(rules: Rules, progress: ProgressTracker, stable: bool) -> Iterator[tuple[int, int, str]]:
     """What bounds the failures of new or of stable instances: how many there were, how many end the walk, and of which it is."""
     if rules.failure_limit is not None and (stable or rules.stage_limit is None):
-        counted = [failure for failure in tally.failures if failure.stable or rules.stage_limit is None]
+        counted = [failure for failure in progress.failures if failure.stable or rules.stage_limit is None]
         own = any(failure.stable == stable for failure in counted)
         yield len(counted) if own else 0, rules.failure_limit, "without progress in between"
     if rules.stage_limit is not None and not stable:
-        yield tally.failed, rules.stage_limit, "on the way to this stage"
+        yield progress.failed, rules.stage_limit, "on the way to this stage"
     if rules.total_limit is not None and not stable:
-        yield tally.total, rules.total_limit, "in the whole rollout"
+        yield progress.total, rules.total_limit, "in the whole rollout"

@@ -20,7 +20,7 @@ LEAVING = -1  # the generation that those which leave count as: older than any
 Place = Callable[[int, Collection[str]], Sequence[str]]  # the hosts of the next so many instances, once these have left
 
 
-def surplus(fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> frozenset[str]:
+def instances_to_move(fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> frozenset[str]:
     """The ids of those that leave: the oldest of the most crowded host first, as long as the spread is more even without them.
 
     `place` says where the platform would start the next ones; an instance that would be replaced on a host as full stays.
@@ -59,7 +59,7 @@ def surplus(fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: 
     return frozenset(leaving)
 
 
-def apart(fleet: Sequence[Instance], leaving: Collection[str]) -> list[Instance]:
+def mark_leaving(fleet: Sequence[Instance], leaving: Collection[str]) -> list[Instance]:
     """The fleet with those that leave as old ones."""
     return [replace(i, generation=LEAVING) if i.id in leaving else i for i in fleet]
 

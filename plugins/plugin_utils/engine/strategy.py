@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Room, up
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, ResolvedBudget, up
 
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")  # the steps that walk a stage, in their order
 
 
-class Unfit(ValueError):
+class InvalidSteps(ValueError):
     """The steps of a canary do not go with the number of replicas and the budget. The text says which, and what would."""
 
 
@@ -35,24 +35,24 @@ class Waypoint:
     new: int
     old: int
     desired: int
-    share: int | None = None
-    need: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
+    weight: int | None = None
+    switch_at: int | None = None  # how many new ones have to be ready for a switch; None: all; 0: it is known to be done
     stable: int = 0  # the generation of the stable revision: the last of the old ones to go (E-16), and started again if they die
     baseline: int = 0  # but for this one: fresh instances of the stable revision, to compare with; 0: there are none
     # On a way back: how many times its usual part a stable one takes, so that the old ones, which were judged bad, go as soon
     # as the stable ones can carry everything; 0: never more than usual. None: this is no way back.
     headroom: Fraction | None = None
-    even: bool = False  # whether new ones leave crowded hosts for emptier ones (`rebalance.py`)
+    rebalance: bool = False  # whether new ones leave crowded hosts for emptier ones (`rebalance.py`)
 
     @property
-    def dark(self) -> bool:
+    def new_idle(self) -> bool:
         """Whether the new ones stand ready without a request."""
-        return self.share == 0
+        return self.weight == 0
 
     @property
     def switches(self) -> bool:
         """Whether the new ones take over all at once, and the old ones stay, without a request."""
-        return self.share == 100 and self.old > 0
+        return self.weight == 100 and self.old > 0
 
     @property
     def repairs(self) -> bool:
@@ -60,7 +60,7 @@ class Waypoint:
         return self.stable not in (0, self.generation)
 
     @property
-    def fresh(self) -> bool:
+    def is_baseline(self) -> bool:
         """Whether what counts as new here is the baseline."""
         return 0 != self.generation == self.baseline
 
@@ -143,14 +143,14 @@ class Plan:
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new ones have all requests
     background: tuple[Gate, ...] = ()  # asked all along, at the stages that are watched: one that fails ends the walk
-    cord: tuple[Gate, ...] = ()  # asked all along, by no stage: one that passes is a reason to go back
+    rollback_gates: tuple[Gate, ...] = ()  # asked all along, by no stage: one that passes is a reason to go back
 
     @property
     def gates(self) -> tuple[Gate, ...]:
         """Every gate there is, whoever asks it."""
         of_steps = self.steps.gates if isinstance(self.steps, Groups) else sum((step.gates for step in self.steps), ())
         calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout
-        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls, *self.background, *self.cord)
+        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls, *self.background, *self.rollback_gates)
 
     @property
     def baseline(self) -> bool:
@@ -159,24 +159,24 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Goal:
+class RolloutTarget:
     """Where a rollout goes, and from where."""
 
     generation: int
     desired: int
-    room: Room  # the budget, of so many
+    allowed: ResolvedBudget  # the budget, of so many
     before: int = 0  # instances of the stable revision that are to be replaced; 0: there is nothing to be careful with
     stable: int = 0  # their generation
     baseline: int = 0  # the generation of fresh instances of the stable revision, where the plan wants them
     grown: int = 0  # new instances that were there when fewer than before were asked for: until the promotion they stay, too
 
-    def waypoint(self, new: int, old: int, share: int | None = None) -> Waypoint:
+    def waypoint(self, new: int, old: int, weight: int | None = None) -> Waypoint:
         """One on the way to the promotion: until then capacity is not lowered, however few are asked for."""
-        return Waypoint(self.generation, new, old, self.base, share, stable=self.stable, baseline=self.baseline)
+        return Waypoint(self.generation, new, old, self.base, weight, stable=self.stable, baseline=self.baseline)
 
-    def end(self, share: int | None = None, old: int = 0) -> Waypoint:
+    def end(self, weight: int | None = None, old: int = 0) -> Waypoint:
         """Where all are new, as many as are asked for, with `old` ones out of rotation."""
-        return replace(self.waypoint(self.desired, old, share), desired=self.desired)
+        return replace(self.waypoint(self.desired, old, weight), desired=self.desired)
 
     @property
     def base(self) -> int:
@@ -186,7 +186,7 @@ class Goal:
 
     def grow(self, waypoint: Waypoint) -> Waypoint:
         """The waypoint with no fewer new ones than there are: old ones are not started again in their place."""
-        more = min(self.grown - waypoint.new, waypoint.old) if waypoint.share is None else 0
+        more = min(self.grown - waypoint.new, waypoint.old) if waypoint.weight is None else 0
         return replace(waypoint, new=waypoint.new + more, old=waypoint.old - more) if more > 0 else waypoint
 
 
@@ -195,9 +195,9 @@ def rolling(generation: int, desired: int) -> Waypoint:
     return Waypoint(generation, new=desired, old=0, desired=desired)
 
 
-def stages(plan: Plan, goal: Goal) -> tuple[Stage, ...]:
+def stages(plan: Plan, target: RolloutTarget) -> tuple[Stage, ...]:
     """The list of stages of a plan; raises Unfit. Every first deployment is a rolling one."""
-    return tuple((LISTS[plan.strategy] if goal.before else _rolling)(plan, goal))
+    return tuple((LISTS[plan.strategy] if target.before else _rolling)(plan, target))
 
 
 def remaining(listed: Sequence[Stage], passed: Collection[str]) -> Sequence[Stage]:
@@ -225,22 +225,22 @@ def peak(listed: Iterable[Stage], budget: Budget) -> int:
     return max(max(point.desired + budget.resolve(point.desired).surge, point.new + point.old) for point in points)
 
 
-def _rolling(plan: Plan, goal: Goal) -> Iterator[Stage]:
-    yield from _confirm(goal.waypoint(0, goal.before), plan.confirm_rollout + plan.confirm_traffic_increase)
-    replaced = goal.grow(goal.waypoint(goal.desired, goal.base - goal.desired))
+def _rolling(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
+    yield from _confirm(target.waypoint(0, target.before), plan.confirm_rollout + plan.confirm_traffic_increase)
+    replaced = target.grow(target.waypoint(target.desired, target.base - target.desired))
     yield Stage("replace", replaced, plan.confirm_promotion, watched=True)
-    yield Stage("promote", goal.end(), plan.post_rollout, PROMOTE, watched=True)
+    yield Stage("promote", target.end(), plan.post_rollout, PROMOTE, watched=True)
 
 
-def _blue_green(plan: Plan, goal: Goal) -> Iterator[Stage]:
-    new, old = goal.desired, goal.base
-    switched = goal.end(100, old)
+def _blue_green(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
+    new, old = target.desired, target.base
+    switched = target.end(100, old)
     gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
-    yield from _confirm(goal.waypoint(0, goal.before, 0), plan.confirm_rollout)
-    yield Stage("prepare", goal.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
+    yield from _confirm(target.waypoint(0, target.before, 0), plan.confirm_rollout)
+    yield Stage("prepare", target.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
-    yield Stage("hold", replace(switched, need=0), plan.hold, FINISH, waiting="holding", watched=True)
-    yield Stage("retire", goal.end(), part=FINISH)
+    yield Stage("hold", replace(switched, switch_at=0), plan.hold, FINISH, waiting="holding", watched=True)
+    yield Stage("retire", target.end(), part=FINISH)
 
 
 def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
@@ -248,20 +248,20 @@ def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
         yield Stage("confirm", waypoint, gates)
 
 
-def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
-    steps = plan.steps.steps(goal.desired) if isinstance(plan.steps, Groups) else plan.steps
+def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
+    steps = plan.steps.steps(target.desired) if isinstance(plan.steps, Groups) else plan.steps
     weighted = any(step.weight is not None for step in steps)
-    reached, asked, reversible = goal.waypoint(0, goal.before, 0 if weighted else None), None, True
+    reached, asked, reversible = target.waypoint(0, target.before, 0 if weighted else None), None, True
     found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
-        asked = asked if step.replicas is None else up(step.replicas, goal.desired)
-        reached = _reach(step, reached, asked, goal)
+        asked = asked if step.replicas is None else up(step.replicas, target.desired)
+        reached = _reach(step, reached, asked, target)
         reversible = reversible and step.reversible
         fresh = max(fresh, _fresh(step, reached)) if step.baseline else fresh
         found.append(
             Stage(
                 step.name,
-                goal.grow(reached),
+                target.grow(reached),
                 step.gates,
                 on_failure=step.on_failure,
                 reversible=reversible,
@@ -269,7 +269,7 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
                 watched=step.watched,
             )
         )
-    end = goal.end(100 if weighted else None)
+    end = target.end(100 if weighted else None)
     found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True))
     for stage, following in pairwise(found):
         gates = stage.gates + _before(plan, stage, following)
@@ -277,7 +277,7 @@ def _canary(plan: Plan, goal: Goal) -> Iterator[Stage]:
             yield replace(stage, gates=gates)
         if fresh and stage is found[0]:
             yield Stage(
-                "baseline", replace(stage.waypoint, generation=goal.baseline, new=fresh, old=goal.base - fresh, share=None)
+                "baseline", replace(stage.waypoint, generation=target.baseline, new=fresh, old=target.base - fresh, weight=None)
             )
     yield found[-1]
 
@@ -289,7 +289,7 @@ def _fresh(step: Step, reached: Waypoint) -> int:
     service, and what is done for them takes nothing from anybody's share of the requests.
     """
     if not (reached.new and reached.old):
-        raise Unfit(
+        raise InvalidSteps(
             f"{step.name}: a baseline compares new with old ones, and {reached.new} new and {reached.old} old are there; "
             "ask for it at a step that has both"
         )
@@ -299,82 +299,82 @@ def _fresh(step: Step, reached: Waypoint) -> int:
 def _before(plan: Plan, stage: Stage, following: Stage) -> tuple[Gate, ...]:
     """What has to be confirmed before going from one stage to the next."""
     here, there = stage.waypoint, following.waypoint
-    rises = there.new > here.new if here.share is None or there.share is None else there.share > here.share
+    rises = there.new > here.new if here.weight is None or there.weight is None else there.weight > here.weight
     raising = plan.confirm_traffic_increase if rises else ()
     named = tuple(replace(gate, key=f"{gate.key} before {following.name}") for gate in raising)
     return named + (plan.confirm_promotion if following.part == PROMOTE else ())
 
 
-def _reach(step: Step, last: Waypoint, asked: int | None, goal: Goal) -> Waypoint:
+def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget) -> Waypoint:
     """Where a step leads to; `asked` is the number of new ones that it or one before it gave."""
-    share = last.share if step.weight is None else step.weight
+    weight = last.weight if step.weight is None else step.weight
     if step.weight is None and step.replicas is None and step.instances is None:
         return last
     if step.instances is not None:
-        new, old = _instances(step, step.instances, goal)
-    elif asked is not None and asked > goal.desired:
-        raise Unfit(f"{step.name}: {asked} are more than the {goal.desired} replicas; set no more than that")
-    elif share == 100:
-        new, old = goal.desired, 0
-    elif share:
-        new, old = _divide(step, share, asked, goal)
+        new, old = _instances(step, step.instances, target)
+    elif asked is not None and asked > target.desired:
+        raise InvalidSteps(f"{step.name}: {asked} are more than the {target.desired} replicas; set no more than that")
+    elif weight == 100:
+        new, old = target.desired, 0
+    elif weight:
+        new, old = _divide(step, weight, asked, target)
     else:
         new = asked or 0
-        old = goal.base - new if share is None else _beside(step, new, goal)
+        old = target.base - new if weight is None else _beside(step, new, target)
     if new < last.new:
-        raise Unfit(f"{step.name}: {new} new are fewer than the {last.new} before; a canary only grows")
-    return goal.waypoint(new, old, share) if old else goal.end(share)
+        raise InvalidSteps(f"{step.name}: {new} new are fewer than the {last.new} before; a canary only grows")
+    return target.waypoint(new, old, weight) if old else target.end(weight)
 
 
-def _divide(step: Step, share: int, asked: int | None, goal: Goal) -> tuple[int, int]:
+def _divide(step: Step, weight: int, asked: int | None, target: RolloutTarget) -> tuple[int, int]:
     """New and old for a share of the requests (1 to 99): both have to carry theirs (E-4h)."""
-    desired, base, surge = goal.desired, goal.base, goal.room.surge
-    least, rest = carrying(desired, goal.room, share), carrying(base, goal.room, 100 - share)
+    desired, base, surge = target.desired, target.base, target.allowed.surge
+    least, rest = carrying(desired, target.allowed, weight), carrying(base, target.allowed, 100 - weight)
     most = base + surge - rest
     if most < least:
-        raise Unfit(f"{step.name}: {desired} replica(s) without surge cannot be both new and old; raise max_surge to 1")
+        raise InvalidSteps(f"{step.name}: {desired} replica(s) without surge cannot be both new and old; raise max_surge to 1")
     # Without surge what one side gains the other loses: the nearest is fairest.
-    exact = _up(desired, share) if surge else _nearest(desired, share)
+    exact = _up(desired, weight) if surge else _nearest(desired, weight)
     new = min(max(least, exact), most) if asked is None else asked
     if new < least:
-        raise Unfit(
-            f"{step.name}: capacity comes before traffic, and {new} new cannot carry {share}% of the requests of {desired} replicas; "
+        raise InvalidSteps(
+            f"{step.name}: capacity comes before traffic, and {new} new cannot carry {weight}% of the requests of {desired} replicas; "
             f"set_replicas at least {least} before it"
         )
     if new > most:
-        raise Unfit(
-            f"{step.name}: beside {new} new there is room for {max(0, base + surge - new)} old, which cannot carry the other {100 - share}% "
+        raise InvalidSteps(
+            f"{step.name}: beside {new} new there is room for {max(0, base + surge - new)} old, which cannot carry the other {100 - weight}% "
             f"of the requests of {base} replicas; raise max_surge to {new + rest - base} or set_replicas at most {most}"
         )
     # The old side stays whole as far as the surge goes: then going back is a change of weights, and starts nothing.
     return new, min(base, base + surge - new)
 
 
-def carrying(desired: int, room: Room, share: int) -> int:
+def carrying(desired: int, allowed: ResolvedBudget, weight: int) -> int:
     """How many new ones have to be ready to carry a share of the requests (E-4h)."""
-    return max(1, _up(desired - room.unavailable, share))
+    return max(1, _up(desired - allowed.unavailable, weight))
 
 
-def _beside(step: Step, new: int, goal: Goal) -> int:
+def _beside(step: Step, new: int, target: RolloutTarget) -> int:
     """The old ones beside new ones without requests: all of them."""
-    if new > goal.room.surge:
-        raise Unfit(
+    if new > target.allowed.surge:
+        raise InvalidSteps(
             f"{step.name}: before the first set_weight the old ones carry all requests, so {new} new are beside all "
-            f"{goal.base} old; raise max_surge to {new}, or set_weight first"
+            f"{target.base} old; raise max_surge to {new}, or set_weight first"
         )
-    return goal.base
+    return target.base
 
 
-def _instances(step: Step, weight: int, goal: Goal) -> tuple[int, int]:
+def _instances(step: Step, weight: int, target: RolloutTarget) -> tuple[int, int]:
     """New and old of Cloud Foundry's plan: one more than replicas, so that none is missing before the first is there."""
-    desired, surge = goal.desired, goal.room.surge
+    desired, surge = target.desired, target.allowed.surge
     if weight == 100:
         return desired, 0
     # One old one stays until the last step (E-67).
     new = min(max(1, _nearest(desired, weight)), desired if surge else desired - 1)
     if not new:
-        raise Unfit(f"{step.name}: one replica cannot be both new and old; raise max_surge to 1")
-    return new, min(goal.base - new + 1, goal.base + surge - new)
+        raise InvalidSteps(f"{step.name}: one replica cannot be both new and old; raise max_surge to 1")
+    return new, min(target.base - new + 1, target.base + surge - new)
 
 
 def _up(count: int, percent: int) -> int:
@@ -386,7 +386,7 @@ def _nearest(count: int, percent: int) -> int:
     return (2 * count * percent + 100) // 200
 
 
-LISTS: Mapping[str, Callable[[Plan, Goal], Iterator[Stage]]] = {
+LISTS: Mapping[str, Callable[[Plan, RolloutTarget], Iterator[Stage]]] = {
     "rolling": _rolling,
     "canary": _canary,
     "blue_green": _blue_green,

@@ -20,7 +20,7 @@ MOST = 256  # the highest weight that every load balancer takes
 
 
 @dataclass(frozen=True)
-class Split:
+class WeightSplit:
     """How requests are divided between the new instances of a waypoint and all others."""
 
     waypoint: Waypoint
@@ -34,7 +34,7 @@ class Split:
     def parts(self) -> tuple[Fraction, Fraction]:
         """What each new and each old instance is to carry, where all that the waypoint asks for are in service."""
         point = self.waypoint
-        share = Fraction(point.share or 0, 100)
+        share = Fraction(point.weight or 0, 100)
         even = Fraction(1, max(1, point.desired))
         return share / max(1, point.new), max(even, (1 - share) / point.old if point.old else even)
 
@@ -43,7 +43,7 @@ class Split:
 
         `left` is the old ones' share of the requests there now, which does not grow on a way back.
         """
-        if not self.waypoint.share or not new or not old:
+        if not self.waypoint.weight or not new or not old:
             return EVEN, EVEN
         if self.waypoint.headroom is not None:
             bad = self._bad(new, old, left)

@@ -21,7 +21,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis impor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Phase, Tally, assess, due, worst
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+    MeasurementCounts,
+    assess,
+    due,
+    worst,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.probe_traffic import Prober
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
@@ -90,7 +96,7 @@ class Driver:
             return Answer(WAIT, sentence, memory, again=0.0 if self._asked else max(0.05, soonest))
         self.close()
         samples = {metric.name: metric.recent for metric in self._metrics}
-        verdict = FAIL if phase is Phase.FAILED else PASS if phase is Phase.SUCCESSFUL else PERSON
+        verdict = FAIL if phase is AnalysisPhase.FAILED else PASS if phase is AnalysisPhase.SUCCESSFUL else PERSON
         return Answer(verdict, sentence, memory, samples)
 
     def _take(self) -> bool:
@@ -106,7 +112,7 @@ class Driver:
             took = True
         return took
 
-    def _verdict(self) -> tuple[Phase, str]:
+    def _verdict(self) -> tuple[AnalysisPhase, str]:
         """How the whole stands, in a sentence: of the metrics that made it so, or of all."""
         counted = [metric for metric in self._metrics if not metric.metric.dry_run]
         phase = worst(metric.phase for metric in counted)
@@ -118,7 +124,7 @@ class Driver:
                 return worst((phase, found)), _told([score] if found.bad else [score, *self._said(self._metrics, KAYENTA)])
         if phase.bad:
             return phase, _told(metric.said for metric in counted if metric.phase is phase)
-        return (phase if over else Phase.RUNNING), _told(self._said(self._metrics))
+        return (phase if over else AnalysisPhase.RUNNING), _told(self._said(self._metrics))
 
     def _said(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
         return [metric.said for metric in metrics if metric.metric.judge != without]
@@ -146,14 +152,14 @@ class _Measured:
             raise InputError(metric.variable + str(exc).removeprefix("metric")) from None
         self._counts = hasattr(self._driver, "begin")
         self._counting: float | None = None  # since when this run does
-        self._tally = Tally()
+        self._tally = MeasurementCounts()
         self._finished: float | None = None
-        self._last: Phase | None = None
+        self._last: AnalysisPhase | None = None
         self._result: t.Any = None  # the last one, of a driver that adds to it
         self._reason = self._sentence = ""
         self._short = self._asked = False
         self.state: judging.State = {}
-        self.phase = Phase.PENDING
+        self.phase = AnalysisPhase.PENDING
         self.recent: list[dict[str, t.Any]] = []
 
     @property
@@ -175,10 +181,10 @@ class _Measured:
     def recall(self, memory: Mapping[str, t.Any]) -> None:
         if not memory:
             return
-        self._tally = Tally(**memory["tally"])
+        self._tally = MeasurementCounts(**memory["tally"])
         self._finished, self._result, self._short = memory["finished"], memory["result"], memory["short"]
-        self._last = memory["last"] and Phase(memory["last"])
-        self.phase, self.state, self.recent = Phase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
+        self._last = memory["last"] and AnalysisPhase(memory["last"])
+        self.phase, self.state, self.recent = AnalysisPhase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
         self._sentence, self._reason = memory["sentence"], memory["reason"]
 
     def begin(self, start: float, now: float) -> None:
@@ -226,25 +232,25 @@ class _Measured:
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
             self._result = result.found if self._counts and result.question.counts else None
         except MetricError as exc:  # beside the metric's name its place is of no use
-            phase, value = Phase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
+            phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # what it found is not what anybody expects
-            phase, value = Phase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
+            phase, value = AnalysisPhase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
         self._asked, self._finished, self._last = False, result.at, phase
         self._tally = self._tally.taken(phase)
         self.recent = [*self.recent, {"at": round(result.at, 3), "phase": phase.value, "value": value}][-KEPT:]
         self.phase, self._reason = assess(self.metric.limits, self._tally)
-        if self.phase is Phase.SUCCESSFUL and self._short:
-            self.phase = Phase.INCONCLUSIVE
-        if phase is Phase.ERROR:
+        if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
+            self.phase = AnalysisPhase.INCONCLUSIVE
+        if phase is AnalysisPhase.ERROR:
             self._reason = f"{self._reason}: {value}"
 
     @property
     def said(self) -> str:
         """How it stands, in a sentence."""
-        of_limits = self.metric.judge == THRESHOLD or self._last is Phase.ERROR
+        of_limits = self.metric.judge == THRESHOLD or self._last is AnalysisPhase.ERROR
         text = "; ".join(part for part in (self._sentence, self._reason if of_limits or not self.phase.over else "") if part)
         name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
-        doubt = "inconclusive: " if self.phase is Phase.INCONCLUSIVE else ""
+        doubt = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
         return f"{doubt}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
 
 

@@ -251,8 +251,8 @@ class Checker:
         changed = streak.health is not watched.streak.health
         since = watched.vital.since
         if changed:
-            proven = watched.target.known and not watched.asked  # it passed all along; nobody asked
-            since = min(watched.target.created, clock.now()) if proven else clock.now()
+            lb_healthy = watched.target.known and not watched.asked  # it passed all along; nobody asked
+            since = min(watched.target.created, clock.now()) if lb_healthy else clock.now()
         watched.vital = Vital(streak.health, since, probe.detail)
         watched.streak, watched.asked = streak, True
         with self._lock:

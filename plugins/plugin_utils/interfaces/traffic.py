@@ -27,7 +27,7 @@ class Server:
     """What one load balancer says about one of its entries."""
 
     rotation: Rotation  # IN, OUT
-    proven: bool  # the balancer's own check passes it (or it has no check)
+    lb_healthy: bool  # the balancer's own check passes it (or it has no check)
     active: int  # requests in flight and queued
     weight: int = 100
     ours: bool = True  # made by us: we may remove it

@@ -32,7 +32,7 @@ class Lines:
         if text == self._last and (force or now < self._next + 15):
             return
         elapsed = now - self._started
-        ahead = f" of about {span(elapsed / done)}" if waypoint.share is None and 0.3 <= done < 1 and elapsed > 1 else ""
+        ahead = f" of about {span(elapsed / done)}" if waypoint.weight is None and 0.3 <= done < 1 and elapsed > 1 else ""
         self._say(f"{self._title} {progress_bar(done)} {text}, {span(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)
@@ -44,7 +44,7 @@ class Lines:
 
 def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]:
     """The counts in words, and which part of the walk is done (0 to 1)."""
-    what = "baseline" if waypoint.fresh else "new"
+    what = "baseline" if waypoint.is_baseline else "new"
     new = dict.fromkeys(State, 0)
     old = dict(new)
     serving = new_serving = in_rotation = 0
@@ -67,8 +67,8 @@ def standing(fleet: Iterable[Instance], waypoint: Waypoint) -> tuple[str, float]
     parts += [f"{round(100 * new_serving / serving)} % of traffic to {what}"] if serving else []
     todo = waypoint.new + left
     # Of several waypoints each is a part of the way.
-    whole = waypoint.new if waypoint.share is None else waypoint.desired
-    done = min(1.0, (new[State.READY] if waypoint.dark else in_rotation) / whole) if whole else 0.0 if left else 1.0
+    whole = waypoint.new if waypoint.weight is None else waypoint.desired
+    done = min(1.0, (new[State.READY] if waypoint.new_idle else in_rotation) / whole) if whole else 0.0 if left else 1.0
     return ", ".join(parts), done if todo else 1.0
 
 

@@ -153,7 +153,7 @@ class NextView:
     create: t.Annotated[int, Shown("Number of instances to start.", 1)]
     create_old: t.Annotated[int, Shown("Number of instances of the stable revision to start, where it is kept.", 0)]
     admit: t.Annotated[list[str], Shown("Instances to put in rotation.", ["shop-7"])]
-    shelve: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
+    standby: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
     drain: t.Annotated[list[str], Shown("Instances to take out of rotation.", ["shop-3"])]
     retire: t.Annotated[list[str], Shown("Instances to stop.", [])]
     reasons: t.Annotated[list[str], Shown("Why, a sentence each.", ["drain shop-3: 5 available, 4 needed"])]

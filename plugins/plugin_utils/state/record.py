@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Tally
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels
 
@@ -90,7 +90,7 @@ class Rollout:
     wanted: int = 0  # how many an operator asked for, as long as that was not obeyed
     grown: int = 0  # new instances that were there when another number was asked for
     replaced: int = 0  # instances stopped in favour of new ones
-    tally: Tally | None = None  # of the walk under way
+    tally: ProgressTracker | None = None  # of the walk under way
     failed: int = 0  # new instances that failed in all
     pardoned: int = 0  # of them, those that failed before a person let it go on
     plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
@@ -131,11 +131,11 @@ class Rollout:
         """How each analysis stands that it is judged by now, in a sentence."""
         return {key: kept.get("message", "") for key, kept in (self.background | self.gates).items() if "memory" in kept}
 
-    def counting(self, now: float) -> Tally:
+    def counting(self, now: float) -> ProgressTracker:
         """The tally of the walk under way; a new one knows what failed in the stages before."""
-        return self.tally or Tally(now, earlier=self.failed - self.pardoned)
+        return self.tally or ProgressTracker(now, earlier=self.failed - self.pardoned)
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: ProgressTracker) -> None:
         """Take the tally of a turn. What fails on a way back is not of the new revision."""
         self.tally = tally
         if self.phase != ROLLING_BACK:

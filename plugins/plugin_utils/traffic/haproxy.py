@@ -88,9 +88,9 @@ class Row:
     def server(self) -> Server:
         """`DRAIN 1/2` and `UP 1/2` (a check is missing or failed) are not proven; both may stand beside an old L7OK."""
         rotation = Rotation.IN if self.ready and self.weight and self.status.startswith(("UP", "no check")) else Rotation.OUT
-        proven = self.status in ("UP", "DRAIN", "no check")
+        lb_healthy = self.status in ("UP", "DRAIN", "no check")
         counted = {key: getattr(self, key) for key in ("requests", "errors", "answered", "mean")}
-        return Server(rotation, proven, self.active, self.weight, False, self.name, **counted)
+        return Server(rotation, lb_healthy, self.active, self.weight, False, self.name, **counted)
 
 
 View = Sequence[Row]
@@ -295,7 +295,7 @@ class Driver:
                 )
         for row, target in wanted:
             if target.rotation is Rotation.IN:
-                if not row.ready and not row.server.proven:
+                if not row.ready and not row.server.lb_healthy:
                     raise TrafficError(
                         f"load balancer {name}: server {row.name} ({row.endpoint}) cannot be put in rotation: HAProxy's own check"
                         f" has not passed (status {row.status})"
@@ -484,7 +484,7 @@ def _merge(one: Server, other: Server) -> Server:
     rotation = Rotation.IN if Rotation.IN in (one.rotation, other.rotation) else Rotation.OUT
     return Server(
         rotation,
-        one.proven and other.proven,
+        one.lb_healthy and other.lb_healthy,
         one.active + other.active,
         one.weight + other.weight,
         one.ours and other.ours,

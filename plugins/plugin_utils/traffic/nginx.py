@@ -114,8 +114,8 @@ class Driver:
 
     def _server(self, host: str, one: Entry) -> Server:
         streak, _asked = self.streaks.get(place(host, one), NEW)
-        proven = streak.health is Health.PASSING
-        return Server(Rotation.IN if one["in"] else Rotation.OUT, proven, one["active"], one["weight"], name=one["name"])
+        lb_healthy = streak.health is Health.PASSING
+        return Server(Rotation.IN if one["in"] else Rotation.OUT, lb_healthy, one["active"], one["weight"], name=one["name"])
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
         """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at every look."""
@@ -197,7 +197,7 @@ def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | No
     if target.rotation is not Rotation.IN:
         return
     known = shown is not None and shown.name == target.name
-    if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.proven):
+    if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.lb_healthy):
         raise TrafficError(
             f"nginx on {balancer}: {endpoint} is not put in rotation: {'its check has not passed from' if known else 'it has no entry'}"
             " there; put it there out of rotation first, and wait until it is proven"

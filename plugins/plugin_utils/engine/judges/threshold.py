@@ -16,7 +16,7 @@ from enum import Enum
 RETRY = 10.0  # seconds until the next attempt after an error, whatever the interval
 
 
-class Phase(str, Enum):
+class AnalysisPhase(str, Enum):
     """How a measurement, a metric or a whole analysis stands; from the best to the worst."""
 
     SUCCESSFUL = "successful"
@@ -30,15 +30,15 @@ class Phase(str, Enum):
     @property
     def over(self) -> bool:
         """Whether nothing more will be measured."""
-        return self not in (Phase.RUNNING, Phase.PENDING)
+        return self not in (AnalysisPhase.RUNNING, AnalysisPhase.PENDING)
 
     @property
     def bad(self) -> bool:
         """Whether a metric in this phase ends the whole analysis."""
-        return self in (Phase.FAILED, Phase.ERROR, Phase.INCONCLUSIVE)
+        return self in (AnalysisPhase.FAILED, AnalysisPhase.ERROR, AnalysisPhase.INCONCLUSIVE)
 
 
-ORDER = tuple(Phase)
+ORDER = tuple(AnalysisPhase)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What was measured so far. `asdict` makes plain data of it, and `Tally(**data)` a tally again."""
+class MeasurementCounts:
+    """What was measured so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)` the counts again."""
 
     count: int = 0  # measurements but for errors
     successful: int = 0
@@ -88,83 +88,83 @@ class Tally:
     consecutive_failure: int = 0  # an error in between does not end them: nothing was measured
     consecutive_error: int = 0
 
-    def taken(self, phase: Phase) -> Tally:
+    def taken(self, phase: AnalysisPhase) -> MeasurementCounts:
         """The tally after a measurement that came to this phase."""
-        if phase is Phase.ERROR:
+        if phase is AnalysisPhase.ERROR:
             return replace(self, error=self.error + 1, consecutive_error=self.consecutive_error + 1, consecutive_success=0)
-        success, failure = phase is Phase.SUCCESSFUL, phase is Phase.FAILED
-        return Tally(
+        success, failure = phase is AnalysisPhase.SUCCESSFUL, phase is AnalysisPhase.FAILED
+        return MeasurementCounts(
             count=self.count + 1,
             successful=self.successful + success,
             failed=self.failed + failure,
-            inconclusive=self.inconclusive + (phase is Phase.INCONCLUSIVE),
+            inconclusive=self.inconclusive + (phase is AnalysisPhase.INCONCLUSIVE),
             error=self.error,
             consecutive_success=self.consecutive_success + 1 if success else 0,
             consecutive_failure=self.consecutive_failure + 1 if failure else 0,
         )
 
 
-def measured(success: bool | None, failure: bool | None) -> Phase:
+def measured(success: bool | None, failure: bool | None) -> AnalysisPhase:
     """What one measurement comes to, by what its conditions say; None: there is no such condition."""
     if failure:
-        return Phase.FAILED
+        return AnalysisPhase.FAILED
     if success:
-        return Phase.SUCCESSFUL
+        return AnalysisPhase.SUCCESSFUL
     if success is None:
-        return Phase.INCONCLUSIVE if failure is None else Phase.SUCCESSFUL
-    return Phase.FAILED if failure is None else Phase.INCONCLUSIVE
+        return AnalysisPhase.INCONCLUSIVE if failure is None else AnalysisPhase.SUCCESSFUL
+    return AnalysisPhase.FAILED if failure is None else AnalysisPhase.INCONCLUSIVE
 
 
-def assess(limits: Limits, tally: Tally, terminating: bool = False) -> tuple[Phase, str]:
+def assess(limits: Limits, counts: MeasurementCounts, terminating: bool = False) -> tuple[AnalysisPhase, str]:
     """How a metric stands, and why; `terminating`: no more will be measured."""
-    if found := _exceeded(limits, tally) or _finished(limits, tally):
+    if found := _exceeded(limits, counts) or _finished(limits, counts):
         return found
     if terminating:
-        return Phase.TERMINATED, f"stopped after {tally.count} measurements"
-    if tally == Tally():
-        return Phase.PENDING, "not measured yet"
-    return Phase.RUNNING, f"{tally.count} of {limits.measurements or 'endless'} measurements"
+        return AnalysisPhase.TERMINATED, f"stopped after {counts.count} measurements"
+    if counts == MeasurementCounts():
+        return AnalysisPhase.PENDING, "not measured yet"
+    return AnalysisPhase.RUNNING, f"{counts.count} of {limits.measurements or 'endless'} measurements"
 
 
-def _exceeded(limits: Limits, tally: Tally) -> tuple[Phase, str] | None:
+def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
     """Which limit is exceeded; of several an error says more than being inconclusive, and that more than a failure (Argo's order)."""
-    if tally.consecutive_error > limits.consecutive_error_limit >= 0:
+    if counts.consecutive_error > limits.consecutive_error_limit >= 0:
         return (
-            Phase.ERROR,
-            f"{tally.consecutive_error} errors in a row > consecutive_error_limit {limits.consecutive_error_limit}",
+            AnalysisPhase.ERROR,
+            f"{counts.consecutive_error} errors in a row > consecutive_error_limit {limits.consecutive_error_limit}",
         )
-    if tally.inconclusive > limits.inconclusive_limit >= 0:
-        return Phase.INCONCLUSIVE, f"{tally.inconclusive} inconclusive > inconclusive_limit {limits.inconclusive_limit}"
-    if limits.failures is not None and tally.failed > limits.failures:
-        return Phase.FAILED, f"{tally.failed} failed > failure_limit {limits.failures}"
+    if counts.inconclusive > limits.inconclusive_limit >= 0:
+        return AnalysisPhase.INCONCLUSIVE, f"{counts.inconclusive} inconclusive > inconclusive_limit {limits.inconclusive_limit}"
+    if limits.failures is not None and counts.failed > limits.failures:
+        return AnalysisPhase.FAILED, f"{counts.failed} failed > failure_limit {limits.failures}"
     row = limits.failures_in_a_row
-    if row is not None and tally.consecutive_failure > row:
-        return Phase.FAILED, f"{tally.consecutive_failure} failed in a row > consecutive_failure_limit {row}"
+    if row is not None and counts.consecutive_failure > row:
+        return AnalysisPhase.FAILED, f"{counts.consecutive_failure} failed in a row > consecutive_failure_limit {row}"
     return None
 
 
-def _finished(limits: Limits, tally: Tally) -> tuple[Phase, str] | None:
+def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
     """What a metric came to that has been measured often enough, or well often enough."""
     wanted = limits.consecutive_success_limit
-    if 0 < wanted <= tally.consecutive_success:
-        return Phase.SUCCESSFUL, f"{tally.consecutive_success} successful in a row >= consecutive_success_limit {wanted}"
-    if limits.measurements is None or tally.count < limits.measurements:
+    if 0 < wanted <= counts.consecutive_success:
+        return AnalysisPhase.SUCCESSFUL, f"{counts.consecutive_success} successful in a row >= consecutive_success_limit {wanted}"
+    if limits.measurements is None or counts.count < limits.measurements:
         return None
-    said = f"{tally.successful} of {tally.count} measurements successful"
+    said = f"{counts.successful} of {counts.count} measurements successful"
     if wanted <= 0:
-        return Phase.SUCCESSFUL, said
+        return AnalysisPhase.SUCCESSFUL, said
     said += f", never {wanted} in a row"
     unlimited = limits.failures is None and limits.failures_in_a_row is None
-    return (Phase.FAILED if unlimited else Phase.INCONCLUSIVE), said
+    return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), said
 
 
-def due(limits: Limits, began: float, finished: float | None = None, last: Phase | None = None) -> float:
+def due(limits: Limits, began: float, finished: float | None = None, last: AnalysisPhase | None = None) -> float:
     """When to measure next, where the analysis began, and the last measurement was finished, so many seconds since the epoch."""
     if finished is None:
         return began + limits.initial_delay
-    return finished + (RETRY if last is Phase.ERROR else limits.interval or 0.0)
+    return finished + (RETRY if last is AnalysisPhase.ERROR else limits.interval or 0.0)
 
 
-def worst(phases: Iterable[Phase]) -> Phase:
+def worst(phases: Iterable[AnalysisPhase]) -> AnalysisPhase:
     """The phase of an analysis, by those of its metrics; the ones that are `dry_run` are left out by the caller."""
-    return max(phases, key=ORDER.index, default=Phase.SUCCESSFUL)
+    return max(phases, key=ORDER.index, default=AnalysisPhase.SUCCESSFUL)
