@@ -96,9 +96,9 @@ class Plane:
 
     def previewing(self) -> tuple[Driver, Driver]:
         driver = self.driver(preview=PREVIEW)
-        preview = driver.previewing()
-        assert preview
-        return driver, preview
+        (preview,) = driver.previews()
+        assert not preview.idle_only
+        return driver, t.cast(Driver, preview.traffic)
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         closed = f"127.0.0.1:{lab.free_port()}"
@@ -242,8 +242,8 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         self, plane: Plane, backends: t.Any, match: t.Any, carries: dict[str, str], others: list[dict[str, str]]
     ) -> None:
         driver = plane.driver(match=match)
-        preview = driver.previewing()
-        assert preview and plane.driver().previewing() is None
+        preview = driver.previews()[0].traffic
+        assert not plane.driver().previews()
         old, new = ({backends.start(f"{kind}{n}"): f"shop-{kind}{n}" for n in range(2)} for kind in ("old", "new"))
 
         def go(headers: dict[str, str]) -> set[str]:
@@ -269,8 +269,9 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
 
     def test_a_part_of_the_requests_is_copied_to_the_dark_ones(self, plane: Plane, backends: t.Any) -> None:
         driver, a, b = plane.driver(mirror=25), backends.start("a"), backends.start("b")
-        copies = driver.mirroring()
-        assert copies and driver.previewing() is None and plane.driver().mirroring() is None
+        (mirror,) = driver.previews()
+        copies = mirror.traffic
+        assert mirror.idle_only
 
         def go() -> int:
             """The requests that come to b of 400 that a answers."""

@@ -78,7 +78,7 @@ def unused_port() -> int:
 @pytest.mark.parametrize("duration", ["10m", 600, 600.0])
 def test_time(duration: object) -> None:
     gate = make(pause, duration=duration)
-    assert gate.instant
+    assert not gate.blocking
     assert ask(gate, 0) == Answer(WAIT, "10 min 00 s left")
     assert ask(gate, 599.99) == Answer(WAIT, "1 s left")
     assert ask(gate, 600) == Answer(PASS, "10 min 00 s are over")
@@ -89,7 +89,7 @@ def test_time(duration: object) -> None:
 
 def test_a_person_is_waited_for_without_asking_anybody() -> None:
     gate = make(approval)
-    assert gate.instant
+    assert not gate.blocking
     assert ask(gate, 1e9) == Answer(WAIT, "for promote")
 
 
@@ -104,7 +104,7 @@ def test_a_person_is_waited_for_without_asking_anybody() -> None:
 )
 def test_a_file_says_it(tmp_path: Path, content: str, verdict: str, message: str) -> None:
     gate = make(approval, file=f"{tmp_path}/{{service}}-{{id}}")
-    assert not gate.instant
+    assert gate.blocking
     assert ask(gate) == Answer(WAIT, f"for promote, or for the file {tmp_path}/shop-r1")
     (tmp_path / "shop-r1").write_text(content)
     answer = ask(gate)

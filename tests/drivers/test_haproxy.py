@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result, Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import Driver
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
@@ -102,19 +102,19 @@ class HAProxyPlane:
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
 
-    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+    def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
         given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop", "path": self.path} | options
         return Driver(given, context(self.transport, epoch))
 
-    def halting(self) -> Traffic:
+    def halting(self) -> TrafficDriver:
         """By what the second's socket lets us do."""
         return self.driver(hosts="lb1", socket=[self.balancers[0].socket, self.balancers[1].socket + ".operator"])
 
-    def previewing(self) -> tuple[Traffic, Traffic]:
+    def previewing(self) -> tuple[TrafficDriver, TrafficDriver]:
         driver = self.driver(preview="preview")
-        preview = t.cast(Driver, driver).previewing()
-        assert preview
-        return driver, preview
+        (preview,) = driver.previews()
+        assert not preview.idle_only
+        return driver, preview.traffic
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         path = self.balancers[0].socket
@@ -196,7 +196,7 @@ class SlotPlane(HAProxyPlane):
         slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6))
         super().__init__(slots, slots)
 
-    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+    def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
         return super().driver(epoch, **{"slots": "slot"} | options)
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
@@ -516,12 +516,11 @@ class TestOnlyHAProxy:
     def test_a_preview_is_another_backend_that_is_there(self) -> None:
         plane = HAProxyPlane()
         try:
-            assert t.cast(Driver, plane.driver()).previewing() is None
+            assert not plane.driver().previews()
             for name in ("shop", "no name"):
                 with pytest.raises(InputError, match=f"rollout_traffic.preview: '{name}'"):
                     plane.driver(preview=name)
-            missing = t.cast(Driver, plane.driver(preview="missing")).previewing()
-            assert missing
+            missing = plane.driver(preview="missing").previews()[0].traffic
             for action in (missing.check, missing.observe):
                 with pytest.raises(TrafficError, match=r"rollout_traffic.preview: 'missing' at load balancer"):
                     action()

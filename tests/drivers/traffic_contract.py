@@ -27,7 +27,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, TrafficDriver
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
@@ -49,13 +49,13 @@ class Plane(t.Protocol):
     def previews(self) -> Sequence[Address]:
         """Where the preview of each listens."""
 
-    def driver(self, epoch: int = 1, **options: t.Any) -> Traffic:
+    def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
         """A new driver for both of them, of the holder of this lease; `options` override its settings."""
 
-    def halting(self) -> Traffic:
+    def halting(self) -> TrafficDriver:
         """A driver for both of them: the second can be looked at, and refuses every change."""
 
-    def previewing(self) -> tuple[Traffic, Traffic]:
+    def previewing(self) -> tuple[TrafficDriver, TrafficDriver]:
         """A new driver for both of them that has a preview, and the driver of the preview."""
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
@@ -186,7 +186,7 @@ def everywhere(table: Table, endpoint: Endpoint, fits: Callable[[Server], bool])
     return len(found) == len(table) and all(map(fits, found))
 
 
-def prove(driver: Traffic, *endpoints: Endpoint) -> None:
+def prove(driver: TrafficDriver, *endpoints: Endpoint) -> None:
     """Wait until every balancer's own check has passed them."""
     until(
         lambda: all(everywhere(driver.observe(), e, lambda s: s.lb_healthy) for e in endpoints),
@@ -194,12 +194,12 @@ def prove(driver: Traffic, *endpoints: Endpoint) -> None:
     )
 
 
-def apply(driver: Traffic, targets: Mapping[Endpoint, Target]) -> Table:
+def apply(driver: TrafficDriver, targets: Mapping[Endpoint, Target]) -> Table:
     """The same targets for every balancer."""
     return driver.apply(dict.fromkeys(driver.observe(), targets))
 
 
-def bring_in(driver: Traffic, targets: dict[Endpoint, Target]) -> None:
+def bring_in(driver: TrafficDriver, targets: dict[Endpoint, Target]) -> None:
     """Warm up, wait for the balancers' checks, put in."""
     apply(
         driver, {e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()}
@@ -208,7 +208,7 @@ def bring_in(driver: Traffic, targets: dict[Endpoint, Target]) -> None:
     apply(driver, targets)
 
 
-def remove(driver: Traffic, targets: Mapping[Endpoint, Target], *gone: Endpoint) -> None:
+def remove(driver: TrafficDriver, targets: Mapping[Endpoint, Target], *gone: Endpoint) -> None:
     """Apply until what is not among the targets has left."""
     until(lambda: not any(entries(apply(driver, targets), e) for e in gone), f"{gone} are removed")
 
@@ -252,7 +252,7 @@ class Client:
         connection.close()
 
 
-def raise_the_share(plane: Plane, driver: Traffic, backends: Backends, client: Callable[[Address], Client]) -> int:
+def raise_the_share(plane: Plane, driver: TrafficDriver, backends: Backends, client: Callable[[Address], Client]) -> int:
     """Three old ones become three new ones by steps: a client that was at a new one stays there, and all get there. How
     many clients of an instance are still sent there once it is drained."""
     old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
@@ -298,11 +298,11 @@ class Late:
         return self.transport.ask(name, requests, timeout)
 
 
-def delayed(driver: t.Any, newer: Traffic) -> Traffic:
+def delayed(driver: t.Any, newer: TrafficDriver) -> TrafficDriver:
     """A driver whose changes arrive after a newer lease holder has looked, which is enough to fence it."""
     driver.context.transport = Late(driver.context.transport, newer.observe)
     driver.transport = driver.context.transport
-    return t.cast(Traffic, driver)
+    return t.cast(TrafficDriver, driver)
 
 
 @contextlib.contextmanager

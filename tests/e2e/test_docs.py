@@ -614,7 +614,7 @@ def test_an_analysis_is_taken(name: str) -> None:
         given = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 10}, {"analysis": given}]}
     given = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"]) | given
     plan = settings.parse({variable.removeprefix("rollout_"): value for variable, value in given.items()}).plan
-    gate_runner.check(plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.COUNTED))
+    gate_runner.check(plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.Driver.counts))
 
 
 def test_the_conditions_of_an_analysis_hold() -> None:

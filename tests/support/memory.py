@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,14 +16,20 @@ from ansible_collections.progressive.rollout.plugins.action import begin, contro
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Parked, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import DriverChoice, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    PlatformDriver,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Preview, Server, Target, TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
@@ -68,11 +74,17 @@ class World:
         if self.serving() < self.fewest:
             self.wrong.append(f"{self.serving()} in rotation")
 
-    def platform(self, _options: object, _context: object) -> Platform:
+    def platform(self) -> Platform:
         return Platform(self)
 
 
-class Platform:
+def choice(kind: type[D], make: Callable[[], D]) -> DriverChoice[D]:
+    """A driver of a world in memory, as settings choose one by its name."""
+    driver = type("Driver", (kind,), {"__new__": lambda _class, _options, _context: make()})
+    return DriverChoice("memory", DriverModule(driver, {}), {})
+
+
+class Platform(PlatformDriver):
     def __init__(self, world: World) -> None:
         self.world = world
 
@@ -85,10 +97,7 @@ class Platform:
     def check(self) -> None:
         """Every host is there."""
 
-    def prepare(self, revision: str, generation: int | None = None) -> None:
-        """There is nothing to bring."""
-
-    def place(self, count: int, taken: Sequence[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
+    def place(self, count: int, taken: Collection[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
         used = {labels.endpoint.port for labels in taken}
         free = [port for port in range(1, 100) if port not in used][:count]
         return [("web", Endpoint("127.0.0.1", port), port) for port in free]
@@ -116,7 +125,7 @@ class Platform:
         return list(world.instances.values())
 
 
-class Traffic:
+class Traffic(TrafficDriver):
     drain_timeout = 0.05
 
     def __init__(self, world: World) -> None:
@@ -147,16 +156,16 @@ class Traffic:
 class Previewed(Traffic):
     """One that has a preview and a mirror besides."""
 
-    def previewing(self) -> Window:
-        return Window(self.world, "preview")
-
-    def mirroring(self) -> Window:
-        return Window(self.world, "mirror")
+    def previews(self) -> list[Preview]:
+        return [Preview(Window(self.world, "preview")), Preview(Window(self.world, "mirror"), idle_only=True)]
 
 
-class Window:
+class Window(TrafficDriver):
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
+
+    def check(self) -> None:
+        """There is a place for every instance."""
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
         self.world.called(f"{self.name} observe")
@@ -200,8 +209,8 @@ class MemoryRun(Run):
         settings, world = parse(self.given, drivers=False), service.world
         self.settings = replace(
             settings,
-            platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
-            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: Traffic(world)), {}),
+            platform=choice(PlatformDriver, world.platform),
+            traffic=choice(TrafficDriver, lambda: Traffic(world)),
         )
         self.own, self.check_mode, self._parked, self.say = own, check_mode, False, service.said.append
         self.transport = t.cast(t.Any, Here())

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import envoy, haproxy, nginx
 
 Given = Mapping[str, t.Any]
-HAPROXY, ENVOY, NGINX = (getattr(module, "COUNTED", ()) for module in (haproxy, envoy, nginx))
+HAPROXY, ENVOY, NGINX = (module.Driver.counts for module in (haproxy, envoy, nginx))
 ONE = {"set_weight": 20}
 PLACE = "rollout_steps[1].analysis"
 METRIC = f"{PLACE}.metrics[0]"

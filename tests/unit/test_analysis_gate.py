@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
@@ -40,7 +40,7 @@ GOOD = {"success_condition": "result < 0.05"}
 Script = Callable[[Question], t.Any]
 
 
-class Scripted:
+class Scripted(MetricDriver):
     """A metric that comes to what the test says of it by its key."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -105,7 +105,7 @@ class Judged:
         """The run died; another one goes on from the journal."""
         self.driver = analysis.Driver(self.options, self.context)
         if self.memory:
-            self.driver.recall(json.loads(json.dumps(self.memory, allow_nan=False)))
+            self.driver.restore(json.loads(json.dumps(self.memory, allow_nan=False)))
 
     def end(self, killed: t.Collection[int] = (), most: int = 1000) -> Answer:
         """Its verdict. `killed` after these answers."""
@@ -223,7 +223,7 @@ def test_a_slow_metric_is_judged_when_it_comes(now: SimpleNamespace) -> None:
 
 def test_who_is_slow_when_it_is_over_is_ended(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(Scripted, "end", lambda _self: ended.set(), raising=False)
+    monkeypatch.setattr(Scripted, "cancel", lambda _self: ended.set())
     slow = metric("slow", lambda _question: ended.wait(60) and 0.01, **GOOD)
     assert Judged(now, slow, metric("quick", 0.5, **GOOD)).end().verdict == FAIL
     assert ended.is_set()

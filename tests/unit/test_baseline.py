@@ -10,6 +10,7 @@ import typing as t
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
@@ -27,12 +28,12 @@ STABLE = Composition("1", 4, 10)
 def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[Instance] | None = None) -> Run:
     """As much of a run as opening and planning a rollout need."""
     traffic = SimpleNamespace(name="memory", options={})
-    platform = SimpleNamespace(module=SimpleNamespace(Driver=object), options={})
-    settings = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
+    platform = settings.NO_PLATFORM
+    chosen = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
     conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)
-    return t.cast(Run, SimpleNamespace(settings=settings, given={}, conductor=conductor, session=session, record=record))
+    return t.cast(Run, SimpleNamespace(settings=chosen, given={}, conductor=conductor, session=session, record=record))
 
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
@@ -25,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreError,
     TrafficError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import DriverChoice, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
@@ -35,13 +34,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    PlatformDriver,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Rollout
-from ansible_collections.progressive.rollout.tests.support.memory import Here, Previewed, Store, Traffic, World
+from ansible_collections.progressive.rollout.tests.support.memory import Here, Previewed, Store, Traffic, World, choice
 
 ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
 
@@ -71,8 +75,8 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         context = Context("shop", t.cast(Transport, Here()))
         settings = replace(
             parse({**ARGS, **args}, drivers=False),
-            platform=DriverChoice("memory", SimpleNamespace(Driver=world.platform), {}),
-            traffic=DriverChoice("memory", SimpleNamespace(Driver=lambda *_: (Previewed if preview else Traffic)(world)), {}),
+            platform=choice(PlatformDriver, world.platform),
+            traffic=choice(TrafficDriver, lambda: (Previewed if preview else Traffic)(world)),
         )
         guard = Guard()
         store = Store({"path": str(tmp_path), "host": None}, context)

@@ -149,7 +149,7 @@ def test_of_how_many_revisions_a_stopped_container_is_kept(options: dict[str, t.
 
 def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> None:
     present = driver(restart="no", keep_revisions=2)
-    before = {name: value for name, value in LEAST.items() if name not in present.of_hosts}
+    before = {name: value for name, value in LEAST.items() if name not in present.host_options}
     present.context.settings = {7: InstanceSettings("podman", {**before, "restart": "always"}, {})}
     wanted = present._starter(7)._wanted(Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4))
     assert "--restart=always" in wanted["options"]

@@ -18,7 +18,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper, Standing, Verdict
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+    GateDriver,
+)
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
@@ -36,17 +43,17 @@ class Question:
     outcomes: queue.SimpleQueue[Outcome] = field(default_factory=queue.SimpleQueue)
 
 
-class Scripted:
+class Scripted(GateDriver):
     """A driver that says what the test says, when the test does; until then a question hangs."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         pass
 
-    def recall(self, memory: Mapping[str, t.Any]) -> None:
+    def restore(self, memory: Mapping[str, t.Any]) -> None:
         recalled.append(memory)
 
-    def end(self) -> None:
-        ended.append("end")
+    def cancel(self) -> None:
+        ended.append("cancel")
 
     def close(self) -> None:
         ended.append("close")
@@ -82,6 +89,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Scripted, raising=False)
+    monkeypatch.setattr(sys.modules[name], "OPTIONS", {}, raising=False)
     monkeypatch.setattr(threading, "Thread", Thread)
     yield
     for question in questions():
@@ -486,4 +494,4 @@ def test_a_question_under_way_is_ended_and_a_driver_closed() -> None:
     stage = Stage(ask("hook"), ask("never reached"))
     stage.poll()
     stage.keeper.close()
-    assert ended == ["end", "close", "close"]
+    assert ended == ["cancel", "close", "close"]

@@ -39,7 +39,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     rolling,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+    GateDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import WORDS, refusal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
@@ -50,10 +57,10 @@ SWITCHED = Waypoint(2, 3, 3, 3, 100)
 Script = Callable[[], Answer]
 
 
-class Told:
+class Told(GateDriver):
     """A gate's driver that says what the test says, at once."""
 
-    instant = True
+    blocking = False
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._says: Script = options["says"]
@@ -69,6 +76,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Told, raising=False)
+    monkeypatch.setattr(sys.modules[name], "OPTIONS", {}, raising=False)
     passed = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(clock, "_BEGAN", 1.7e9)  # whole seconds, so that sums are exact
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed.seconds)

@@ -38,7 +38,7 @@ class Platform(memory.Platform):
 
 
 class World(memory.World):
-    def platform(self, _options: object, _context: object) -> memory.Platform:
+    def platform(self) -> memory.Platform:
         return Platform(self)
 
 

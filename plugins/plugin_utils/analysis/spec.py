@@ -14,6 +14,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
 
 THRESHOLD, SEQUENTIAL, KAYENTA = JUDGES = ("threshold", "sequential", "kayenta")
 CONDITIONS = ("success_condition", "failure_condition")
@@ -67,7 +69,7 @@ class Metric:
     name: str
     driver: str
     options: Mapping[str, t.Any] = field(repr=False)  # the driver's own; may hold secrets
-    module: t.Any
+    module: DriverModule[MetricDriver]
     judge: str
     rules: Mapping[str, t.Any]  # the judge's own
     limits: Limits
@@ -133,16 +135,16 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
         raise InputError(f"{variable}.judge: {judge!r} must be one of {', '.join(JUDGES)}")
     if not isinstance(driver, str):
         raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; write one, as in {{driver: prometheus}}")
-    module = loader.load("metrics", driver, variable)
+    module = loader.load(MetricDriver, driver, variable)
     mine = OF_JUDGE[judge]
-    for key in sorted(set(given) - set(module.OPTIONS)):
+    for key in sorted(set(given) - set(module.options)):
         others = [other for other, keys in OF_JUDGE.items() if key in keys and key not in mine]
         if others:
             raise InputError(
                 f"{variable}.{key}: it is for the judge {' or '.join(others)}, and this one is {judge}; leave one of them out"
             )
-    values.refuse_unknown(given, {*OF_ALL, *mine, *module.OPTIONS}, variable + ".")
-    own = {key: value for key, value in given.items() if key in module.OPTIONS}
+    values.refuse_unknown(given, {*OF_ALL, *mine, *module.options}, variable + ".")
+    own = {key: value for key, value in given.items() if key in module.options}
     limits = _limits(given, interval, count, variable)
     if judge == KAYENTA and not limits.measurements:
         raise InputError(f"{variable}.judge: kayenta judges at the end, and this analysis has none; use sequential or threshold")
@@ -150,7 +152,7 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
     return Metric(
         name,
         driver,
-        values.options(module.OPTIONS, own, variable),
+        module.check(own, variable),
         module,
         judge,
         {

@@ -18,11 +18,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import amount, options, whole
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import amount, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 
 PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
 ON_FAILURE = ("rollback", "hold", "continue")
+# For steps that do not work with the fleet.
+NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, {}), {})
 ON_STABLE_LOST = ("repair", "promote", "hold")
 # What every step takes; the role passes each as `rollout_<name>`.
 COMMON = (
@@ -73,15 +79,6 @@ OF_STEPS = (
 
 
 @dataclass(frozen=True)
-class DriverChoice:
-    """A driver's name, its module, and its own options, checked."""
-
-    name: str
-    module: t.Any
-    options: dict[str, t.Any]
-
-
-@dataclass(frozen=True)
 class Settings:
     """One service's variables, checked. Durations in seconds."""
 
@@ -95,11 +92,11 @@ class Settings:
     on_failure: str
     on_stable_lost: str
     headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
-    platform: DriverChoice
-    traffic: DriverChoice
+    platform: DriverChoice[PlatformDriver]
+    traffic: DriverChoice[TrafficDriver]
     health: dict[str, t.Any]
     checks: monitor.Settings | None
-    store: DriverChoice
+    store: DriverChoice[StoreDriver]
     lease: float
     freeze: tuple[freeze.Window, ...]
     supersede: bool
@@ -141,11 +138,11 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         on_failure=on_failure,
         on_stable_lost=_choice(args, "on_stable_lost", ON_STABLE_LOST),
         headroom=_headroom(args.get("headroom", "1.25")),
-        platform=_driver(args, "platform", "platforms", None) if drivers else _driver({}, "platform", "traffic", "none"),
-        traffic=_driver(args, "traffic", "traffic", "none"),
+        platform=_driver(PlatformDriver, args, "platform") if drivers else NO_PLATFORM,
+        traffic=_driver(TrafficDriver, args, "traffic", "none"),
         health=health,
         checks=checks,
-        store=_driver(args, "store", "stores", "file"),
+        store=_driver(StoreDriver, args, "store", "file"),
         lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5, maximum=3600),
         freeze=freeze.parse(args.get("freeze") or None),
         supersede=values.boolean(args.get("supersede") or False, PREFIX + "supersede"),
@@ -256,11 +253,13 @@ def _health(given: dict[str, t.Any], progress_deadline: float) -> tuple[monitor.
     return checks, deadline
 
 
-def _driver(args: Mapping[str, t.Any], key: str, folder: str, default: str | None) -> DriverChoice:
+def _driver(kind: type[D], args: Mapping[str, t.Any], key: str, default: str | None = None) -> DriverChoice[D]:
     given = _mapping(args, key)
     name = given.pop("driver", default)
     variable = PREFIX + key
     if not isinstance(name, str) or not name:
-        raise InputError(f"{variable}.driver: {name!r} is not the name of a driver; give one, as in {{driver: process}}")
-    module = loader.load(folder, name, variable)
-    return DriverChoice(name, module, options(module.OPTIONS, given, variable))
+        raise InputError(
+            f"{variable}.driver: {name!r} is not the name of a driver; give one, as in {{driver: process}}", "PR-108"
+        )
+    module = loader.load(kind, name, variable)
+    return DriverChoice(name, module, module.check(given, variable))

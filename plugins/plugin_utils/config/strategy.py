@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
 
 VARIABLES = ("steps", "gates", "approval", "analysis", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
 ON_FAILURE = ("rollback", "hold", "continue")
@@ -98,9 +99,9 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
     though every gate takes it."""
     if not isinstance(driver, str) or not driver:
         raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; give one, as in {{driver: web}}")
-    module = loader.load("gates", driver, variable)
-    values.refuse_unknown(given, {*module.OPTIONS, *OF_GATES}, variable + ".")
-    return values.options(module.OPTIONS, {name: value for name, value in given.items() if name in module.OPTIONS}, variable)
+    module = loader.load(GateDriver, driver, variable)
+    values.refuse_unknown(given, {*module.options, *OF_GATES}, variable + ".")
+    return module.check({name: value for name, value in given.items() if name in module.options}, variable)
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Platform
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
@@ -54,12 +54,12 @@ class Run:
         self.transport = Transport.from_action(action, task_vars)
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.context = Context(settings.service, self.transport, settings.health, self._platform)
-        self.context.counted = getattr(settings.traffic.module, "COUNTED", ())
+        self.context.counted = settings.traffic.module.driver.counts
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
         # With connections of its own: the journal's host may run instances, too, and keep the others busy.
         journal = replace(self.context, transport=self.transport.apart())
-        store = settings.store.module.Driver(settings.store.options, journal)
+        store = settings.store.make(journal)
         me = identity.identity(self.guard.parent, task_vars, action._task, [action._task.action, settings.revision, *_asks(own)])
         self.session = Session(store, settings.service, me, settings.lease)
 
@@ -68,15 +68,14 @@ class Run:
         """Made when first asked for: what only thinks needs no drivers."""
         return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self.say)
 
-    def _platform(self, transport: Transport) -> Platform:
+    def _platform(self, transport: Transport) -> PlatformDriver:
         """The platform, over these connections."""
-        chosen = self.settings.platform
-        return t.cast(Platform, chosen.module.Driver(chosen.options, replace(self.context, transport=transport)))
+        return self.settings.platform.make(replace(self.context, transport=transport))
 
     @property
     def in_place(self) -> bool:
         """Whether the instances are deployed where they are, by the user's own tasks."""
-        return bool(getattr(self.conductor.platform, "in_place", False))
+        return self.conductor.platform.in_place
 
     def __enter__(self) -> Run:
         self.guard.__enter__()

@@ -125,10 +125,10 @@ class Gatekeeper:
         """Ask nothing any more. A question under way is ended where its driver can, or left to itself; its answer is not taken in."""
         self._closed = True
         for question in self._questions.values():
-            question.wake = _nothing
+            question.wake = lambda: None
         for gate in self._gates:
             self._forget(gate)
-            getattr(self._drivers[gate.key], "close", _nothing)()
+            self._drivers[gate.key].close()
 
     def _look(self, gate: Gate, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         record = self._record(gate)
@@ -156,18 +156,18 @@ class Gatekeeper:
     def _ask(self, gate: Gate, rollout: Mapping[str, t.Any], waited: float) -> Answer | GateError | None:
         """The answer of a driver that needs nobody else for it, or to the question asked before; None if there is none yet."""
         driver = self._drivers[gate.key]
-        if getattr(driver, "instant", False):
+        if not driver.blocking:
             return _answer(driver, rollout, waited)
         question = self._questions.get(gate.key)
         if question is None:
             if not self._closed and self._now() >= self._due.get(gate.key, 0.0):
                 if gate.key not in self._due and (memory := self._kept[gate.key].get("memory")):
-                    driver.recall(memory)  # type: ignore[attr-defined]
+                    driver.restore(memory)
                 self._questions[gate.key] = _Question(driver, copy.deepcopy(dict(rollout)), waited, self._wake)
             return None
         if question.answer is not None:
             del self._questions[gate.key]
-            again = getattr(question.answer, "again", None)
+            again = question.answer.again if isinstance(question.answer, Answer) else None
             self._due[gate.key] = self._now() + (gate.interval if again is None else again)
         return question.answer
 
@@ -191,7 +191,7 @@ class Gatekeeper:
         else:
             self._said[gate.key] = answer.message
             # Of one that counts seconds this would be a commit a second.
-            if not getattr(self._drivers[gate.key], "instant", False) and record["message"] != answer.message:
+            if self._drivers[gate.key].blocking and record["message"] != answer.message:
                 record["message"] = answer.message
                 self._changed = True
 
@@ -203,7 +203,7 @@ class Gatekeeper:
     def _forget(self, gate: Gate) -> None:
         question = self._questions.pop(gate.key, None)
         if question and question.answer is None:
-            getattr(self._drivers[gate.key], "end", _nothing)()
+            self._drivers[gate.key].cancel()
         for memory in (self._due, self._said):
             memory.pop(gate.key, None)
 
@@ -245,11 +245,7 @@ def check(gates: Iterable[Gate], context: Context) -> None:
 
 def _driver(gate: Gate, context: Context) -> GateDriver:
     try:
-        return t.cast(GateDriver, loader.load("gates", gate.driver, "gate").Driver(gate.options, context))
+        return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)
     except InputError as exc:
         said = str(exc).removeprefix("gate").replace("did you mean gate.", f"did you mean {gate.variable}.")
         raise InputError(gate.variable + said) from None  # its drivers do not know where it was written
-
-
-def _nothing() -> None:
-    """Nobody waits for it."""

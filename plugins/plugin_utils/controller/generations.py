@@ -30,11 +30,11 @@ LONGEST = 200  # characters of a value that is shown
 def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     """What this run was given, without a key; None where the platform does not keep the settings of a generation."""
     chosen = settings.platform
-    of_hosts = getattr(chosen.module.Driver, "of_hosts", None)
+    of_hosts = chosen.module.driver.host_options
     if of_hosts is None:
         return None
     shaping = {name: value for name, value in chosen.options.items() if name not in of_hosts}
-    platform, hidden = values.parted(chosen.module.OPTIONS, shaping)
+    platform, hidden = values.parted(chosen.module.options, shaping)
     health, also_hidden = values.parted({**monitor.OPTIONS, **http.OPTIONS}, settings.health)
     found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
     names = {f"{part}.{option}": sorted(value) for part, mine in found.items() for option, value in mine.items()}

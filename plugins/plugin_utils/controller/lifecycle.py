@@ -44,7 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
     still_passed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended, left_behind
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
@@ -279,10 +279,9 @@ def _demand(run: Run, replicas: int, plan: Plan) -> tuple[resources.Demand, str]
     return resources.demand(run.conductor.platform, old, replicas, most), needs
 
 
-def servers(traffic: Traffic) -> Mapping[str, int]:
+def servers(traffic: TrafficDriver) -> Mapping[str, int]:
     """For how many instances each load balancer has servers; those without a limit are left out."""
-    found: Mapping[str, int] = getattr(traffic, "capacity", dict)()
-    return found
+    return traffic.capacity()
 
 
 def _most(run: Run, replicas: int, plan: Plan) -> tuple[int, str]:

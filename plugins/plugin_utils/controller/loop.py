@@ -80,9 +80,9 @@ class Conductor:
         self.guard = guard
         self.checker = checker
         self.say = say
-        self.platform = settings.platform.module.Driver(settings.platform.options, context)
-        self.traffic = settings.traffic.module.Driver(settings.traffic.options, context)
-        self.windows = windows(self.traffic)
+        self.platform = settings.platform.make(context)
+        self.traffic = settings.traffic.make(context)
+        self.windows = [Window(preview.traffic, preview.idle_only) for preview in self.traffic.previews()]
         self.balanced = settings.traffic.name != "none"
         if self.traffic.drain_timeout >= settings.rules.progress_deadline:
             raise InputError(
@@ -92,7 +92,7 @@ class Conductor:
         self.rules = replace(
             settings.rules,
             drain_timeout=self.traffic.drain_timeout,
-            settle=getattr(self.traffic, "settle", 0.0),
+            settle=self.traffic.settle_time,
         )
         self.reports: Sequence[Report] = ()
         self.table: Table | None = None
@@ -144,7 +144,7 @@ class Conductor:
         try:
             self._sync()
         except TROUBLE as exc:
-            self.reports = t.cast("Sequence[Report]", getattr(exc, "seen", ()))
+            self.reports = t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             troubles.append(str(exc))
         if self.balanced:
             try:
@@ -394,7 +394,7 @@ class Conductor:
         fleet, self._leaving = self.look(), None
         if waypoint.rebalance:
             place = partial(self._next_hosts, waypoint.generation)
-            self._leaving = instances_to_move(fleet, waypoint, place, getattr(self.platform, "zones", {}))
+            self._leaving = instances_to_move(fleet, waypoint, place, self.platform.zones)
         return mark_leaving(fleet, self._leaving or ())
 
     def drain(self, ids: Sequence[str]) -> None:
@@ -728,12 +728,6 @@ class Conductor:
             self._patience = min(longest, self._patience * 1.2)
         else:
             self.checker.wait(max(shortest, min(0.25, self._next_look - time.monotonic())))
-
-
-def windows(traffic: t.Any) -> list[Window]:
-    """The ways to the new ones alone that a driver has: to look at them, and copies of requests while they are dark."""
-    made = [(getattr(traffic, name, lambda: None)(), dark) for name, dark in (("previewing", False), ("mirroring", True))]
-    return [Window(driver, dark) for driver, dark in made if driver]
 
 
 def goal(stage: Stage, rollout: Rollout) -> Waypoint:

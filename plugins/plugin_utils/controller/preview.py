@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, Traffic
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
 
 
 class Window:
     """What is there is looked at in every turn while anything is shown, or may be."""
 
-    def __init__(self, traffic: Traffic, dark: bool) -> None:
+    def __init__(self, traffic: TrafficDriver, dark: bool) -> None:
         """`dark`: only while the new ones get no requests of clients."""
         self.traffic, self.dark = traffic, dark
         self.showing = False  # whether new ones are to be there

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-import typing as t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count, size
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+    Limits,
+    Machine,
+    PlatformDriver,
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,10 @@ class Demand:
         return lines + ([f"{who} {self.limits.cpus:g} CPUs, and there are only {', '.join(cpus)}"] if cpus else [])
 
 
-def demand(platform: t.Any, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
+def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
     """Of `peak` instances, spread evenly: `replicas` new ones, and others with the `old` settings. An old one counts for no more than a
     new one: a limit that was too high can be lowered."""
-    machines: Mapping[str, Machine] = getattr(platform, "machines", {})
+    machines = platform.machines
     if not machines:
         return Demand(0, Limits(), {})
     new, before = platform.limits(), platform.limits(old)
@@ -52,10 +56,10 @@ def demand(platform: t.Any, old: InstanceSettings | None, replicas: int, peak: i
     return Demand(each, Limits(int(needed(new.memory, before.memory)), needed(new.cpus, before.cpus)), machines)
 
 
-def used(platform: t.Any, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:
+def used(platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:
     """By host, the memory that the instances which are there may use."""
     found: dict[str, int] = {}
-    for instance in fleet if getattr(platform, "machines", {}) else ():
+    for instance in fleet if platform.machines else ():
         memory = platform.limits(settings.get(instance.generation)).memory
         found[instance.host] = found.get(instance.host, 0) + memory * instance.state.counted
     return found

@@ -30,7 +30,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.probe_traffic import Prober
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+    GateDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 
 OPTIONS: dict[str, t.Any] = {
@@ -49,7 +56,7 @@ KEPT = 10  # of each metric's last measurements (Argo's measurementRetention)
 SAID = 400  # characters of what is told of all metrics
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -62,19 +69,19 @@ class Driver:
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
         self._asked = 0  # measurements under way
 
-    def recall(self, memory: Mapping[str, t.Any]) -> None:
+    def restore(self, memory: Mapping[str, t.Any]) -> None:
         """Go on from what was measured before."""
         for metric in self._metrics:
-            metric.recall(memory.get(metric.name) or {})
+            metric.restore(memory.get(metric.name) or {})
 
-    def end(self) -> None:
-        """Nobody waits for measurements any more: what one has begun is ended."""
+    def cancel(self) -> None:
+        """End the measurements under way."""
         for metric in self._metrics:
-            metric.end()
+            metric.cancel()
 
     def close(self) -> None:
         """Measure no more, and ask no instance."""
-        self.end()
+        self.cancel()
         if self._prober:
             self._prober.close()
 
@@ -147,10 +154,9 @@ class _Measured:
     def __init__(self, metric: Metric, context: Context) -> None:
         self.metric, self.name = metric, metric.name
         try:
-            self._driver: MetricDriver = metric.module.Driver(metric.options, context)
+            self._driver: MetricDriver = metric.module.driver(metric.options, context)
         except InputError as exc:  # drivers do not know where they were written
             raise InputError(metric.variable + str(exc).removeprefix("metric")) from None
-        self._counts = hasattr(self._driver, "begin")
         self._counting: float | None = None  # since when this run does
         self._tally = MeasurementCounts()
         self._finished: float | None = None
@@ -178,7 +184,7 @@ class _Measured:
             "recent": self.recent,
         }
 
-    def recall(self, memory: Mapping[str, t.Any]) -> None:
+    def restore(self, memory: Mapping[str, t.Any]) -> None:
         if not memory:
             return
         self._tally = MeasurementCounts(**memory["tally"])
@@ -189,14 +195,14 @@ class _Measured:
 
     def begin(self, start: float, now: float) -> None:
         """A driver that counts by itself does so from here on, if the initial delay is over."""
-        if self._counts and self._counting is None and now >= start + self.metric.limits.initial_delay:
-            self._driver.begin()  # type: ignore[attr-defined]
+        if self._driver.counting and self._counting is None and now >= start + self.metric.limits.initial_delay:
+            self._driver.begin()
             self._counting = now
 
-    def end(self) -> None:
-        """Nobody waits for a measurement any more."""
+    def cancel(self) -> None:
+        """End a measurement under way."""
         if self._asked:
-            getattr(self._driver, "end", _nothing)()
+            self._driver.cancel()
 
     def due(self, start: float) -> float:
         """When to measure next. What is counted by ourselves has to come together first."""
@@ -230,7 +236,7 @@ class _Measured:
                 raise MetricError(result.error)
             taken = judging.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
             phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
-            self._result = result.found if self._counts and result.question.counts else None
+            self._result = result.found if self._driver.counting and result.question.counts else None
         except MetricError as exc:  # beside the metric's name its place is of no use
             phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # what it found is not what anybody expects
@@ -262,7 +268,3 @@ def _stratum(rollout: Mapping[str, t.Any]) -> str:
 def _told(sentences: Iterable[str]) -> str:
     text = ". ".join(sentences)
     return text if len(text) <= SAID else f"{text[: SAID - 3]}..."
-
-
-def _nothing() -> None:
-    """Most drivers need not know when it begins."""

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http import Client, origin, url
 
 OPTIONS: dict[str, t.Any] = {"file": {"type": "str"}, "url": {"type": "str"}}
@@ -35,7 +35,7 @@ _SETTLED = 1.0  # s after which an empty file is believed: `echo no > file` is e
 _TIMEOUT = 10.0  # s the service has for an answer
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -46,7 +46,7 @@ class Driver:
         if options.get("url"):
             self._url = url(options["url"], "gate.url")
             self._client = Client(timeout=_TIMEOUT)
-        self.instant = not self._file and not self._url
+        self.blocking = bool(self._file or self._url)
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         file = fill(self._file, "gate.file", rollout)

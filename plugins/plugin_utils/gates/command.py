@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
 OPTIONS = command.OPTIONS
@@ -24,12 +24,14 @@ OPTIONS = command.OPTIONS
 _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._program = command.Program(options, context.transport, "gate", OF_GATES, GateError)
-        self.end = self._program.end
+
+    def cancel(self) -> None:
+        self._program.end()
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         ended = self._program.run(rollout, rollout)

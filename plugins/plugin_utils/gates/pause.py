@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, WAIT, Answer, GateDriver
 
 OPTIONS: dict[str, t.Any] = {"duration": {"type": "str", "required": True}}
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
-    instant = True
+    blocking = False
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._duration = values.duration(options.get("duration"), "gate.duration")

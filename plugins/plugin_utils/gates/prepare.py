@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer, GateDriver
 
 OPTIONS: dict[str, t.Any] = {}
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`. It asks the platform, over connections of its own: others need the hosts meanwhile."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

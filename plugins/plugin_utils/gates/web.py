@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
 OPTIONS: dict[str, t.Any] = {
@@ -42,7 +42,7 @@ _NOT_YET = (409, 425)
 _MOST = 10  # retries
 
 
-class Driver:
+class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

@@ -1,13 +1,16 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an instance is asked whether it is ready: the interface of a check driver."""
+"""How an instance is asked whether it is ready: the base class of check drivers."""
 
 from __future__ import annotations
 
+import abc
 import typing as t
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 
 
@@ -19,14 +22,47 @@ class Probe:
     detail: str = ""  # why not, in a few words: "503, expected 200", "connection refused"
 
 
-class Check(t.Protocol):
-    """How an instance is asked whether it is ready. Pure: who carries the bytes is not its business."""
+@dataclass(frozen=True)
+class HttpRequest:
+    """A check in the terms of HTTP, for load balancers that check instances themselves."""
 
-    tls: bool
+    path: str
+    statuses: Sequence[range]  # that pass
+    host: str = ""  # the Host header; empty: the instance's address
+    headers: Mapping[str, str] = field(default_factory=dict)  # without Host
+    body: str = ""  # what the body of the answer has to contain
 
+
+class CheckDriver(BaseDriver):
+    """How an instance is asked whether it is ready.
+
+    Pure: the bytes to send, and what the bytes received mean. `health/monitor.py` connects.
+    """
+
+    kind = "check"
+    folder = "checks"
+
+    server_name: str = ""
+    """The name that the certificate of an instance has to be for; empty: its address."""
+    enough: bytes = b""
+    """Bytes after which an agent that asks on a host may stop reading; empty: it reads to the end."""
+    http: HttpRequest | None = None
+    """What is asked, where it is a request of HTTP."""
+
+    @abc.abstractmethod
+    def __init__(self, options: Mapping[str, t.Any]) -> None:
+        """Take checked options, as every driver; a check has no context.
+
+        Messages of an InputError begin with `health.`, whatever the variable is.
+        """
+
+    @abc.abstractmethod
     def payload(self, endpoint: Endpoint) -> bytes:
-        """What to send once connected; empty to send nothing."""
+        """Return what to send once connected; empty to send nothing."""
 
+    @abc.abstractmethod
     def judge(self, reply: bytes) -> Probe | None:
-        """The verdict on the bytes received so far; None while more are needed. Called once more at the end of
-        the stream with everything, when None means failed."""
+        """Return the verdict on the bytes received so far; None while more are needed.
+
+        At the end of the stream it is called once more with all of them. None then is a failure.
+        """

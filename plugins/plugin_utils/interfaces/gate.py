@@ -1,39 +1,56 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to let a rollout pass: the interface of a gate driver."""
+"""What decides whether a rollout may go on: the base class of gate drivers."""
 
 from __future__ import annotations
 
+import abc
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 
 PASS, WAIT, FAIL, PERSON = "pass", "wait", "fail", "person"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a gate says when it is asked."""
+    """What a gate answers when it is asked."""
 
-    verdict: str  # PASS, WAIT (not yet), FAIL, or PERSON: it cannot say, a person has to; it is not asked again
+    verdict: str  # PASS, WAIT (not yet), FAIL, or PERSON: a person has to decide; not asked again
     message: str = ""  # why, in a few words; shown to people and kept in the journal
-    memory: Mapping[str, t.Any] | None = None  # plain data, for who is asked next time: kept in the journal
-    samples: Mapping[str, t.Any] = field(default_factory=dict)  # plain data that a verdict stands on, for the timeline
-    again: float | None = None  # seconds until it is worth asking again; None: as the gate's interval says
+    memory: Mapping[str, t.Any] | None = None  # plain data for the next run, kept in the journal
+    samples: Mapping[str, t.Any] = field(default_factory=dict)  # the data behind a verdict
+    again: float | None = None  # seconds until asking again; None: the gate's `interval`
 
 
-class GateDriver(t.Protocol):
-    """Something that has to let a rollout pass. It is asked again until it passes or fails; who asks bounds the wait.
+class GateDriver(BaseDriver):
+    """A gate: a rollout waits at it until it passes or fails.
 
-    One that needs nobody else for its answer may have an attribute `instant`, true: it is asked at every look, in no thread.
-    One whose question leaves something behind may have a method `end`, called from another thread when nobody waits any more.
-    One that works beyond its answers has a method `close`, called when nobody will ask any more.
-    One that remembers has a method `recall`, which is given the last answer's memory before it is asked for the first time.
+    It is asked again and again. How long a rollout waits is not the driver's business.
     """
 
-    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
-        """The answer for the rollout (the mapping every step returns) that has been waiting at this gate for `waited` seconds.
+    kind = "gate"
+    folder = "gates"
 
-        Raises GateError where it cannot be asked. May be called in a thread, once at a time, and returns within its timeout.
+    blocking: bool = True
+    """Whether `ask` waits for anything else. If not, it is called in every iteration, in no thread."""
+
+    @abc.abstractmethod
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
+        """Return the answer for a rollout that has been waiting at this gate for `waited` seconds.
+
+        `rollout` is the mapping that every step returns. Raises GateError if the gate cannot be
+        asked. May be called in a thread, once at a time, and returns within the gate's timeout.
         """
+
+    def restore(self, memory: Mapping[str, t.Any]) -> None:
+        """Continue from the last answer's `memory`, of an earlier run. Called before the first `ask`."""
+
+    def cancel(self) -> None:
+        """End a question under way, whose answer is not needed any more. Called from another thread."""
+
+    def close(self) -> None:
+        """End all work of the driver: the gate is not asked again."""

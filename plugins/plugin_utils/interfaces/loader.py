@@ -8,24 +8,71 @@ from __future__ import annotations
 import importlib
 import re
 import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 
+if t.TYPE_CHECKING:
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+
+D = t.TypeVar("D", bound=BaseDriver)
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
 
 
-def load(folder: str, name: str, variable: str) -> t.Any:
-    """The module of driver `name` in `folder` (`platforms`, `traffic`, `stores`); `variable` is what asked for it."""
+@dataclass(frozen=True)
+class DriverModule(t.Generic[D]):
+    """A driver's class, and the argument spec of its options."""
+
+    driver: type[D]
+    options: Mapping[str, t.Any]
+
+    def check(self, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+        """Return the options with defaults filled in; raise InputError for what does not fit."""
+        for name, why in self.driver.unsupported.items():
+            if given.get(name) not in (None, "", {}, []):
+                raise InputError(f"{variable}.{name}: {why}", "PR-310")
+        own = {name: value for name, value in given.items() if name not in self.driver.unsupported}
+        return values.options(self.options, own, variable)
+
+
+@dataclass(frozen=True)
+class DriverChoice(t.Generic[D]):
+    """A driver by its name, with its own options, checked."""
+
+    name: str
+    module: DriverModule[D]
+    options: dict[str, t.Any]
+
+    def make(self, context: Context) -> D:
+        """Make the driver. Raises InputError for options that it refuses."""
+        return self.module.driver(self.options, context)
+
+
+def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
+    """Return the driver `name` of this kind; `variable` is the one that asks for it."""
     collection, _dot, short = name.rpartition(".")
-    path = f"ansible_collections.{collection or HERE}.plugins.plugin_utils.{folder}.{short}"
+    path = f"ansible_collections.{collection or HERE}.plugins.plugin_utils.{kind.folder}.{short}"
     try:
         if not _NAME.fullmatch(name):
             raise ModuleNotFoundError(name=path)
-        return importlib.import_module(path)
+        module = importlib.import_module(path)
     except ModuleNotFoundError as exc:
         if not path.startswith(str(exc.name)):
             raise
         raise InputError(
-            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation, or namespace.collection.name"
+            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation, or namespace.collection.name",
+            "PR-108",
         ) from None
+    found = vars(module)
+    driver, options = found.get("Driver"), found.get("OPTIONS")
+    if not (isinstance(driver, type) and issubclass(driver, kind) and isinstance(options, Mapping)):
+        raise InputError(
+            f"{variable}.driver: {name!r} is not a driver of a {kind.kind}: {path} needs OPTIONS"
+            f" and a class Driver derived from {kind.__name__}",
+            "PR-108",
+        )
+    return DriverModule(driver, options)

@@ -1,22 +1,25 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where instances live: the interface of a platform driver, and what it sees."""
+"""Where instances live: the base class of platform drivers, and what they see."""
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 
 
 @dataclass(frozen=True, order=True)
 class Endpoint:
-    """Where an instance listens. Load balancers know instances by this, never by name."""
+    """Where an instance listens. Load balancers know instances by this, not by their names."""
 
     address: str
     port: int
@@ -27,7 +30,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Labels:
-    """What an instance carries with it, so that a later run finds it and knows what it is."""
+    """What is stored with an instance, so that a later run recognizes it."""
 
     id: str
     service: str
@@ -44,15 +47,16 @@ class Report:
 
     labels: Labels
     process: Process
-    created: float = 0.0  # seconds since the epoch by `clock.now()`; get it from the age, since hosts' clocks differ
-    detail: str = ""  # of a failed one: how it ended and its last log lines
-    restarts: int = 0  # how often somebody else, as systemd, has started it again
-    restarted: float | None = None  # when that was for the first time, as `created`
+    # By `clock.now()`, computed from the age, since hosts' clocks differ.
+    created: float = 0.0
+    detail: str = ""  # of a failed instance: how it ended, and its last log lines
+    restarts: int = 0  # by a supervisor of the host, as systemd
+    restarted: float | None = None  # time of the first restart, as `created`
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a host has: memory in bytes, what of it is available now, and how many CPUs; 0: not known."""
+    """A host's memory in bytes, how much of it is available, and its CPUs; 0: unknown."""
 
     memory: int
     available: int
@@ -61,7 +65,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an instance may use at most: memory in bytes, and CPUs; 0: there is no limit."""
+    """What an instance may use at most: memory in bytes, and CPUs; 0: no limit."""
 
     memory: int = 0
     cpus: float = 0.0
@@ -69,66 +73,101 @@ class Limits:
 
 @dataclass(frozen=True)
 class InstanceSettings:
-    """What the instances of a generation run with. The values of what is secret are on their hosts alone, in a file named `key`."""
+    """What the instances of a generation run with. Secret values are on their hosts only."""
 
     driver: str  # of the platform
-    platform: Mapping[str, t.Any]  # those of its options that shape an instance
+    platform: Mapping[str, t.Any]  # its options that shape an instance
     health: Mapping[str, t.Any]
-    secret: Mapping[str, list[str]] = field(default_factory=dict)  # names: of the option, and of what it has values for
-    key: str = ""  # empty: nothing is secret
+    secret: Mapping[str, list[str]] = field(default_factory=dict)  # by option, the keys of its values
+    key: str = ""  # under which hosts keep the secret values; empty: there are none
 
 
-class Platform(t.Protocol):
+class PlatformDriver(BaseDriver):
     """Where instances live.
 
-    One that starts instances with the settings of their generation (`Context.settings`) has an attribute `of_hosts`: the names of
-    those of its options that are not among these, as they are of the hosts. It has methods `keep(key, content)` and `recall(key)`,
-    which bring what is secret of them to the hosts and back.
-
-    One that limits what an instance may use has a method `limits(kept)`, which returns the `Limits` of a generation with these settings,
-    or the present ones without any, and an attribute `machines`: what `check` found, a `Machine` by host.
-
-    One that spreads instances over zones before it spreads them over hosts has an attribute `zones`: the zone of each host.
-
-    One whose instances the user's own tasks deploy where they are has an attribute `in_place`, true: nothing is started or
-    stopped there, and what it does not see itself it reports from `Context.deployed`.
+    A method may be called again at any time, also after a run was killed in the middle of it:
+    doing what is done already is not an error. Raises PlatformError; the rollout then observes
+    again, until its progress deadline.
     """
 
+    kind = "platform"
+    folder = "platforms"
+
+    in_place: bool = False
+    """Whether the user's own tasks deploy instances where they are.
+
+    Nothing is started or stopped there. What such a driver cannot see, it reports from
+    `Context.deployed`.
+    """
+    host_options: t.ClassVar[Collection[str] | None] = None
+    """The options that belong to the hosts; all others shape an instance, and the journal keeps them.
+
+    An instance is then started with the settings of its generation (`Context.settings`), the
+    secret ones kept by `keep` and `recall`. None: all instances are started with the present options.
+    """
+    machines: Mapping[str, Machine] = {}
+    """By host, what `check` found there; used with `limits`."""
+    zones: Mapping[str, str] = {}
+    """By host, its zone; instances are spread over zones before they are spread over hosts."""
+
+    @abc.abstractmethod
     def hosts(self) -> Sequence[str]:
-        """The hosts instances may be placed on, in inventory order."""
+        """Return the hosts that instances may be placed on, in inventory order."""
 
+    @abc.abstractmethod
     def capacity(self) -> int:
-        """How many instances fit on all hosts together."""
+        """Return how many instances fit on all hosts together."""
 
+    @abc.abstractmethod
     def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        """Where the next `count` instances of a generation go: host, endpoint and slot, that generation spread over the hosts.
+        """Return host, endpoint and slot of the next `count` instances, the generation spread over hosts.
 
-        Fewer where a host that is to have one has not finished what it was told to do before.
+        Fewer while a host that is to have an instance has not finished its earlier commands.
         """
 
+    @abc.abstractmethod
     def check(self) -> None:
-        """Raise if the hosts cannot be reached or cannot run instances. Touches nothing."""
+        """Raise if the hosts cannot be reached or cannot run instances. Touch nothing."""
+
+    @abc.abstractmethod
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
+        """Do the work given, then report every instance of the service; one command for a host with work.
+
+        Hosts without any are reported as last seen; with no work at all, every host is asked.
+        `start` begins instances and leaves alone those that exist. `stop` asks instances, by id, to
+        stop, and kills those that were asked `stop_timeout` ago: calling it again drives it.
+        `forget` removes what is left of dead instances.
+
+        A host that hangs does not delay the others for long: instances on hosts that do not answer
+        are reported UNREACHABLE, as last seen, and `Context.away` names these hosts.
+        """
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
-        """Bring what instances of a revision need to every host, at the same time, or make sure that it is there; with the
-        settings of a generation, where one is given that has its own.
+        """Bring what instances of a revision need to every host, or make sure that it is there.
 
-        So that starting one later is quick, and what is missing is known before anything is touched. May be called again.
-        Raises PlatformError with what is wrong on which host.
+        `generation` is given if it has settings of its own. Starting an instance later is then
+        quick, and what is missing is known before anything is touched.
         """
 
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
-        """Do the work given, then report every instance of the service; one command a host that has work.
+    def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
+        """Keep the secret settings of a generation on the hosts, under this key."""
+        raise PlatformError("the platform cannot keep secret settings", "PR-222")
 
-        Hosts without any are reported from what was last seen there; with no work at all, every host is asked.
-        `start` begins instances (one that exists already is left alone); `stop` asks instances, by id, to
-        stop, and kills those that were asked `stop_timeout` ago (calling again is how it is driven);
-        `forget` removes what is left of dead ones. A host that hangs keeps nobody waiting for long: instances on hosts that do
-        not answer are reported UNREACHABLE, from what was last seen of them, and `Context.away` names the hosts.
+    def recall(self, key: str) -> Mapping[str, t.Any] | None:
+        """Return the secret settings kept under this key; None if no host has them.
+
+        Raises PlatformError while hosts that may have them do not answer.
         """
+        return None
+
+    def limits(self, kept: InstanceSettings | None = None) -> Limits:
+        """Return what an instance may use at most, with the settings `kept` or the present ones."""
+        return Limits()
 
 
 def key_of(content: Mapping[str, t.Any]) -> str:
-    """What is secret of a generation's settings is kept by this key, which says whether it is what was kept, and nothing else:
-    the content has a salt."""
+    """Return the key of secret settings: a digest, by which they are verified when they come back.
+
+    The content has a salt, so nobody can check a guess of a secret against the key.
+    """
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,13 +1,16 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal and the lease: the interface of a store driver."""
+"""The journal and the lease: the base class of store drivers."""
 
 from __future__ import annotations
 
+import abc
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 
 
 @dataclass(frozen=True)
@@ -22,34 +25,66 @@ class Lease:
     details: Mapping[str, t.Any] = field(default_factory=dict)
 
 
-class Store(t.Protocol):
-    """The journal and the lease of one service. Every write checks the token, but for the operator's word.
+class StoreDriver(BaseDriver):
+    """The journal and the lease of one service.
 
-    One whose record is somewhere that people can look at has an attribute `place` that names it.
+    Every write but `post` checks the token of the lease and renews the lease, in one step.
     """
 
+    kind = "store"
+    folder = "stores"
+
+    place: str = ""
+    """Where people find the record; empty: nowhere that they could look at it."""
+
+    @abc.abstractmethod
     def load(self) -> dict[str, t.Any]:
-        """The record, or an empty one."""
+        """Return the record, or an empty one."""
 
+    @abc.abstractmethod
     def lease(self) -> Lease | None:
-        """Who holds the lease now (expired ones are nobody's)."""
+        """Return the lease in force; None if there is none, or it has expired."""
 
+    @abc.abstractmethod
     def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
-        """Take the lease, or renew our own; raises LeaseHeld."""
+        """Take the lease, or renew it for the same token. Raises LeaseHeld.
 
+        `details["previous"]` of the lease returned is the expired lease it replaces, if there was one.
+        """
+
+    @abc.abstractmethod
+    def take_over(self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+        """Replace exactly this lease, expired or not, because its holder is known to be gone.
+
+        Raises LeaseHeld if it was renewed or replaced since.
+        """
+
+    @abc.abstractmethod
     def commit(
-        self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()
+        self,
+        token: str,
+        ttl: float,
+        record: Mapping[str, t.Any] | None = None,
+        events: Sequence[Mapping[str, t.Any]] = (),
     ) -> None:
-        """Renew the lease and, in the same step, replace the record and append to the timeline; raises LeaseLost."""
+        """Renew the lease and, in the same step, replace the record and append to the timeline.
 
+        The events belong to the rollout that the record names in `id`; without a record, to the
+        one of the record stored. Raises LeaseLost.
+        """
+
+    @abc.abstractmethod
     def release(self, token: str) -> None:
-        """Give the lease back; no error if it is no longer ours."""
+        """Give the lease back; do nothing if another token holds it."""
 
+    @abc.abstractmethod
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
-        """The events of one rollout, oldest first."""
+        """Return the events of one rollout, oldest first."""
 
+    @abc.abstractmethod
     def post(self, word: Mapping[str, t.Any]) -> int:
-        """Add an operator's word, which needs no lease, and return its number: one more than the last."""
+        """Add an operator's command, which needs no lease; return its number: the last one plus 1."""
 
+    @abc.abstractmethod
     def words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        """The words with numbers higher than `after`, oldest first, each with its `number`."""
+        """Return commands with numbers higher than `after`, oldest first, each with its `number`."""

@@ -17,19 +17,21 @@ from collections.abc import Mapping
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
 OPTIONS = command.OPTIONS
 
 
-class Driver:
+class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._program = command.Program(options, context.transport, "metric", OF_METRICS, MetricError)
-        self.end = self._program.end
+
+    def cancel(self) -> None:
+        self._program.end()
 
     def measure(self, question: Question) -> t.Any:
         ended = self._program.run(facts(question), question.rollout)

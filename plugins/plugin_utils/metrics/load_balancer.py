@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 
 OPTIONS: dict[str, t.Any] = {
@@ -30,8 +30,10 @@ FASTEST = 0.005  # seconds; what is faster is taken for this, since balancers me
 Snapshot = Mapping[str, Served]
 
 
-class Driver:
+class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
+
+    counting = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._of = options.get("of") or "errors"

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import insert
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
@@ -50,7 +50,7 @@ _COUNTS = ("errors", "requests")
 Series = Sequence[tuple[Mapping[str, str], float]]
 
 
-class Driver:
+class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

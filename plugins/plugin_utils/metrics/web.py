@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Path
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS, fill, insert
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
@@ -31,7 +31,7 @@ OPTIONS: dict[str, t.Any] = {
 }
 
 
-class Driver:
+class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

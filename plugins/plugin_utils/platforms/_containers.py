@@ -66,7 +66,7 @@ class Containers(_hosts.Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
     agent = "container"
-    of_hosts = (*_hosts.OF_HOSTS, "pull", "keep_revisions")
+    host_options = (*_hosts.HOST_OPTIONS, "pull", "keep_revisions")
     program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

@@ -8,6 +8,7 @@ Each has an agent on the hosts that answers as `agents/_service.py` says.
 
 from __future__ import annotations
 
+import abc
 import re
 import signal
 import typing as t
@@ -33,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     InstanceSettings,
     Labels,
     Machine,
+    PlatformDriver,
     Report,
     key_of,
 )
@@ -49,7 +51,7 @@ OPTIONS: dict[str, t.Any] = {
     "zone": {"type": "str"},
     "hooks": {"type": "dict", "default": {}},
 }
-OF_HOSTS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that do not shape an instance
+HOST_OPTIONS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that do not shape an instance
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 HOOKS = ("before_start", "after_stop")
 ENOUGH = 5  # hosts that are asked at once for what each of them should have
@@ -101,11 +103,11 @@ class Failed(t.TypedDict):
     error: str
 
 
-class Hosts:
+class Hosts(PlatformDriver):
     """A service's instances on the hosts of `rollout_platform.hosts`. A platform says how they are run."""
 
     agent: str  # that does the work on the hosts
-    of_hosts: Sequence[str] = OF_HOSTS
+    host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
@@ -137,21 +139,21 @@ class Hosts:
 
     # -- what each platform says for itself
 
+    @abc.abstractmethod
     def _common(self) -> dict[str, t.Any]:
         """The agent's own settings, in every request."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         """What the agent needs to start an instance, beside its labels; `known` fills placeholders."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _needs(self) -> dict[str, t.Any]:
         """What the agent's `check` is to look for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
         """What the agent's `prepare` is to bring to a host, or to look for; `known` fills the placeholders that are known by then."""
-        raise NotImplementedError
 
     # -- what is the same for all
 
@@ -307,7 +309,7 @@ class Hosts:
                 f"cannot start instances with the settings they had: no host has the values of {lost} any more; "
                 "set these variables as they were, and roll that revision out again"
             )
-        ours = {name: value for name, value in self._options.items() if name in self.of_hosts}
+        ours = {name: value for name, value in self._options.items() if name in self.host_options}
         return {**ours, **kept.platform, **hidden.get("platform", {})}
 
     def _recall(self) -> None:

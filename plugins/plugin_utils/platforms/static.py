@@ -17,7 +17,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import UNKNOWN, Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    PlatformDriver,
+    Report,
+)
 
 OPTIONS: dict[str, t.Any] = {
     "hosts": {"type": "str", "required": True},
@@ -25,7 +30,7 @@ OPTIONS: dict[str, t.Any] = {
 }
 
 
-class Driver:
+class Driver(PlatformDriver):
     """A service's instances, one for each of the hosts and ports."""
 
     in_place = True  # they are deployed where they are, and neither started nor stopped from here

@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     RolloutError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease, StoreDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
@@ -27,7 +27,7 @@ COLLEAGUE = 5.0  # seconds that another worker of the same run is waited for: lo
 class Session:
     """Reads and writes the journal of one service under its lease."""
 
-    def __init__(self, store: t.Any, service: str, identity: holder.Identity, ttl: float) -> None:
+    def __init__(self, store: StoreDriver, service: str, identity: holder.Identity, ttl: float) -> None:
         self.store = store
         self.service = service
         self.identity = identity
@@ -41,7 +41,7 @@ class Session:
 
     def read(self) -> Record:
         """The record as it stands in the journal."""
-        self.record = Record.load(self.service, self.store.load(), getattr(self.store, "place", ""))
+        self.record = Record.load(self.service, self.store.load(), self.store.place)
         return self.record
 
     def acquire(self, check: Callable[[], None]) -> None:
@@ -62,8 +62,8 @@ class Session:
                     continue
                 ours = held.details.get("run") == self.identity.run
                 if holder.gone(held.details) is True or (ours and holder.resting(held.details)):
-                    lease = self._take_over(held)
-                    if lease:
+                    if taken := self._take_over(held):
+                        lease = taken
                         break
                 elif ours and time.monotonic() > patience:
                     raise AlreadyWalked(self.service, held.details) from None
@@ -81,7 +81,7 @@ class Session:
             taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)
         except LeaseHeld:  # somebody was faster
             return None
-        return t.cast(Lease, taken)
+        return taken
 
     def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
         """Write the record and the events and renew the lease; raises LeaseLost if it is no longer ours.

@@ -15,6 +15,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 SECRET = "<secret, not kept>"  # in the place of a value
@@ -88,17 +93,17 @@ def _tells(value: t.Any) -> bool:
     return "@" in parts.netloc or bool(parts.query)
 
 
-def _driven(folder: str, default: str, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _driven(kind: type[BaseDriver], default: str, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """The options of a driver."""
-    spec = loader.load(folder, str(given.get("driver", default)), "driver").OPTIONS
+    spec = loader.load(kind, str(given.get("driver", default)), "driver").options
     marked = _marked(spec, given)
     if isinstance(marked.get("metrics"), list):
-        marked["metrics"] = [_driven("metrics", "load_balancer", one) for one in marked["metrics"]]
+        marked["metrics"] = [_driven(MetricDriver, "load_balancer", one) for one in marked["metrics"]]
     return marked
 
 
-_gate = partial(_driven, "gates", "approval")
-_analysis = partial(_driven, "gates", "analysis")
+_gate = partial(_driven, GateDriver, "approval")
+_analysis = partial(_driven, GateDriver, "analysis")
 
 
 def _steps(given: t.Any) -> t.Any:
@@ -118,8 +123,8 @@ def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 READ: Mapping[str, Callable[[t.Any], t.Any]] = {
-    "platform": partial(_driven, "platforms", ""),
-    "traffic": partial(_driven, "traffic", "none"),
+    "platform": partial(_driven, PlatformDriver, ""),
+    "traffic": partial(_driven, TrafficDriver, "none"),
     "health": partial(_marked, HEALTH),
     "steps": _steps,
     "gates": _calls,

@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import PATH, TEXT, Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease, StoreDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
 
 OPTIONS = Options(
@@ -29,7 +29,7 @@ TIMEOUT = 30.0  # seconds for one operation; it takes milliseconds and the way t
 _REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
 
 
-class Driver:
+class Driver(StoreDriver):
     """A `drivers.Store`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

@@ -32,7 +32,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Preview,
+    Server,
+    Table,
+    Target,
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
@@ -52,7 +58,6 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 }
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
-COUNTED = ("errors",)  # of each instance
 PLENTY = 1_000_000  # Envoy's default limits of 1024 requests and 3 retries at once would turn more of them away
 MOST_RETRIES = 10
 UNSENT = "connect-failure,refused-stream,reset-before-request"  # when any request is sent again: no instance has seen it
@@ -62,8 +67,10 @@ ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, "errors": int}
 EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 
 
-class Driver:
+class Driver(TrafficDriver):
     """The Envoys of one service, kept in the same state."""
+
+    counts = ("errors",)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
         """`pool`: which one of the service, if not the one of its clients."""
@@ -115,16 +122,17 @@ class Driver:
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
 
-    def previewing(self) -> Driver | None:
-        """The driver of a cluster of its own at the same Envoys, with a listener where there is a `preview`; None without
-        that and `match`. Its name, as in `shop~preview`, is none that a service could have."""
-        if not self.preview and not self.match:
-            return None
-        return self._apart("~preview", self.preview)
+    def previews(self) -> Sequence[Preview]:
+        """Clusters of their own at the same Envoys: for `preview` and `match`, and for `mirror`.
 
-    def mirroring(self) -> Driver | None:
-        """The driver of the cluster that copies go to; None without `mirror`."""
-        return self._apart("~mirror", "") if self.mirror else None
+        No service can have their names, as in `shop~preview`.
+        """
+        found = []
+        if self.preview or self.match:
+            found.append(Preview(self._apart("~preview", self.preview)))
+        if self.mirror:
+            found.append(Preview(self._apart("~mirror", ""), idle_only=True))
+        return found
 
     def _apart(self, pool: str, listen: str) -> Driver:
         """The driver of a cluster of its own, and of a listener where it has an address."""

@@ -24,25 +24,34 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Preview,
+    Server,
+    Table,
+    Target,
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
 
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "hosts": {"type": "str"},
     "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
     "backend": {"type": "str", "required": True},
     "preview": {"type": "str"},  # another backend, of the new instances of a rollout alone
-    "sticky": {"type": "dict"},  # refused: what binds clients stands in the user's backend
-    "mirror": {"type": "int"},  # refused
-    "match": {"type": "dict"},  # refused: what leads to the backend `preview` stands in the user's frontend
     "drain_timeout": {"type": "str", "default": "30s"},
     "slots": {"type": "str"},
     "state_file": {"type": "str"},
     "path": {"type": "str", "default": "/var/lib/rollout"},  # of the locks and epochs, on these hosts
 }
 
-COUNTED = ("errors", "latency")  # of each server
+UNSUPPORTED = {
+    "mirror": "HAProxy does not copy requests; use Envoy, or route some of them to rollout_traffic.preview",
+    "sticky": "HAProxy binds clients as your own backend says; for a cookie NAME that your service sets, write"
+    " `stick-table type string len 64 size 100k expire 1h` and `stick on req.cook(NAME)` there",
+    "match": "HAProxy routes requests as your own frontend says; name a backend in rollout_traffic.preview, and write"
+    " `use_backend PREVIEW if { req.hdr(NAME) -m str VALUE } { nbsrv(PREVIEW) gt 0 }` there, with"
+    " req.cook(NAME) for a cookie",
+}
 _OUR_IDS = 1_000_000  # ids of this and more are ours; HAProxy numbers servers of a configuration from 1
 _MAINT, _DRAIN = 0x63, 0x18  # srv_admin_state: forced, inherited, by DNS | forced, inherited
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
@@ -96,8 +105,11 @@ class Row:
 View = Sequence[Row]
 
 
-class Driver:
-    """The servers of one backend at a set of HAProxy processes (drivers.Traffic)."""
+class Driver(TrafficDriver):
+    """The servers of one backend at a set of HAProxy processes."""
+
+    counts = ("errors", "latency")
+    unsupported = UNSUPPORTED
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.options = context, options
@@ -108,22 +120,6 @@ class Driver:
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
-            )
-        if options.get("mirror") not in (None, ""):
-            raise InputError(
-                f"rollout_traffic.mirror: {options['mirror']!r}: HAProxy copies no requests; use Envoy, or lead some to rollout_traffic.preview"
-            )
-        if cookie := matches.sticky(options.get("sticky")):
-            raise InputError(
-                "rollout_traffic.sticky: what binds clients is said in your own backend; write `stick-table type string len 64 size 100k"
-                f" expire 1h` and `stick on req.cook({cookie})` there, for a cookie that your service sets"
-            )
-        if match := matches.parse(options.get("match")):
-            backend = self.preview or f"{self.backend}-preview"
-            what = f"{'req.cook' if match.cookie else 'req.hdr'}({match.name}) -m str {match.value}"
-            raise InputError(
-                f"rollout_traffic.match: which requests go where is said in your own frontend; name a backend in rollout_traffic.preview"
-                f" and write `use_backend {backend} if {{ {what} }} {{ nbsrv({backend}) gt 0 }}`"
             )
         self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
         self.state_file = options.get("state_file") or ""
@@ -155,14 +151,17 @@ class Driver:
             raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
         return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in hosts for one in sockets}
 
-    def previewing(self) -> Driver | None:
-        """The driver of the backend `preview`, at the same balancers; None without one. Of its servers there is no state
-        file: it would be written over the service's, and who previews brings them back."""
+    def previews(self) -> Sequence[Preview]:
+        """The backend `preview`, at the same balancers.
+
+        Without the state file, which would replace the service's; the rollout itself restores
+        these servers.
+        """
         if not self.preview:
-            return None
+            return ()
         driver = Driver({**self.options, "backend": self.preview, "preview": "", "state_file": ""}, self.context)
         driver.option = "preview"
-        return driver
+        return [Preview(driver)]
 
     # -- the interface
 

@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
@@ -37,15 +37,13 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "pid": {"type": "str", "default": "/run/nginx.pid"},
     "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
     "drain_timeout": {"type": "str", "default": "30s"},
-    "match": {"type": "dict"},  # refused
-    "mirror": {"type": "int"},  # refused
-    "sticky": {"type": "dict"},  # refused
 }
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
-REFUSED = {
-    "match": "has no way to the new instances alone; use HAProxy or Envoy",
-    "mirror": "has no way to the new instances alone; use Envoy",
-    "sticky": "gives its requests out in turn and binds nobody to an instance; use HAProxy or Envoy",
+UNSUPPORTED = {
+    "preview": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
+    "match": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
+    "mirror": "nginx has no pool for new instances; use Envoy, or remove the option",
+    "sticky": "nginx distributes requests in turn and binds no client to an instance; use HAProxy or Envoy, or remove the option",
 }
 PATHS = ("path", "config", "pid")
 NEW = monitor.Streak(), 0.0  # of one that was not asked yet
@@ -55,14 +53,13 @@ Entry = dict[str, t.Any]  # in the agent's words
 Place = tuple[str, Endpoint, str]
 
 
-class Driver:
+class Driver(TrafficDriver):
     """The nginxes of one service, kept in the same state."""
+
+    unsupported = UNSUPPORTED
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.transport = context, context.transport
-        for name, why in REFUSED.items():
-            if options.get(name) not in (None, "", {}):
-                raise InputError(f"rollout_traffic.{name}: {options[name]!r}: nginx {why}; or leave it out")
         self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
         pattern = self.options["hosts"]
         self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]

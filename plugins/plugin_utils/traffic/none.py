@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, Target, TrafficDriver
 
 OPTIONS: dict[str, dict[str, t.Any]] = {}
 
 
-class Driver:
+class Driver(TrafficDriver):
     """Has no entries and changes none."""
 
     drain_timeout = 0.0

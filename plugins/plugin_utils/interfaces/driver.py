@@ -1,0 +1,34 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What drivers of every kind have in common."""
+
+from __future__ import annotations
+
+import abc
+import typing as t
+from collections.abc import Mapping
+
+if t.TYPE_CHECKING:
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+
+
+class BaseDriver(abc.ABC):
+    """A driver: the class `Driver` of a module that also has `OPTIONS`, an Ansible argument spec.
+
+    What is abstract in the base class of its kind, each driver implements. For all else the base
+    class has a default that works.
+    """
+
+    kind: t.ClassVar[str]  # what messages call such a driver
+    folder: t.ClassVar[str]  # the package below `plugin_utils` that modules of this kind are in
+    unsupported: t.ClassVar[Mapping[str, str]] = {}
+    """Options that other drivers of this kind have, with the reason why this one does not."""
+
+    @abc.abstractmethod
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        """Take options that were checked against `OPTIONS`, defaults filled in. Touch nothing.
+
+        Raises InputError for what an argument spec cannot check, with the variable's name, its
+        value, and what to do.
+        """
