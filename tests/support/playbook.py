@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.progressive.rollout.tests.support import prefork
+
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "playbooks" / "files" / "app.py"
 ROLLOUT = "progressive.rollout.rollout"
@@ -74,10 +76,15 @@ class Outcome:
 class Run:
     """One ansible-playbook under way."""
 
-    def __init__(self, argv: Sequence[str], home: Path, number: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], home: Path, number: int, environment: Mapping[str, str], forked: bool) -> None:
         self._output, self._results = home / f"{number}.output", home / f"{number}.results"
-        self._results.touch()
+        for file in (self._output, self._results):
+            file.touch()
         env = {**environment, "RESULTS": str(self._results)}
+        self.process: prefork.Forked | subprocess.Popen[bytes]
+        if forked:
+            self.process = prefork.start(argv, cwd=home, env=env, output=self._output)
+            return
         with open(self._output, "wb") as out:
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home, env=env, start_new_session=True
@@ -161,6 +168,7 @@ class Playground:
         variables: Variables | None = None,
         *options: str,
         env: Mapping[str, str] | None = None,
+        forked: bool = False,
     ) -> Run:
         """Begin ansible-playbook: a playbook of the collection, one by its path, or plays as data. `variables` are added
         to the playground's own (None takes one away); `options` are ansible-playbook's own, as `--check`."""
@@ -173,7 +181,7 @@ class Playground:
         (self.home / f"{number}.json").write_text(json.dumps(given))
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         argv = [program, "-i", str(self.home / "hosts.json"), "-e", f"@{self.home / f'{number}.json'}", *options, playbook]
-        run = Run(argv, self.home, number, {**self._environment(), **(env or {})})
+        run = Run(argv, self.home, number, {**self._environment(), **(env or {})}, forked)
         self._runs.append(run)
         return run
 
@@ -185,8 +193,9 @@ class Playground:
         env: Mapping[str, str] | None = None,
         timeout: float = 240,
     ) -> Outcome:
-        """As `start`, to its end."""
-        return self.start(playbook, variables, *options, env=env).wait(timeout)
+        """As `start`, to its end; forked where nothing can tell it from a started program."""
+        usual = not env and not (self.home / "ansible.cfg").exists()
+        return self.start(playbook, variables, *options, env=env, forked=usual).wait(timeout)
 
     def steps(self, *tasks: Variables, variables: Variables | None = None, options: Sequence[str] = ()) -> Outcome:
         """Run single steps, as `{"scale": {"replicas": 2}}`; what every step takes comes from the variables."""
