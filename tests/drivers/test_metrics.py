@@ -186,7 +186,7 @@ def test_whose_clock_is_wrong_does_not_matter(world: World) -> None:
 
 def test_the_guides_examples_are_promql(world: World) -> None:
     """Of series that this Prometheus does not have."""
-    guide = (Path(__file__).parents[2] / "docs/analysis.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs/how-to/analysis.md").read_text()
     text = guide.partition("<!-- test: metrics.yml -->\n```yaml\n")[2].partition("```")[0]
     found = [one for one in yaml.safe_load(text)["metrics"] if one.get("driver") == "prometheus"]
     for metric in found:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the operator's guide shows of systemd, on real hosts, over SSH, behind HAProxy, under load."""
+"""What docs/how-to/systemd.md shows, on real hosts, over SSH, behind HAProxy, under load."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.tests.e2e.test_docs import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy, Load, failures
 
-PAGE = SNIPPETS["docs/operator.md"]
+PAGE = SNIPPETS["docs/how-to/systemd.md"]
 SHOP = """#!/bin/sh
 exec /usr/bin/python3 -I -S /opt/shop/app.py
 """

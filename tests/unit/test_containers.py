@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import typing as t
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,8 +15,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, InstanceSettings, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
+from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
-ROOT = Path(__file__).resolve().parents[2]
 LEAST = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80}
 
 
@@ -43,8 +42,7 @@ def order(**options: t.Any) -> dict[str, t.Any]:
 
 
 def test_the_guides_example() -> None:
-    example = (ROOT / "docs/operator.md").read_text().partition("<!-- test: containers.yml -->\n```yaml\n")[2].partition("```")[0]
-    options = yaml.safe_load(example)["rollout_platform"]
+    options = yaml.safe_load(SNIPPETS["docs/how-to/containers.md"]["containers.yml"])["rollout_platform"]
     assert options.pop("driver") == "podman"
     assert driver(**values.options(podman.OPTIONS, options, "rollout_platform")).capacity() == 100
 

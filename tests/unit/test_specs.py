@@ -194,19 +194,12 @@ def test_every_option_of_a_driver_is_documented(option: str, folder: str, name: 
             assert any(f"C({key}) (required)" in one for one in told), f"{name}: {key} is required"
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/operator.md", "docs/analysis.md"])
-def test_the_guides_name_every_variable_and_driver_option(path: str) -> None:
-    text = (ROOT / path).read_text()
-    if path == "README.md":
-        names = {"service", "revision", "replicas", "budget", "platform", "traffic", "health", "on_failure", "store"}
-        words = [f"rollout_{name}" for name in names]
-    elif path == "docs/operator.md":
-        words = [f"rollout_{name}" for name in settings.COMMON]
-        words += [key for option, folder, name in DRIVERS if option != "analysis" for key in options(folder, name)]
-        words += FRAGMENT["health"]["suboptions"]
-    else:
-        words = [key for option, folder, name in DRIVERS if option == "analysis" for key in options(folder, name)]
-        words += [*options("gates", "analysis"), *analysis.OF_ALL]
+def test_the_guides_name_every_variable_and_driver_option() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    words = [f"rollout_{name}" for name in settings.COMMON]
+    words += [key for _option, folder, name in DRIVERS for key in options(folder, name)]
+    words += [*FRAGMENT["health"]["suboptions"], *options("gates", "analysis"), *analysis.OF_ALL]
     assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
 
 
@@ -220,7 +213,7 @@ def test_the_options_of_judges_are_documented() -> None:
     for judge, rules in analysis.OF_JUDGE.items():
         assert f"C(judge={judge})" in text
         assert not [key for key in (*rules, *analysis.OF_ALL) if f"C({key})" not in text]
-    page = (ROOT / "docs/analysis.md").read_text()
+    page = (ROOT / "docs/how-to/analysis.md").read_text()
     for judge in (analysis.SEQUENTIAL, analysis.THRESHOLD):
         assert not [key for key in analysis.OF_JUDGE[judge] if f"`{key}`" not in page and f"`{key}:" not in page]
 
