@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.act
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 
 
 class ActionModule(StepAction):
@@ -63,22 +64,22 @@ class ActionModule(StepAction):
         if record.open is not None and not lifecycle.superseded(run, record.open, revision):
             stages_of = in_place.stages_of if run.in_place else lifecycle.stages_of
             return lifecycle.resume(run, record.open, revision, replicas, partial(stages_of, run))
-        kind, generation = "restart" if restart else "rollout", record.generation + 1
+        kind, generation = Kind.RESTART if restart else Kind.ROLLOUT, record.generation + 1
         if record.stable and record.stable.revision == revision and not restart:
-            kind, generation = "scale", record.stable.generation
+            kind, generation = Kind.SCALE, record.stable.generation
             if unapplied := generations.unlike(run, generation):
                 run.say(
                     f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
                 )
             there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
             if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), rebalance=True)).reached:
-                kind, there = "rebalance", False
+                kind, there = Kind.REBALANCE, False
             if record.open is None and there:
                 for line in filter(None, [*lifecycle.elsewhere(run), lifecycle.idle_hosts(run)]):
                     run.say(line)
                 done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
                 return run.report(False, msg=done)
-        if kind not in ("scale", "rebalance"):
+        if kind not in (Kind.SCALE, Kind.REBALANCE):
             lifecycle.same_balancers(run)
         for line in lifecycle.tight_hosts(run, replicas, run.settings.plan):
             run.say(line)

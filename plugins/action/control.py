@@ -15,10 +15,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity, remembered
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import FINISHED, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 # A reason without quotes, up to the next assignment, and what comes after it.
 _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
@@ -120,7 +121,7 @@ def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
 def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:
     """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
     rollout = record.open
-    phase = rollout.phase if rollout else FINISHED
+    phase = rollout.phase if rollout else Phase.FINISHED
     phase = commands.ahead(phase, before) if before else phase
     reason = commands.refusal(phase, word, force)
     if rollout is None or reason:

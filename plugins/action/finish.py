@@ -9,9 +9,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import in_place, lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HOLDING, PROMOTING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 
 
 class ActionModule(StepAction):
@@ -25,7 +25,7 @@ class ActionModule(StepAction):
             run.conductor.look()
             diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
             return run.report(rollout is not None, diff=diff)
-        if rollout.phase not in (PROMOTING, HOLDING):
+        if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
             raise RolloutFailed(
                 f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish"
             )
@@ -34,5 +34,5 @@ class ActionModule(StepAction):
         run.record.stable = Composition(
             rollout.revision, rollout.generation, rollout.replicas
         )  # it may have been scaled meanwhile
-        lifecycle.close(run, "promoted", rollout.reason)
+        lifecycle.close(run, Outcome.PROMOTED, rollout.reason)
         return run.report(True)

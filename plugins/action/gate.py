@@ -9,8 +9,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import PAUSED
 
 
 class ActionModule(StepAction):
@@ -26,5 +26,5 @@ class ActionModule(StepAction):
             return run.report(False)
         lifecycle.refuse_way_back(rollout, run.settings.service)
         rollout.step = "gate"
-        lifecycle.wait_at(run, rollout, gate, PAUSED)
+        lifecycle.wait_at(run, rollout, gate, Phase.PAUSED)
         return run.report(run.conductor.acted)

@@ -9,9 +9,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HOLDING, PROMOTING, ROLLING_BACK
 
 
 class ActionModule(StepAction):
@@ -19,21 +18,21 @@ class ActionModule(StepAction):
         if run.check_mode:
             result = lifecycle.would_walk(run)
             rollout = run.record.open
-            return {**result, "changed": result["changed"] or (rollout is not None and rollout.phase != PROMOTING)}
+            return {**result, "changed": result["changed"] or (rollout is not None and rollout.phase != Phase.PROMOTING)}
         run.begin()
         rollout = run.record.open
         if rollout is None:
             return run.report(False)
-        if rollout.phase == ROLLING_BACK:
+        if rollout.phase == Phase.ROLLING_BACK:
             raise RolloutFailed(
                 f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back"
             )
         rollout.step = "promote"
         lifecycle.walk(run, rollout, PROMOTE)
         stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        if rollout.phase in (PROMOTING, HOLDING) and run.record.stable == stable:
+        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and run.record.stable == stable:
             return run.report(run.conductor.acted)
         run.record.stable = stable
-        lifecycle.turn(run, rollout, PROMOTING)
+        lifecycle.turn(run, rollout, Phase.PROMOTING)
         run.conductor.commit()
         return run.report(True)

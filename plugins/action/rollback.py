@@ -14,7 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 class ActionModule(StepAction):
@@ -31,7 +31,7 @@ class ActionModule(StepAction):
         except LeaseHeld as exc:
             return tell(run, to, exc)
         rollout = run.record.open
-        if rollout is not None and to not in (None, rollout.revision if rollout.kind == "rollback" else goal(rollout)):
+        if rollout is not None and to not in (None, rollout.revision if rollout.kind == Kind.ROLLBACK else goal(rollout)):
             raise RolloutFailed(
                 f"rollout_to: {to!r} has to wait: {run.settings.service} {rollout.revision} is {rollout.phase.replace('_', ' ')}, and a "
                 f"rollback of it goes to {goal(rollout) or 'nothing'}; do that first"
@@ -43,7 +43,7 @@ class ActionModule(StepAction):
         lifecycle.adopt(run)
         if run.check_mode:
             return lifecycle.would_roll_back(run, to)
-        if rollout is not None and rollout.kind != "rollback":
+        if rollout is not None and rollout.kind != Kind.ROLLBACK:
             lifecycle.walk_back(run, rollout)
             return run.report(True)
         if rollout is None:
@@ -54,7 +54,7 @@ class ActionModule(StepAction):
         rollout.tally = None
         lifecycle.walk(run, rollout, PROMOTE)
         run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        lifecycle.close(run, "promoted", rollout.reason)
+        lifecycle.close(run, Outcome.PROMOTED, rollout.reason)
         return run.report(True)
 
 

@@ -14,6 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome
 
 
 class ActionModule(StepAction):
@@ -41,7 +42,7 @@ class ActionModule(StepAction):
             return run.would([waypoint], revision)
         if run.conductor.foresee(waypoint).reached and (under_way or not run.conductor.left_over()):
             return run.report(False)
-        rollout = under_way or lifecycle.open_(run, "scale", revision, generation, replicas)
+        rollout = under_way or lifecycle.open_(run, Kind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
         while lifecycle.walk_to(run, Stage("scale", waypoint), rollout, revision) is Motion.RENUMBER:
             lifecycle.rescale(run, rollout)
@@ -51,5 +52,5 @@ class ActionModule(StepAction):
             stable = run.record.stable
             if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one
                 run.record.stable = Composition(revision, generation, replicas)
-            lifecycle.close(run, "promoted", f"scaled to {replicas}")
+            lifecycle.close(run, Outcome.PROMOTED, f"scaled to {replicas}")
         return run.report(True)

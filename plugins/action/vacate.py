@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.watch import Watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 
 
 class ActionModule(StepAction):
@@ -58,6 +58,6 @@ class ActionModule(StepAction):
             bool(hosts),
             hosts=hosts,
             revision=in_place.goal(rollout).revision,
-            back=rollout.phase == ROLLING_BACK,
+            back=rollout.phase == Phase.ROLLING_BACK,
             left=left if hosts else [],
         )

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
@@ -33,7 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
 
 
@@ -250,7 +250,7 @@ class Service:
                 if result.get("parked"):
                     break
         except RolloutFailed:
-            if self.journal.open and self.journal.open.phase == ROLLING_BACK:
+            if self.journal.open and self.journal.open.phase == Phase.ROLLING_BACK:
                 self.step(rollback, **given)
             raise
         return result

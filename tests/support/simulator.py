@@ -23,7 +23,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Instance,
+    Phase,
+    Process,
+    Rotation,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -40,17 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    FINISHED,
-    HELD,
-    HOLDING,
-    PAUSED,
-    PROGRESSING,
-    PROMOTING,
-    ROLLING_BACK,
-    WAITING,
-    Rollout,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
@@ -548,7 +545,7 @@ class Simulator:
         """Whether another number was asked for since the last one that was obeyed, and can be walked to."""
         asked = [when for when in sorted(self.world.resize) if self.renumbered < when <= self.clock]
         self.renumbered = max([self.renumbered, *asked])
-        if not asked or rollout.phase in (ROLLING_BACK, HELD) or self.world.resize[asked[-1]] == rollout.replicas:
+        if not asked or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD) or self.world.resize[asked[-1]] == rollout.replicas:
             return False
         try:
             lifecycle.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
@@ -563,7 +560,7 @@ class Simulator:
         rollout = self.rollout
         assert rollout
         try:
-            while rollout.phase not in (ROLLING_BACK, HELD, FINISHED):
+            while rollout.phase not in (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED):
                 ahead = lifecycle.onward(self._list(rollout), rollout)
                 if not ahead:
                     break
@@ -579,19 +576,19 @@ class Simulator:
                 rollout.advance([stage.name for stage in ahead[:count]], "")
                 self.progress = None
                 if stage.part == PROMOTE:
-                    self.stable, rollout.phase = rollout.generation, PROMOTING
+                    self.stable, rollout.phase = rollout.generation, Phase.PROMOTING
                 self._commit()
         except Ended as end:
             # A clean-up that fails is no reason to take a good revision back.
             retiring = stage.part == FINISH and not stage.waypoint.old
             held = end.then == "hold" or (end.then == "rollback" and (retiring or not stage.reversible))
-            rollout.phase, rollout.reason = HELD if held else ROLLING_BACK, str(end)
+            rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
             rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
             self.progress = None
             self._commit()
-        if rollout.phase == ROLLING_BACK:
+        if rollout.phase == Phase.ROLLING_BACK:
             self._back(rollout, script)
-        elif rollout.phase != HELD:
+        elif rollout.phase != Phase.HELD:
             rollout.end("promoted", "", float(self.clock))
             self._commit()
 
@@ -613,7 +610,7 @@ class Simulator:
             self.stable = target.generation
             rollout.end((rollout.ending or "rolled_back") if rollout.previous else "failed", "", float(self.clock))
         except Ended as end:
-            rollout.phase, rollout.reason = HELD, str(end)
+            rollout.phase, rollout.reason = Phase.HELD, str(end)
         self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
@@ -621,10 +618,10 @@ class Simulator:
         rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
-        if rollout.phase != ROLLING_BACK:
+        if rollout.phase != Phase.ROLLING_BACK:
             rollout.asked = stage.waypoint.weight
-            if rollout.phase not in (PROMOTING, *WAITING):
-                rollout.phase = PROGRESSING
+            if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
+                rollout.phase = Phase.PROGRESSING
         self.progress = replace(self.progress or ProgressTracker(0.0), since=float(self.clock))
         self.split = WeightSplit(stage.waypoint)
         while True:
@@ -681,16 +678,16 @@ class Simulator:
             if self.obeyed < when <= self.clock:
                 self.obeyed = when
                 skip = self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
-        if rollout.phase == ROLLING_BACK:
+        if rollout.phase == Phase.ROLLING_BACK:
             return Motion.GO
         if skip:
             return Motion.SKIP
         if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.commands):
             rollout.paused = {}
         if rollout.paused:
-            rollout.phase = PAUSED
+            rollout.phase = Phase.PAUSED
             return Motion.STAY
-        if rollout.phase == PAUSED and not rollout.gates:
+        if rollout.phase == Phase.PAUSED and not rollout.gates:
             rollout.phase = self._walking(stage)
         return Motion.GO
 
@@ -713,20 +710,20 @@ class Simulator:
     def _said_while_held(self, script: Script) -> None:
         """Nobody walks; a run that is begun by a word goes on."""
         rollout, word = self.rollout, script.commands.get(self.clock, "")
-        assert rollout and rollout.phase == HELD
+        assert rollout and rollout.phase == Phase.HELD
         if self.clock in script.commands:
             self.obeyed = self.clock
         if word == "abort":
-            rollout.phase, rollout.ending, self.progress = ROLLING_BACK, "aborted", None
+            rollout.phase, rollout.ending, self.progress = Phase.ROLLING_BACK, "aborted", None
         elif word in ("retry", "resume"):
-            rollout.phase, self.progress, rollout.gates = PROGRESSING, None, {}
+            rollout.phase, self.progress, rollout.gates = Phase.PROGRESSING, None, {}
             mine = [i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)]
             late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
             self.marks.update(dict.fromkeys(late, float(self.clock)))
         self._commit()
 
     def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
-        if rollout.phase == ROLLING_BACK or (rollout.full and stage.waiting != HOLDING):
+        if rollout.phase == Phase.ROLLING_BACK or (rollout.full and stage.waiting != Phase.HOLDING):
             return True
         takes = script.gates.get(stage.name, 0)
         since = rollout.gates.setdefault("since", {"at": self.clock})["at"]
@@ -739,7 +736,7 @@ class Simulator:
         return True
 
     def _walking(self, stage: Stage) -> str:
-        return PROMOTING if stage.part == FINISH else PROGRESSING
+        return Phase.PROMOTING if stage.part == FINISH else Phase.PROGRESSING
 
     # -- what the balancers show ------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base import cl
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Stage, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.simulations.verdict import poisson
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
@@ -353,11 +353,13 @@ def test_who_goes_on_from_the_journal_comes_to_the_same(
     assert repr(broken.samples) == repr(straight.samples) and repr(broken.memory) == repr(straight.memory)
 
 
-@pytest.mark.parametrize(("phase", "replicas", "anew"), [("held", 3, True), ("progressing", 4, True), ("progressing", 3, False)])
+@pytest.mark.parametrize(
+    ("phase", "replicas", "anew"), [(Phase.HELD, 3, True), (Phase.PROGRESSING, 4, True), (Phase.PROGRESSING, 3, False)]
+)
 def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, phase: str, replicas: int, anew: bool
+    monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
-    rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind="scale", phase=phase)
+    rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase)
     rollout.gates, rollout.background = {"a": {"state": "waiting"}}, {"b": {"state": "waiting"}}
     said: list[str] = []
     run = SimpleNamespace(
@@ -376,9 +378,9 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     assert (not rollout.gates, not rollout.background) == (anew, anew) and said
 
 
-@pytest.mark.parametrize(("phase", "watched"), [("paused", True), ("progressing", False)])
+@pytest.mark.parametrize(("phase", "watched"), [(Phase.PAUSED, True), (Phase.PROGRESSING, False)])
 def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
-    monkeypatch: pytest.MonkeyPatch, phase: str, watched: bool
+    monkeypatch: pytest.MonkeyPatch, phase: Phase, watched: bool
 ) -> None:
     """That of the step `gate`; but not while a host is prepared, when there is nothing new to watch."""
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START)

@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecas
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, RolloutTarget, Step, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
@@ -38,7 +38,7 @@ def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
     run = running()
-    rollout = lifecycle.open_(run, "rollout", "2", 5, 10)
+    rollout = lifecycle.open_(run, Kind.ROLLOUT, "2", 5, 10)
     assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
     first, second, *_others = lifecycle.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
     assert first.waypoint.is_baseline and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
@@ -48,9 +48,9 @@ def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "plan", "stable"),
-    [("rollout", PLAN, None), ("scale", PLAN, STABLE), ("rollback", PLAN, STABLE), ("rollout", Plan(), STABLE)],
+    [(Kind.ROLLOUT, PLAN, None), (Kind.SCALE, PLAN, STABLE), (Kind.ROLLBACK, PLAN, STABLE), (Kind.ROLLOUT, Plan(), STABLE)],
 )
-def test_where_there_is_nothing_to_compare_there_is_none(kind: str, plan: Plan, stable: Composition | None) -> None:
+def test_where_there_is_nothing_to_compare_there_is_none(kind: Kind, plan: Plan, stable: Composition | None) -> None:
     run = running(plan, stable)
     rollout = lifecycle.open_(run, kind, "2", 5, 10)
     assert (rollout.baseline, run.record.generation) == (0, 5)

@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Process, Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
@@ -44,7 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 from ansible_collections.progressive.rollout.tests.support.memory import Here, Previewed, Store, Traffic, World, choice
 
 ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
@@ -286,7 +286,7 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: 
 
     again = walking(world, preview=True)
     again.conductor.rules = walk.conductor.rules
-    again.rollout.turn_to(ROLLING_BACK, "", 0.0)
+    again.rollout.turn_to(Phase.ROLLING_BACK, "", 0.0)
     again.conductor.walk(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3

@@ -17,6 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
 
@@ -102,7 +103,7 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
     assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
     with MemoryRun(shop, {}, {}, False) as run:
         assert not any(stage.waypoint.repairs for stage in lifecycle.stages_of(run, rollout))
-        forward = dataclasses.replace(rollout, kind="rollout")
+        forward = dataclasses.replace(rollout, kind=Kind.ROLLOUT)
         assert all(stage.waypoint.repairs for stage in lifecycle.stages_of(run, forward))
 
 

@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.setting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
@@ -49,7 +49,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import WORDS, refusal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -226,28 +226,28 @@ def paused_at_a_pause(now: SimpleNamespace) -> Walk:
 
 
 def awaiting_promotion(now: SimpleNamespace) -> Walk:
-    walk = Walk(now, approval("promotion approval"), waiting="awaiting_promotion")
+    walk = Walk(now, approval("promotion approval"), waiting=Phase.AWAITING_PROMOTION)
     assert walk.turn() == "waits"
     return walk
 
 
 def promoting(now: SimpleNamespace) -> Walk:
     walk = Walk(now, part=FINISH)
-    walk.rollout.phase = "promoting"
+    walk.rollout.phase = Phase.PROMOTING
     assert walk.turn(arrived=False) == "goes"
     return walk
 
 
 def holding(now: SimpleNamespace) -> Walk:
-    walk = Walk(now, pause(30, "hold"), part=FINISH, waiting="holding", waypoint=SWITCHED)
-    walk.rollout.phase = "promoting"
+    walk = Walk(now, pause(30, "hold"), part=FINISH, waiting=Phase.HOLDING, waypoint=SWITCHED)
+    walk.rollout.phase = Phase.PROMOTING
     assert walk.turn() == "waits"
     return walk
 
 
 def rolling_back(now: SimpleNamespace) -> Walk:
     walk = Walk(now, approval())
-    walk.rollout.turn_to("rolling_back", "3 instances failed", clock.now())
+    walk.rollout.turn_to(Phase.ROLLING_BACK, "3 instances failed", clock.now())
     assert walk.turn(arrived=False) == "goes"
     return walk
 
@@ -467,7 +467,7 @@ def test_only_who_asks_for_it_waits_without_end(now: SimpleNamespace) -> None:
 
 
 def test_a_delay_of_which_nothing_is_known_begins_now(now: SimpleNamespace) -> None:
-    walk = Walk(now, pause(60, "promotion delay"), waiting="awaiting_promotion")
+    walk = Walk(now, pause(60, "promotion delay"), waiting=Phase.AWAITING_PROMOTION)
     walk.rollout.gates["promotion delay"] = {"state": "waiting", "since": None}
     assert [walk.turn(), walk.turn(59)] == ["waits", "waits"]
     assert walk.turn(1) == "passed"
@@ -484,7 +484,7 @@ def test_a_gate_that_fails_says_so_and_what_follows_is_not_its_to_say(now: Simpl
 def test_gates_are_not_asked_on_the_way_there_nor_back(now: SimpleNamespace) -> None:
     walk = Walk(now, told("checks", says(AssertionError("asked"))))
     walk.turn(arrived=False)
-    walk.rollout.phase = "rolling_back"
+    walk.rollout.phase = Phase.ROLLING_BACK
     assert walk.turn() == "passed"
     assert walk.rollout.gates == {}
 
@@ -505,9 +505,9 @@ def test_promote_full_asks_nobody_any_more_but_keeps_the_old_set_for_its_time(no
     walk.rollout.advance(["stage"], "switch")
     walk.next_run(gates=(told("post_rollout 1", says(AssertionError("asked"))),), part=PROMOTE)
     assert walk.turn() == "passed"
-    walk.rollout.phase = "promoting"
+    walk.rollout.phase = Phase.PROMOTING
     walk.rollout.advance(["stage"], "hold")
-    walk.next_run(gates=(pause(30, "hold"),), part=FINISH, waiting="holding")
+    walk.next_run(gates=(pause(30, "hold"),), part=FINISH, waiting=Phase.HOLDING)
     assert [walk.turn(), walk.turn(29), walk.turn()] == ["waits", "waits", "passed"]
 
 
@@ -606,11 +606,11 @@ def test_a_freeze_stops_neither_a_way_back_nor_a_rollback_nor_the_end(now: Simpl
     back._guide = None
     assert back.turn(arrived=False) == "goes"
     by_hand = Walk(now)
-    by_hand.rollout.kind = "rollback"
+    by_hand.rollout.kind = Kind.ROLLBACK
     by_hand.frozen((0, DAY))
     assert by_hand.turn(arrived=False) == "goes"
     end = Walk(now, part=FINISH)
-    end.rollout.phase = "promoting"
+    end.rollout.phase = Phase.PROMOTING
     end.frozen((0, DAY))
     assert end.turn(arrived=False) == "goes"
     assert Walk(now).turn() == "passed"
@@ -627,7 +627,7 @@ def test_abort_is_obeyed_in_a_freeze(now: SimpleNamespace) -> None:
 
 def test_the_reason_of_a_rollback_is_kept(now: SimpleNamespace) -> None:
     walk = Walk(now)
-    walk.rollout.kind, walk.rollout.reason = "rollback", "rolled back from 2"
+    walk.rollout.kind, walk.rollout.reason = Kind.ROLLBACK, "rolled back from 2"
     walk.say("pause")
     assert walk.turn() == "stays"
     walk.say("resume")
@@ -693,7 +693,7 @@ def test_the_time_at_a_hook_is_no_time_for_the_person_after_it(now: SimpleNamesp
 
 
 def test_a_timer_is_no_person_but_who_paused_it_is(now: SimpleNamespace) -> None:
-    walk = Walk(now, pause(DAY, "promotion delay"), waiting="awaiting_promotion")
+    walk = Walk(now, pause(DAY, "promotion delay"), waiting=Phase.AWAITING_PROMOTION)
     assert walk.turn() == "waits"
     walk.say("pause")
     assert walk.turn() == "stays"
@@ -775,7 +775,7 @@ def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamesp
 def test_nobody_pulls_the_cord_of_a_way_back_or_a_rollback(now: SimpleNamespace) -> None:
     """There is never a rollback of a rollback."""
     back, by_hand = rolling_back(now), Walk(now)
-    by_hand.rollout.kind = "rollback"
+    by_hand.rollout.kind = Kind.ROLLBACK
     for walk in (back, by_hand):
         walk.rollback_gates = (told("rollback 1", says(Answer(PASS))),)
         walk.next_run()
@@ -916,7 +916,7 @@ def test_a_doubt_in_a_freeze_waits_for_a_person_and_then_for_its_end(now: Simple
 def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
     """Before the first step it is asked at, on the way back, in a rollback, and once everything was said to go on (E-39)."""
     early, back, by_hand, full = watched(now, WORSE, watched=False), *(watched(now, WORSE) for _dummy in range(3))
-    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = "rolling_back", "rollback", True
+    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = Phase.ROLLING_BACK, Kind.ROLLBACK, True
     for walk in (early, back, by_hand, full):
         assert walk.turn() == "passed"
         assert walk.rollout.background == {}

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Phase, Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
@@ -85,7 +85,7 @@ PARKED = Rollout(
     "canary",
     STABLE,
     1.0,
-    phase="paused",
+    phase=Phase.PAUSED,
     tally=TALLY,
     passed=["step 1"],
     name="step 2",

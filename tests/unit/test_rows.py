@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Composition,
     Health,
     Instance,
+    Phase,
     Process,
     Rotation,
     State,
@@ -45,7 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World, all_new, some
 
 NOW = 100.0
@@ -255,7 +256,7 @@ def test_e_10_all_are_ready() -> None:
 def test_e_12_every_failure_has_a_consequence() -> None:
     """Of whatever it is made: one of three, written down; and nothing is taken back that cannot be."""
     for kind, ending, then, own, whole, part, reversible, old in itertools.product(
-        ("rollout", "restart", "scale", "rollback"),
+        (Kind.ROLLOUT, Kind.RESTART, Kind.SCALE, Kind.ROLLBACK),
         ("", "aborted"),
         (None, "rollback", "hold"),
         (None, "rollback", "hold", "continue"),
@@ -268,7 +269,7 @@ def test_e_12_every_failure_has_a_consequence() -> None:
         run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         found = lifecycle.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
-        if kind == "rollback":
+        if kind == Kind.ROLLBACK:
             assert found == "hold"
         elif ending:
             assert found == "rollback"
@@ -340,7 +341,7 @@ def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
         raise RolloutFailed("no progress for 60 s: load balancer a")
 
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
-    record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase="rolling_back", reason="it is bad")
+    record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad")
     conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
     run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1)))
     with pytest.raises(RolloutFailed, match=r"the way back from 2 failed: no progress for 60 s.*held as it is"):

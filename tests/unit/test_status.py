@@ -8,11 +8,11 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import standing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
@@ -41,10 +41,10 @@ def record(phase: str, reason: str = "") -> Record:
         strategy="rolling",
         previous=Composition("1", 1, 2),
         started=0.0,
-        kind="rollout",
+        kind=Kind.ROLLOUT,
         updated=0.0,
     )
-    rollout.phase, rollout.reason = phase, reason
+    rollout.phase, rollout.reason = Phase(phase), reason
     return Record("shop", rollout=rollout)
 
 
@@ -75,9 +75,9 @@ def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
     assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, begun at ")
     assert first.endswith(". Waits at promotion approval")
     assert lease.endswith("run it again to wait on; promote.yml lets it pass where it waits for a person, abort.yml goes back")
-    waits.rollout.phase = "held"
+    waits.rollout.phase = Phase.HELD
     assert "Waits at" not in lines(waits, None, [])[0]
-    waits.rollout.phase = "holding"
+    waits.rollout.phase = Phase.HOLDING
     assert "promote.yml" not in lines(waits, None, [])[1]
 
 

@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Rival:
 
     gives_way: int = 0
     supersede: bool = True
-    phase: str = "paused"
-    kind: str = "rollout"
+    phase: Phase = Phase.PAUSED
+    kind: Kind = Kind.ROLLOUT
     held: LeaseHeld = field(default_factory=lambda: LeaseHeld("the lease is held by ann"))
     looks: int = 0
 
@@ -73,8 +73,8 @@ def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     "rival",
     [
         Rival(supersede=False),
-        Rival(phase="rolling_back"),
-        Rival(kind="rollback"),
+        Rival(phase=Phase.ROLLING_BACK),
+        Rival(kind=Kind.ROLLBACK),
         Rival(held=AlreadyWalked("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
     ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],

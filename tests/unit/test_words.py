@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action.control import sensible, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
     GIVE_WAY,
     SENSE,
@@ -24,12 +25,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 ROOT = Path(__file__).resolve().parents[2]
-PHASES = [
-    *("pending", "progressing", "paused", "awaiting_promotion", "promoting"),
-    *("holding", "held", "rolling_back", "finished"),
-]
+PHASES = list(Phase)
 BY_DESIGN = {
-    "pending": {"pause", "promote_full", "skip", "abort", "hold", "scale"},
     "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale"},
     "paused": {"resume", "promote", "promote_full", "skip", "abort", "hold", "scale"},
     "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"},
@@ -46,12 +43,12 @@ def test_the_phases_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_the_words_that_make_sense(phase: str) -> None:
+def test_the_words_that_make_sense(phase: Phase) -> None:
     assert {word for word in WORDS if not refusal(phase, word)} == BY_DESIGN[phase]
 
 
 @pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
-def test_a_refusal_names_what_would_make_sense(phase: str, word: str) -> None:
+def test_a_refusal_names_what_would_make_sense(phase: Phase, word: str) -> None:
     text = refusal(phase, word)
     if not text:
         return
@@ -65,12 +62,12 @@ def test_a_refusal_names_what_would_make_sense(phase: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
-def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: str, word: str) -> None:
+def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, word: str) -> None:
     assert ahead(phase, word) in PHASES
 
 
 @pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
-def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: str, word: str) -> None:
+def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: Phase, word: str) -> None:
     record = Record("shop")
     record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
     if refused := refusal(phase, word):
@@ -81,10 +78,10 @@ def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: str,
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
-    assert refusal("progressing", "resume") and not refusal(ahead("progressing", "pause"), "resume")
-    assert refusal("progressing", "retry") and not refusal(ahead("progressing", "hold"), "retry")
-    assert ahead("paused", "promote") == "progressing"
-    assert ahead("holding", "skip") == "promoting"
+    assert refusal(Phase.PROGRESSING, "resume") and not refusal(ahead(Phase.PROGRESSING, "pause"), "resume")
+    assert refusal(Phase.PROGRESSING, "retry") and not refusal(ahead(Phase.PROGRESSING, "hold"), "retry")
+    assert ahead(Phase.PAUSED, "promote") == "progressing"
+    assert ahead(Phase.HOLDING, "skip") == "promoting"
 
 
 def test_the_page_of_commands_has_the_same_table() -> None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import freeze, strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Bounds, Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
@@ -26,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.sto
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 
 PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
-ON_FAILURE = ("rollback", "hold", "continue")
+ON_FAILURE = tuple(FailureAction)
 # For steps that do not work with the fleet.
 NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, {}), {})
 ON_STABLE_LOST = ("repair", "promote", "hold")
@@ -89,7 +90,7 @@ class Settings:
     budget: Budget
     rules: Rules
     failure_total: Amount | None  # how many new instances that fail end the whole rollout; None: any number may
-    on_failure: str
+    on_failure: FailureAction
     on_stable_lost: str
     headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
     platform: DriverChoice[PlatformDriver]
@@ -114,7 +115,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     health = _mapping(args, "health")
     deadline = values.duration(args.get("progress_deadline", 600), PREFIX + "progress_deadline", minimum=1)
     checks, ready_deadline = _health(health, deadline)
-    on_failure = _choice(args, "on_failure", ON_FAILURE)
+    on_failure = FailureAction(_choice(args, "on_failure", ON_FAILURE))
     min_ready = values.duration(args.get("min_ready", 0), PREFIX + "min_ready")
     if min_ready >= deadline:
         raise InputError(
@@ -131,10 +132,10 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
             min_ready=min_ready,
             progress_deadline=deadline,
             ready_deadline=ready_deadline,
-            failure_limit=None if on_failure == "continue" else limit,
+            failure_limit=None if on_failure == FailureAction.CONTINUE else limit,
             watch_new=values.duration(args.get("watch_new", 120), PREFIX + "watch_new"),
         ),
-        failure_total=None if on_failure == "continue" else total,
+        failure_total=None if on_failure == FailureAction.CONTINUE else total,
         on_failure=on_failure,
         on_stable_lost=_choice(args, "on_stable_lost", ON_STABLE_LOST),
         headroom=_headroom(args.get("headroom", "1.25")),

@@ -15,13 +15,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis impor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import THRESHOLD
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
 
 VARIABLES = ("steps", "gates", "approval", "analysis", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
-ON_FAILURE = ("rollback", "hold", "continue")
+ON_FAILURE = tuple(FailureAction)
 ON_TIMEOUT = ("rollback", "hold", "promote")
 ON_ERROR = ("fail", "ignore")
 ACCEPTANCE = ("none", "timed", "checks")
@@ -174,7 +175,7 @@ def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
     name, on_failure, reversible = (item.get(key) for key in BESIDE)
     return Step(
         number if name is None else f"{number} {values.label(name, variable + '.name')}",
-        on_failure=None if on_failure is None else _choice(on_failure, ON_FAILURE, variable + ".on_failure"),
+        on_failure=None if on_failure is None else FailureAction(_choice(on_failure, ON_FAILURE, variable + ".on_failure")),
         reversible=reversible is None or values.boolean(reversible, variable + ".reversible"),
     )
 

@@ -16,6 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.setting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
@@ -24,7 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import HELD, ROLLING_BACK, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 Result = dict[str, t.Any]
 
@@ -91,9 +92,9 @@ class Run:
                 self.conductor.event("interrupted", reason=str(exc))
                 self.conductor.commit()
             rollout = self.record.open
-            between = rollout is not None and rollout.phase != HELD and not self._parked
+            between = rollout is not None and rollout.phase != Phase.HELD and not self._parked
             # After an error only the way back follows; an operator's word must not wait for a run that is over.
-            fails = exc is not None and rollout is not None and rollout.phase != ROLLING_BACK
+            fails = exc is not None and rollout is not None and rollout.phase != Phase.ROLLING_BACK
             if not between or fails or isinstance(exc, Interrupted):
                 self.session.release()
             else:

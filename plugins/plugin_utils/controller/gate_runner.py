@@ -29,9 +29,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateState
 
 _SHOWN = 1000  # characters of what a gate says: it may have them from anybody
-WAITING, PASSED, FAILED = "waiting", "passed", "failed"
 ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # who decided, where it was not an operator
 
 
@@ -94,10 +94,10 @@ class Gatekeeper:
         for gate in self._gates:
             record = self._look(gate, rollout)
             about = f"{gate.key} ({gate.driver})"
-            if record["state"] == FAILED:
+            if record["state"] == GateState.FAILED:
                 then = gate.on_timeout if record["by"] == TIMEOUT else None
                 return self._standing(False, f"{about}: {record['message']}", gate, then)
-            if record["state"] == WAITING:
+            if record["state"] == GateState.WAITING:
                 person = bool(record.get("person"))
                 what = f"waits at {about}{' for a person' if person else ''}: {self._state(gate, record)}"
                 return self._standing(False, what, person=person)
@@ -116,8 +116,8 @@ class Gatekeeper:
         for gate in self._gates:
             if names is None or gate.driver in names or self._kept.get(gate.key, {}).get("person"):
                 record = self._record(gate)
-                if record["state"] == WAITING:
-                    self._decide(gate, record, PASSED, f"passed by {by}", by)
+                if record["state"] == GateState.WAITING:
+                    self._decide(gate, record, GateState.PASSED, f"passed by {by}", by)
                     passed.append(gate.key)
         return passed
 
@@ -132,16 +132,22 @@ class Gatekeeper:
 
     def _look(self, gate: Gate, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         record = self._record(gate)
-        if record["state"] != WAITING:
+        if record["state"] != GateState.WAITING:
             return record
         waited = max(0.0, self._now() - record["since"])  # not less, whatever was done to the machine's clock
         answer = None if record.get("person") else self._ask(gate, rollout, waited)
         if answer is not None:
             self._take(gate, record, answer)
-        if record["state"] == WAITING and gate.timeout is not None and waited >= gate.timeout:
+        if record["state"] == GateState.WAITING and gate.timeout is not None and waited >= gate.timeout:
             late = f"not passed within {span(gate.timeout)} ({self._state(gate, record)})"
             promoted = gate.on_timeout == "promote"
-            self._decide(gate, record, PASSED if promoted else FAILED, late + ", promoted all the same" * promoted, TIMEOUT)
+            self._decide(
+                gate,
+                record,
+                GateState.PASSED if promoted else GateState.FAILED,
+                late + ", promoted all the same" * promoted,
+                TIMEOUT,
+            )
         return record
 
     def _record(self, gate: Gate) -> dict[str, t.Any]:
@@ -149,7 +155,7 @@ class Gatekeeper:
         record = self._kept.setdefault(gate.key, {})
         if record.get("since") is None:
             self._forget(gate)  # what was asked before belongs to another time
-            record.update({"since": self._now(), "state": WAITING, "message": "", "by": ""})
+            record.update({"since": self._now(), "state": GateState.WAITING, "message": "", "by": ""})
             self._changed = True
         return record
 
@@ -174,9 +180,9 @@ class Gatekeeper:
     def _take(self, gate: Gate, record: dict[str, t.Any], answer: Answer | GateError) -> None:
         if isinstance(answer, GateError):
             if gate.on_error == "ignore":
-                self._decide(gate, record, PASSED, f"ignored: {answer}", ERROR)
+                self._decide(gate, record, GateState.PASSED, f"ignored: {answer}", ERROR)
             else:
-                self._decide(gate, record, FAILED, str(answer), ERROR)
+                self._decide(gate, record, GateState.FAILED, str(answer), ERROR)
             return
         if answer.memory is not None:
             record["memory"], self._changed = dict(answer.memory), True
@@ -187,7 +193,7 @@ class Gatekeeper:
             self._forget(gate)
             self._changed = True
         elif answer.verdict != WAIT:
-            self._decide(gate, record, PASSED if answer.verdict == PASS else FAILED, answer.message, ANSWER)
+            self._decide(gate, record, GateState.PASSED if answer.verdict == PASS else GateState.FAILED, answer.message, ANSWER)
         else:
             self._said[gate.key] = answer.message
             # Of one that counts seconds this would be a commit a second.
@@ -195,7 +201,7 @@ class Gatekeeper:
                 record["message"] = answer.message
                 self._changed = True
 
-    def _decide(self, gate: Gate, record: dict[str, t.Any], state: str, message: str, by: str) -> None:
+    def _decide(self, gate: Gate, record: dict[str, t.Any], state: GateState, message: str, by: str) -> None:
         record.update({"state": state, "message": message, "by": by})
         self._forget(gate)
         self._changed = True

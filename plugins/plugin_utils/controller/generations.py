@@ -20,10 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, key_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome, Record, Rollout
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options
-FORWARD = ("rollout", "restart")  # the rollouts that bring settings of their own
 LONGEST = 200  # characters of a value that is shown
 
 
@@ -74,7 +73,7 @@ def go_on(run: Run, rollout: Rollout) -> None:
     Raises RolloutFailed."""
     kept = run.record.settings.get(rollout.generation)
     lost = kept is not None and _known(run, kept)[1]
-    changed = unlike(run, rollout.generation) if rollout.kind in FORWARD or lost else []
+    changed = unlike(run, rollout.generation) if rollout.kind.forward or lost else []
     if not (changed or lost) or run.by_word:  # who says a word need not know the settings
         return
     name, what = f"{run.settings.service} {rollout.revision}", "; ".join(changed) or "no host had them any more"
@@ -113,7 +112,7 @@ def last_of(record: Record, revision: str) -> int | None:
     known += [
         int(one["generation"])
         for one in reversed(record.history)
-        if (one.get("outcome"), one.get("revision")) == ("promoted", revision)
+        if (one.get("outcome"), one.get("revision")) == (Outcome.PROMOTED, revision)
     ]
     return next((number for number in known if number in record.settings), None)
 
@@ -123,7 +122,7 @@ def prune(record: Record) -> None:
     there = [one.generation for one in (record.stable, record.before) if one]
     if rollout := record.open:
         there += [rollout.generation, rollout.baseline, *([rollout.previous.generation] if rollout.previous else [])]
-    revisions = {one.get("revision") for one in record.history if one.get("outcome") == "promoted"}
+    revisions = {one.get("revision") for one in record.history if one.get("outcome") == Outcome.PROMOTED}
     there += [number for revision in revisions if (number := last_of(record, str(revision))) is not None]
     record.settings = {number: kept for number, kept in record.settings.items() if number in there}
 

@@ -30,7 +30,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     UNKNOWN,
     Composition,
     Deployment,
+    FailureAction,
     Instance,
+    Phase,
     State,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
@@ -48,14 +50,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     rolling,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    HELD,
-    PROGRESSING,
-    PROMOTING,
-    ROLLING_BACK,
-    WAITING,
-    Rollout,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome, Rollout
 
 Decide = t.Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]
 
@@ -121,15 +116,15 @@ def listed(run: Run, plan: Plan, generation: int, replicas: int) -> tuple[Stage,
 def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way; a way back is one stage, that asks nobody."""
     target = goal(rollout)
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         return (Stage("back", rolling(target.generation, rollout.replicas)),)
-    plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
+    plan = replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind.forward else Plan()
     return listed(run, plan, rollout.generation, rollout.replicas)
 
 
 def goal(rollout: Rollout) -> Composition:
     """What is deployed now: the rollout's revision, or on the way back the one before it."""
-    if rollout.phase == ROLLING_BACK and rollout.previous:
+    if rollout.phase == Phase.ROLLING_BACK and rollout.previous:
         return rollout.previous
     return Composition(rollout.revision, rollout.generation, rollout.replicas)
 
@@ -137,7 +132,7 @@ def goal(rollout: Rollout) -> Composition:
 def scope_of(run: Run, rollout: Rollout | None) -> engine.Scope:
     """What may be worked on."""
     failed = frozenset(name for name, one in run.record.deployed.items() if one.failed)
-    return engine.Scope(hosts_of(run), failed, bool(rollout and rollout.phase == ROLLING_BACK))
+    return engine.Scope(hosts_of(run), failed, bool(rollout and rollout.phase == Phase.ROLLING_BACK))
 
 
 # The steps ------------------------------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ def refuse_unreachable(run: Run, revision: str, restart: bool) -> None:
         waypoint = whole(record.open)
     elif record.stable and record.stable.revision == revision and not restart:
         waypoint = rolling(record.stable.generation, replicas)
-    if record.open and record.open.phase == ROLLING_BACK:
+    if record.open and record.open.phase == Phase.ROLLING_BACK:
         return
     lost, scope, allowed, rules = unreached(run), scope_of(run, None), room_for(run, replicas), run.settings.rules
     if why := engine.refusal(run.conductor.fleet, waypoint, scope, lost, allowed, rules.failure_limit):
@@ -206,7 +201,7 @@ def plan(run: Run, would: bool = False, restart: bool = False) -> Result:
         path = [stage.waypoint for stage in listed(run, run.settings.plan, record.generation + 1, replicas)]
     waves = engine.batches(fleet, path, room_for(run, replicas), scope_of(run, rollout))
     text = "".join(f"wave {number}: {', '.join(hosts)} to {revision}\n" for number, hosts in enumerate(waves, 1))
-    back = rollout is not None and rollout.phase == ROLLING_BACK
+    back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
     shown = {"waves": [list(hosts) for hosts in waves], "deploys": revision, "back": back}
     return run.report(would and bool(waves), **shown, diff={"before": "", "after": text})
 
@@ -214,8 +209,8 @@ def plan(run: Run, would: bool = False, restart: bool = False) -> Result:
 def vacate(run: Run, rollout: Rollout) -> list[str]:
     """Take the next hosts out and let them be deployed; none where there is nothing to do now, or the rollout has failed."""
     pass_over(run, rollout)
-    while rollout.phase != HELD:
-        back, found = rollout.phase == ROLLING_BACK, stages_of(run, rollout)
+    while rollout.phase != Phase.HELD:
+        back, found = rollout.phase == Phase.ROLLING_BACK, stages_of(run, rollout)
         ahead = found if back else lifecycle.onward(found, rollout)
         if not ahead:
             return []
@@ -303,14 +298,18 @@ def _is_taken_back(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Inst
     failures = [Failure(i.id, deployed[i.id].failed) for i in wave if deployed[i.id].failed]
     put_back = engine.deployed(fleet, stage.waypoint)
     exc = _too_many(run, rollout, stage, rollout.counting(now).advance(put_back, len(fleet) - put_back, failures, now))
-    return exc is not None and _way_back(rollout) is not None and lifecycle.consequence(run, stage, rollout, exc) == "rollback"
+    return (
+        exc is not None
+        and _way_back(rollout) is not None
+        and lifecycle.consequence(run, stage, rollout, exc) == FailureAction.ROLLBACK
+    )
 
 
 def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: ProgressTracker) -> RolloutFailed | None:
     """The end of a rollout of which as many have failed as may not; a way back takes what it can."""
     bounds = failure_limits(run.conductor.bounds(stage, rollout), tally, stable=False)
     reached = [most for count, most, _where in bounds if count >= most]
-    if not reached or rollout.phase in (ROLLING_BACK, HELD):
+    if not reached or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD):
         return None
     return RolloutFailed(f"rollout_failure_limit is {reached[0]}")
 
@@ -375,9 +374,9 @@ def told(run: Run) -> Iterator[None]:
         mine = {name for name, one in run.record.deployed.items() if one.generation == rollout.generation and not one.failed}
         have = len(mine - run.record.draining.keys())
         so_far = f"{have} of {rollout.replicas} instance(s) have {rollout.revision}"
-        if rollout.phase == ROLLING_BACK:
+        if rollout.phase == Phase.ROLLING_BACK:
             what = f"it goes back to {target.revision}, and {so_far}; run it again to finish that"
-        elif rollout.phase == HELD:
+        elif rollout.phase == Phase.HELD:
             what = f"it is held, and {so_far}; run it again to go on"
         else:
             what = f"{so_far}; run it again to go on"
@@ -390,16 +389,16 @@ def end(run: Run, rollout: Rollout) -> Result:
     target, name = goal(rollout), f"{run.settings.service} {rollout.revision}"
     left = [i for i in run.conductor.look() if not engine.is_deployed(i, whole(rollout))]
     failed, out = _told(lost(run)), _told(lost(run, out=True))
-    if rollout.phase == HELD:
+    if rollout.phase == Phase.HELD:
         raise RolloutFailed(f"{name} is held: {rollout.reason}; run it again to go on, or abort it (abort.yml) and run it again")
     if any(not run.record.deployed[i.id].failed if i.id in run.record.deployed else True for i in left):
         done = f"{rollout.replicas - len(left)} of {rollout.replicas} instance(s) have {target.revision}"
         return run.parked(
             f"{name}: {done}; the others' hosts are not in this run. Run it for them to go on{f'. Out of rotation: {out}' if out else ''}"
         )
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         run.record.stable = target
-        lifecycle.close(run, rollout.ending or "rolled_back", rollout.reason)
+        lifecycle.close(run, rollout.ending or Outcome.ROLLED_BACK, rollout.reason)
         still = f". Still out of rotation: {out}" if out else ""
         raise RolloutFailed(f"{name}: now {rollout.outcome.replace('_', ' ')} to {target.revision}{still}. Why: {rollout.reason}")
     if failed:
@@ -410,8 +409,8 @@ def end(run: Run, rollout: Rollout) -> Result:
     if lifecycle.onward(stages_of(run, rollout), rollout):
         raise RolloutFailed(f"{name} still waits at {rollout.name}; run it again to go on")
     run.record.stable = target
-    lifecycle.turn(run, rollout, PROMOTING)
-    lifecycle.close(run, "promoted", rollout.reason)
+    lifecycle.turn(run, rollout, Phase.PROMOTING)
+    lifecycle.close(run, Outcome.PROMOTED, rollout.reason)
     return run.report(True)
 
 
@@ -420,8 +419,8 @@ def end(run: Run, rollout: Rollout) -> Result:
 
 def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
     """Walk a stage; False where it failed, and what follows from that is written down."""
-    if rollout.phase not in (PROMOTING, ROLLING_BACK, *WAITING):
-        lifecycle.turn(run, rollout, PROGRESSING)
+    if not (rollout.phase.waits or rollout.phase in (Phase.PROMOTING, Phase.ROLLING_BACK)):
+        lifecycle.turn(run, rollout, Phase.PROGRESSING)
     rollout.name, replaced = stage.name, rollout.replaced
     try:
         motion = Motion.SKIP
@@ -447,13 +446,13 @@ def _ends(run: Run, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
     """Write down what follows from a failure; whether the rollout goes on all the same."""
     then, out = lifecycle.consequence(run, stage, rollout, exc), _told(lost(run))
     reason = f"{out} ({exc})" if out else str(exc)
-    if then == "continue" and isinstance(exc, GateFailed):
+    if then == FailureAction.CONTINUE and isinstance(exc, GateFailed):
         run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
         return True
     record, back = run.record, _way_back(rollout)
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         lifecycle.hold(run, rollout, f"{rollout.reason}; and the way back failed: {reason}")
-    elif then == "rollback" and back:
+    elif then == FailureAction.ROLLBACK and back:
         lifecycle.go_back(run, rollout, reason, exc.ending)
         # What was taken out and not touched yet goes in again; what failed is worth another try.
         broken = {name for name, one in record.deployed.items() if one.failed or one.generation != back.generation}
@@ -463,7 +462,9 @@ def _ends(run: Run, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
         run.conductor.refresh()
     else:
         why = (
-            f"{reason}; no other revision is known to have been there, so nothing is taken back" if then == "rollback" else reason
+            f"{reason}; no other revision is known to have been there, so nothing is taken back"
+            if then == FailureAction.ROLLBACK
+            else reason
         )
         lifecycle.hold(run, rollout, why)
     run.conductor.commit()

@@ -27,7 +27,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_orphaned
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Process, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    FailureAction,
+    Instance,
+    Phase,
+    Process,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PARTS,
@@ -47,15 +54,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended, left_behind
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    HELD,
-    PROGRESSING,
-    PROMOTING,
-    ROLLING_BACK,
-    WAITING,
-    Record,
-    Rollout,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Record, Rollout
 
 # Of rollout_traffic: what does not say which load balancers are meant, or how old and new share them.
 APART = ("drain_timeout", "preview", "match", "mirror", "retry")
@@ -63,11 +62,11 @@ APART = ("drain_timeout", "preview", "match", "mirror", "retry")
 
 def hold(run: Run, rollout: Rollout, reason: str) -> None:
     """Stop where it is, for a person to decide."""
-    turn(run, rollout, HELD, reason)
+    turn(run, rollout, Phase.HELD, reason)
     run.conductor.commit()
 
 
-def turn(run: Run, rollout: Rollout, phase: str, reason: str = "") -> None:
+def turn(run: Run, rollout: Rollout, phase: Phase, reason: str = "") -> None:
     """Enter a phase, and write that down with the next commit."""
     if rollout.turn_to(phase, reason, clock.now()):
         run.conductor.event("phase", phase=phase, **({"reason": reason} if reason else {}))
@@ -136,10 +135,10 @@ def stages_of(run: Run, rollout: Rollout) -> tuple[Stage, ...]:
     """Of a rollout under way. Only a new revision, or a restart, is walked to as the strategy says."""
     refuse_in_place(run)
     before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
-    if before and rollout.kind == "rollback":
+    if before and rollout.kind == Kind.ROLLBACK:
         before = replace(before, generation=0)  # nothing is started of what it leads away from
     found = listed(run, rollout.generation, rollout.replicas, before, plan_of(run, rollout), rollout.grown)
-    return evened(found) if rollout.kind == "rebalance" else found
+    return evened(found) if rollout.kind == Kind.REBALANCE else found
 
 
 def evened(found: Iterable[Stage]) -> tuple[Stage, ...]:
@@ -149,7 +148,7 @@ def evened(found: Iterable[Stage]) -> tuple[Stage, ...]:
 
 def plan_of(run: Run, rollout: Rollout) -> Plan:
     """What is asked for on the way of a rollout: of a way to what ran before, or of scaling, nothing."""
-    return replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind in ("rollout", "restart") else Plan()
+    return replace(run.settings.plan, strategy=rollout.strategy) if rollout.kind.forward else Plan()
 
 
 def onward(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
@@ -328,10 +327,10 @@ def adopt(run: Run) -> None:
         record.stable = Composition(revision, generation, whole(count, *weights))
 
 
-def open_(run: Run, kind: str, revision: str, generation: int, replicas: int, base: int = 0) -> Rollout:
+def open_(run: Run, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0) -> Rollout:
     """Begin a rollout: from here on it is unfinished until it is closed. `base`: what is `kept`; 0: all that is stable."""
     record, now = run.record, time.time()
-    forward = kind in ("rollout", "restart")
+    forward = kind.forward
     baseline = baseline_of(run.settings.plan, generation) if forward and record.stable else 0
     begin_settings(run, forward, revision, generation, baseline)
     record.generation = max(record.generation, generation, baseline)
@@ -385,7 +384,7 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
             f"({rollout.phase}{': ' + rollout.reason if rollout.reason else ''}); run that one again to go on, roll it back (rollback.yml), "
             "or supersede it (rollout_supersede: true)"
         )
-    if rollout.plan != strategy.fingerprint(run.settings.plan) and rollout.kind in ("rollout", "restart"):
+    if rollout.plan != strategy.fingerprint(run.settings.plan) and rollout.kind.forward:
         raise RolloutFailed(
             f"rollout_steps: strategy, steps or gates were changed while the rollout of {run.record.service} {rollout.revision} is under way; "
             "run it with those it began with, or abort it (abort.yml) and begin anew"
@@ -394,14 +393,14 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
         generations.go_on(run, rollout)
     if run.check_mode:
         return would_go_on(run, rollout, replicas)
-    changed = rollout.phase == HELD
+    changed = rollout.phase == Phase.HELD
     # The same number again is no other one: an operator may have changed it since.
     if replicas not in (rollout.replicas, rollout.played):
         changed = True
         renumber(rollout, replicas, run.conductor.fleet, stages_of)
     rollout.played = replicas
-    if rollout.phase == HELD:
-        turn(run, rollout, PROGRESSING)
+    if rollout.phase == Phase.HELD:
+        turn(run, rollout, Phase.PROGRESSING)
         rollout.tally, rollout.gates, rollout.background, rollout.pardoned = None, {}, {}, rollout.failed
         started = (rollout.generation, rollout.baseline)
         mine = [i for i in run.conductor.fleet if i.generation in started and not run.in_place]
@@ -420,31 +419,31 @@ def resume(run: Run, rollout: Rollout, revision: str, replicas: int, stages_of: 
 def supersede(run: Run, rollout: Rollout, revision: str) -> None:
     """End the rollout under way in favour of another revision, whose walk evicts what it left (E-16)."""
     done = run.record.stable is not None and run.record.stable.generation == rollout.generation
-    close(run, "promoted" if done else "superseded", f"superseded by {revision}")
+    close(run, Outcome.PROMOTED if done else Outcome.SUPERSEDED, f"superseded by {revision}")
 
 
 def superseded(run: Run, rollout: Rollout, revision: str) -> bool:
     """Whether the rollout under way is to give way to this revision."""
     return (
         run.settings.supersede
-        and rollout.kind != "rollback"
+        and rollout.kind != Kind.ROLLBACK
         and (rollout.revision != revision or generations.replaced(run, rollout))
     )
 
 
 def refuse_way_back(rollout: Rollout, service: str) -> None:
     """Raise for a rollout that was decided to go back."""
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         raise RolloutFailed(f"{service} {rollout.revision}: {rollout.reason}; it is to be rolled back")
 
 
 def prepare(run: Run, rollout: Rollout) -> None:
     """Bring what the revision needs to every host, before anything of it is started; what waits for people has it already."""
-    if not rollout.passed and rollout.phase == PROGRESSING:
-        wait_at(run, rollout, Gate("prepare", "prepare"), PROGRESSING)
+    if not rollout.passed and rollout.phase == Phase.PROGRESSING:
+        wait_at(run, rollout, Gate("prepare", "prepare"), Phase.PROGRESSING)
 
 
-def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
+def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: Phase) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
     motion = Motion.RENUMBER
     while motion is Motion.RENUMBER:
@@ -452,7 +451,7 @@ def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: str) -> None:
         found = stages_of(run, rollout)
         here = (onward(found, rollout) or found[-1:])[0]
         waypoint = as_it_is(run.conductor.look(), here.waypoint, rollout.previous)
-        watched = here.watched and phase != PROGRESSING  # then there is nothing of it yet
+        watched = here.watched and phase != Phase.PROGRESSING  # then there is nothing of it yet
         stage = Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=here.reversible, watched=watched)
         motion = walk_to(run, stage, rollout, revision_of(rollout, waypoint))
     rollout.gates.pop(gate.key, None)
@@ -482,21 +481,21 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
     """To one stage, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
     acts on it."""
     rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.weight, stage.reversible
-    if rollout.phase not in (PROMOTING, *WAITING):
-        turn(run, rollout, PROGRESSING)
+    if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
+        turn(run, rollout, Phase.PROGRESSING)
     run.conductor.event("stage", stage=stage.name, share=stage.waypoint.weight, new=stage.waypoint.new, old=stage.waypoint.old)
     try:
         return run.conductor.walk(stage, revision, rollout, lambda: run.describe(False))
     except RolloutFailed as exc:
         then = consequence(run, stage, rollout, exc)
-        if then == "continue" and isinstance(exc, GateFailed):
+        if then == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
             return Motion.GO
-        if then == "hold":
+        if then == FailureAction.HOLD:
             hold(run, rollout, str(exc))
             left = "; it is held as it is: run it again to go on, or roll it back"
-        elif then == "continue":
-            close(run, "failed", str(exc))
+        elif then == FailureAction.CONTINUE:
+            close(run, Outcome.FAILED, str(exc))
             left = "; it is left as it is"
         else:
             go_back(run, rollout, str(exc), exc.ending)
@@ -506,23 +505,23 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
         raise RolloutFailed(f"{run.settings.service} {rollout.revision}: {exc}{left}") from None
 
 
-def consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> str:
+def consequence(run: Run, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> FailureAction:
     """What follows from a failure: rollback, hold or continue."""
-    if rollout.kind == "rollback":
-        return "hold"  # never a rollback of a rollback
+    if rollout.kind == Kind.ROLLBACK:
+        return FailureAction.HOLD  # never a rollback of a rollback
     if exc.ending:
-        return "rollback"  # an operator said so
-    then = exc.then or stage.on_failure or run.settings.on_failure
+        return FailureAction.ROLLBACK  # an operator said so
+    then = FailureAction(exc.then) if exc.then else stage.on_failure or run.settings.on_failure
     # A clean-up that fails is no reason to take a good revision back, and some steps cannot be taken back at all. But as long as the
     # old set is kept, going back is open.
     cleaning = stage.part == FINISH and not stage.waypoint.old
-    return "hold" if then == "rollback" and (cleaning or not stage.reversible) else then
+    return FailureAction.HOLD if then == FailureAction.ROLLBACK and (cleaning or not stage.reversible) else then
 
 
 def go_back(run: Run, rollout: Rollout, reason: str, ending: str = "") -> None:
     """Decide that the rollout is walked back."""
-    turn(run, rollout, ROLLING_BACK, reason)
-    rollout.ending, rollout.tally, rollout.paused = ending or rollout.ending, None, {}
+    turn(run, rollout, Phase.ROLLING_BACK, reason)
+    rollout.ending, rollout.tally, rollout.paused = Outcome(ending) or rollout.ending, None, {}
     rollout.gates, rollout.background = {}, {}
 
 
@@ -553,7 +552,7 @@ def turn_back(run: Run, rollout: Rollout) -> None:
 def walk_back(run: Run, rollout: Rollout) -> None:
     """Old back and in rotation before new goes, within the same budget; where the old set is still warm, in one switch."""
     back = rollout.previous
-    if rollout.phase != ROLLING_BACK:
+    if rollout.phase != Phase.ROLLING_BACK:
         go_back(run, rollout, rollout.reason or "rolled back by hand")
     rollout.step = "rollback"
     try:
@@ -567,7 +566,7 @@ def walk_back(run: Run, rollout: Rollout) -> None:
             f"{run.settings.service}: the way back from {rollout.revision} failed: {exc}; it is held as it is"
         ) from None
     run.record.stable = back
-    close(run, (rollout.ending or "rolled_back") if back else "failed", rollout.reason)
+    close(run, (rollout.ending or Outcome.ROLLED_BACK) if back else Outcome.FAILED, rollout.reason)
 
 
 def unserved(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
@@ -594,16 +593,16 @@ def way_home(
     return Stage("switch back", replace(home, old=others, weight=100)), end
 
 
-def close(run: Run, outcome: str, reason: str) -> None:
+def close(run: Run, outcome: Outcome, reason: str) -> None:
     """The end: what is left of the dead is removed and the history written."""
     record, rollout = run.record, run.record.open
     if rollout is None:
         return
     rollout.step = "finish"
     left = rollout.previous
-    if outcome == "promoted" and record.stable and left and left.revision not in (rollout.revision, record.stable.revision):
+    if outcome == Outcome.PROMOTED and record.stable and left and left.revision not in (rollout.revision, record.stable.revision):
         # Never a rollback of a rollback: after one there is nothing to go back to.
-        record.before = None if rollout.kind == "rollback" else left
+        record.before = None if rollout.kind == Kind.ROLLBACK else left
     run.conductor.hide()
     run.conductor.forget()
     run.conductor.event("end", outcome=outcome, reason=reason)
@@ -667,7 +666,7 @@ def way_back(run: Run, to: str | None = None) -> Composition | None:
         return _kept(run, to)
     if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
         return None
-    if record.rollout.outcome == "failed" or record.rollout.revision != record.stable.revision:
+    if record.rollout.outcome == Outcome.FAILED or record.rollout.revision != record.stable.revision:
         return record.stable
     if record.before is None:
         return None
@@ -684,7 +683,7 @@ def _kept(run: Run, to: str) -> Composition | None:
     """A revision that is known to have been stable."""
     record = run.record
     known = [c.revision for c in (record.stable, record.before) if c]
-    known += [one["revision"] for one in reversed(record.history) if one.get("outcome") == "promoted"]
+    known += [one["revision"] for one in reversed(record.history) if one.get("outcome") == Outcome.PROMOTED]
     if to not in known:
         raise InputError(
             f"rollout_to: {to!r} was never promoted as a revision of {record.service}; known are: {', '.join(dict.fromkeys(known)) or 'none'}"
@@ -698,13 +697,13 @@ def open_rollback(run: Run, back: Composition) -> Rollout:
     """A rollout to where a rollback goes."""
     failed, stable = run.record.rollout, run.record.stable
     left = failed if back == stable else stable
-    rollout = open_(run, "rollback", back.revision, back.generation, back.replicas, kept(run, back.replicas, Plan()))
+    rollout = open_(run, Kind.ROLLBACK, back.revision, back.generation, back.replicas, kept(run, back.replicas, Plan()))
     rollout.step, rollout.reason = "rollback", f"rolled back from {left.revision if left else 'nothing'}"
     return rollout
 
 
 def _rolled_back(rollout: Rollout) -> bool:
-    return rollout.outcome in ("rolled_back", "aborted") or (rollout.kind == "rollback" and rollout.over)
+    return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (rollout.kind == Kind.ROLLBACK and rollout.over)
 
 
 def nothing_to_undo(record: Record) -> str:
@@ -726,23 +725,23 @@ def would_walk(run: Run) -> Result:
     run.conductor.look()
     adopt(run)
     if record.stable is not None and record.stable.revision == revision:
-        return would_open(run, "scale", revision, record.stable.generation, replicas)
-    return would_open(run, "rollout", revision, record.generation + 1, replicas)
+        return would_open(run, Kind.SCALE, revision, record.stable.generation, replicas)
+    return would_open(run, Kind.ROLLOUT, revision, record.generation + 1, replicas)
 
 
-def would_open(run: Run, kind: str, revision: str, generation: int, replicas: int) -> Result:
+def would_open(run: Run, kind: Kind, revision: str, generation: int, replicas: int) -> Result:
     """Check mode of `open_`."""
-    plan, stable = run.settings.plan if kind in ("rollout", "restart") else Plan(), run.record.stable
+    plan, stable = run.settings.plan if kind.forward else Plan(), run.record.stable
     base = kept(run, replicas, plan)
     found = listed(run, generation, replicas, stable and replace(stable, replicas=base), plan)
-    if kind == "rebalance":
+    if kind == Kind.REBALANCE:
         found = evened(found)
     return run.would([stage.waypoint for stage in found], revision, **fewer(run.record.service, base, replicas))
 
 
 def would_go_on(run: Run, rollout: Rollout, replicas: int) -> Result:
     """Check mode of going on with a rollout under way."""
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         return would_roll_back(run)
     rollout = replace(rollout)
     if replicas not in (rollout.replicas, rollout.played):
@@ -768,7 +767,7 @@ def would_roll_back(run: Run, to: str | None = None) -> Result:
     record = run.record
     if record.open is not None:
         rollout = record.open
-        back = rollout if rollout.kind == "rollback" else rollout.previous or Composition(rollout.revision, 0, 0)
+        back = rollout if rollout.kind == Kind.ROLLBACK else rollout.previous or Composition(rollout.revision, 0, 0)
         return run.would([rolling(back.generation, back.replicas)], back.revision)
     before = way_back(run, to)
     if before is None:

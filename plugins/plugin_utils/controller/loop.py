@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Instance,
+    Phase,
     Process,
     Rotation,
     State,
@@ -47,7 +48,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import ROLLING_BACK, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout, plain
 
 LOOK = (1.0, 30.0)  # seconds between two looks at the whole platform, at least and at most
 LOOKING = 0.05  # the part of the time that such looks may take; checks tell the urgent things sooner
@@ -248,7 +249,7 @@ class Conductor:
 
     def bounds(self, stage: Stage, rollout: Rollout) -> Rules:
         """The rules, with what may fail at this stage, and in all."""
-        total = None if rollout.phase == ROLLING_BACK else self.settings.failure_total
+        total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))
         return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
 
@@ -264,14 +265,14 @@ class Conductor:
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """From now on this stage is walked to: requests are divided as it asks for, and its new ones shown."""
         self._target, self._counted, self._leaving = stage.waypoint.generation, None, None
-        forward = rollout.phase != ROLLING_BACK and rollout.kind in ("rollout", "restart") and not stage.waypoint.is_baseline
+        forward = rollout.phase != Phase.ROLLING_BACK and rollout.kind.forward and not stage.waypoint.is_baseline
         for window in self.windows:
             window.showing = forward and (stage.waypoint.new_idle or not window.dark)
         self._split = WeightSplit(stage.waypoint)
 
     def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
         """The keeper of what is asked from stage to stage, where it is."""
-        if not stage.watched or rollout.phase == ROLLING_BACK:
+        if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
             return Gatekeeper((), self.context, {})
         if self._background is None:
             self._background = Gatekeeper(self.settings.plan.background, self.context, rollout.background, wake=self.checker.wake)
@@ -328,7 +329,7 @@ class Conductor:
                 if not waypoint.is_baseline:  # what makes room for a baseline is not replaced: the baseline is, later
                     rollout.replaced += len(decision.drain)
                 self._tell_repair(decision, waypoint, lines)
-                self._act(decision, self._starts(decision, waypoint, revision, rollout), undo=rollout.phase != ROLLING_BACK)
+                self._act(decision, self._starts(decision, waypoint, revision, rollout), undo=rollout.phase != Phase.ROLLING_BACK)
                 self._present()
                 self._troubled = False
             except TROUBLE as exc:
@@ -602,7 +603,7 @@ class Conductor:
     def _tell_share(self, rollout: Rollout, lines: Lines) -> None:
         """What the load balancers sent to the new ones, beside what was asked for."""
         new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
-        if rollout.asked is not None and every and rollout.phase != ROLLING_BACK:
+        if rollout.asked is not None and every and rollout.phase != Phase.ROLLING_BACK:
             self.event("share", asked=rollout.asked, new=new, all=every)
             lines.tell(
                 f"{rollout.name}: {rollout.asked} % of requests asked for, {100 * new / every:.1f} % measured over {every}"
@@ -643,7 +644,7 @@ class Conductor:
 
     def event(self, kind: str, **what: t.Any) -> None:
         """Add to the timeline; written with the next commit."""
-        self._events.append({"at": round(time.time(), 3), "kind": kind, **what})
+        self._events.append({"at": round(time.time(), 3), "kind": kind} | {key: plain(value) for key, value in what.items()})
 
     def _commit_due(self) -> None:
         if self._events or self.session.due:

@@ -16,19 +16,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import frozen
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import ANSWER, Gatekeeper, Standing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    HOLDING,
-    PAUSED,
-    PROGRESSING,
-    PROMOTING,
-    ROLLING_BACK,
-    WAITING,
-    Rollout,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateState, Kind, Outcome, Rollout
 
 LISTEN = 1.0  # seconds between two looks for an operator's word
 NEWS = 30.0  # seconds between two lines of how an analysis stands
@@ -69,7 +62,7 @@ class Guide:
         self._note = note
         self._tell = tell
         self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
-        back = self._back or rollout.kind == "rollback"  # there is never a rollback of a rollback
+        back = self._back or rollout.kind == Kind.ROLLBACK  # there is never a rollback of a rollback
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.rollback_gates]
         self._background = background
         watching = bool(settings.plan.background) and stage.watched and not back
@@ -77,7 +70,7 @@ class Guide:
         self._doubt = ""  # why the background gates want a person
         self._lost = False  # that no stable instance serves was told
         self._listened = float("-inf")
-        self._stayed = rollout.phase in WAITING and not rollout.gates  # by a word or a freeze, or at a gate that was left
+        self._stayed = rollout.phase.waits and not rollout.gates  # by a word or a freeze, or at a gate that was left
         self._began = time.monotonic()
         self._waits = ""  # what for, as last told
         self._news = time.monotonic() + NEWS  # when an analysis is told of again
@@ -85,7 +78,7 @@ class Guide:
 
     @property
     def _back(self) -> bool:
-        return self.rollout.phase == ROLLING_BACK
+        return self.rollout.phase == Phase.ROLLING_BACK
 
     def close(self) -> None:
         """Ask nobody any more, but for the background."""
@@ -101,7 +94,7 @@ class Guide:
             return Motion.RENUMBER
         for hook in self._hooks:
             if hook.pulls(described()):
-                raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then="rollback")
+                raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then=FailureAction.ROLLBACK)
         if skip:
             return Motion.SKIP
         self._watch(described)
@@ -111,7 +104,7 @@ class Guide:
             why = self.rollout.paused.get("why")
             return self._stay(f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}")
         freeze = frozen(self.settings.freeze, time.time())
-        if freeze and self.stage.part != FINISH and self.rollout.kind != "rollback":  # never kept from what is safer
+        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:  # never kept from what is safer
             left = freeze.until - time.time()
             return self._stay(f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait)
         if self._stayed:
@@ -121,7 +114,7 @@ class Guide:
 
     def passed(self, described: Callable[[], Mapping[str, t.Any]]) -> bool:
         """Whether the gates of the stage, which is reached, let the rollout go on; raises RolloutFailed where one fails."""
-        if self._back or (self.rollout.full and self.stage.waiting != HOLDING):
+        if self._back or (self.rollout.full and self.stage.waiting != Phase.HOLDING):
             return True
         standing = self._look(self._gates, described())
         if standing.failed:
@@ -147,11 +140,11 @@ class Guide:
         standing = self._look(self._background, rollout)
         if standing.failed:
             self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
-            if (self.stage.on_failure or self.settings.on_failure) != "continue":
+            if (self.stage.on_failure or self.settings.on_failure) != FailureAction.CONTINUE:
                 raise RolloutFailed(standing.message)
-            self.rollout.background[standing.failed.key]["state"] = "passed"  # it goes on all the same
+            self.rollout.background[standing.failed.key]["state"] = GateState.PASSED  # it goes on all the same
         # After a switch nothing is left to compare with: there doubt is no reason to keep the old set for good.
-        self._doubt = standing.message if standing.person and self.stage.waiting != HOLDING else ""
+        self._doubt = standing.message if standing.person and self.stage.waiting != Phase.HOLDING else ""
         if not standing.passed and not self._doubt:
             self._tell_news(standing.message.removeprefix("waits at "))
 
@@ -175,7 +168,7 @@ class Guide:
             self._note("stable_lost", message=what, then=then)
             self._tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]}")
         if then == "hold":
-            raise RolloutFailed(what, then="hold")
+            raise RolloutFailed(what, then=FailureAction.HOLD)
         if then == "promote":
             self.rollout.full = True
             self._gates.pass_(None, "rollout_on_stable_lost")
@@ -193,29 +186,29 @@ class Guide:
     # -- waiting ------------------------------------------------------------------------------------------------
 
     @property
-    def _walking(self) -> str:
-        return PROMOTING if self.stage.part == FINISH else PROGRESSING
+    def _walking(self) -> Phase:
+        return Phase.PROMOTING if self.stage.part == FINISH else Phase.PROGRESSING
 
     @property
     def _person(self) -> bool:
         """Whether the gate that is waited for waits for a person."""
-        open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != "passed"]
+        open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != GateState.PASSED]
         return bool(open_) and (open_[0].driver == APPROVAL or bool(self.rollout.gates.get(open_[0].key, {}).get("person")))
 
     def _stay(self, why: str, long: bool = False) -> Motion:
         """Stay; with `long` there is no use in waiting for the end of it."""
         self._stayed = True
-        self._wait(PAUSED, why, True)
+        self._wait(Phase.PAUSED, why, True)
         self._waiting = float("-inf") if long else self._waiting
         return Motion.STAY
 
-    def _wait(self, phase: str, what: str, somebody: bool) -> None:
+    def _wait(self, phase: Phase, what: str, somebody: bool) -> None:
         if not somebody:
             self._waiting = None
         elif self._waiting is None:
             self._waiting = time.monotonic()
         self._turn(phase)
-        if phase not in WAITING and time.monotonic() - self._began < QUIET:
+        if not phase.waits and time.monotonic() - self._began < QUIET:
             return
         if what.partition(":")[0] != self._waits.partition(":")[0]:
             self._note("wait", what=what)
@@ -231,7 +224,7 @@ class Guide:
             self._news = time.monotonic() + NEWS
             self._tell(what)
 
-    def _turn(self, phase: str) -> None:
+    def _turn(self, phase: Phase) -> None:
         if self.rollout.turn_to(phase, self.rollout.reason, clock.now()):
             self._note("phase", phase=phase)
 
@@ -248,7 +241,7 @@ class Guide:
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue
-            if word["word"] in ("retry", "resume") and self._standing == PROGRESSING:
+            if word["word"] in ("retry", "resume") and self._standing == Phase.PROGRESSING:
                 continue  # said while nobody ran it: this run does so
             refused = commands.refusal(self._standing, word["word"], bool(word.get("force")))
             self._note("word", **{key: word[key] for key in ("word", "by", "why", "replicas") if word.get(key)}, refused=refused)
@@ -259,11 +252,11 @@ class Guide:
         return skip
 
     @property
-    def _standing(self) -> str:
+    def _standing(self) -> Phase:
         """The phase to judge a word by: others were perhaps obeyed a moment ago, and a freeze waits for nobody's word."""
         if self.rollout.paused or self._doubt:
-            return PAUSED
-        if self.rollout.phase not in WAITING:
+            return Phase.PAUSED
+        if not self.rollout.phase.waits:
             return self.rollout.phase
         return self.stage.waiting if self.rollout.waiting else self._walking
 
@@ -275,8 +268,10 @@ class Guide:
                 f"{self.settings.service} {rollout.revision}: gave way to {word.get('why')}, which {word['by']} rolls out; that run goes on "
                 "from here, and nothing was rolled back"
             )
-        if name in ("abort", "hold"):
-            raise RolloutFailed(said, then="rollback" if name == "abort" else "hold", ending="aborted" if name == "abort" else "")
+        if name == "abort":
+            raise RolloutFailed(said, then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
+        if name == "hold":
+            raise RolloutFailed(said, then=FailureAction.HOLD)
         if name == "pause":
             rollout.paused = {key: word.get(key) for key in ("by", "why", "at")}
             return False

@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Rollout
 
 LOOK = 0.5  # seconds between two looks at whether the other run is over
 
@@ -29,7 +29,7 @@ def begin(run: Run, revision: str) -> str:
         raise
     except LeaseHeld as exc:
         rollout = run.session.read().open
-        if rollout is None or rollout.kind == "rollback" or commands.refusal(rollout.phase, commands.GIVE_WAY):
+        if rollout is None or rollout.kind == Kind.ROLLBACK or commands.refusal(rollout.phase, commands.GIVE_WAY):
             raise
         if not lifecycle.superseded(run, rollout, revision):
             if rollout.revision == revision:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
     Failure,
     ProgressTracker,
@@ -44,7 +44,7 @@ class Decision:
     reasons: tuple[str, ...] = ()
     reached: bool = False
     failed: str = ""  # why the walk has to end here
-    then: str = ""  # `hold` where going back would lead to what fails; otherwise what follows is said elsewhere
+    then: FailureAction | None = None  # HOLD where going back would lead to what fails; None: the settings decide
     stable_lost: bool = False  # no stable instance serves any more, and there are new ones that are ready
     progress: ProgressTracker = field(default_factory=lambda: ProgressTracker(0.0))
 
@@ -115,7 +115,7 @@ def evaluate(
     progress = progress.advance(census.new.standing, census.old_total, census.failed, now, kept, census.lasting)
     failed = _verdict(census, waypoint, rules, progress, now)
     if failed:
-        then = "hold" if _only_stable(census, waypoint, progress) else ""
+        then = FailureAction.HOLD if _only_stable(census, waypoint, progress) else None
         return Decision(failed=failed, then=then, reasons=(failed,), progress=progress)
     missing = _missing(census, waypoint, allowed, progress)
     create, create_old = _create(census, waypoint, allowed, rules, progress, missing)

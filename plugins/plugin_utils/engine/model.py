@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class Process(str, Enum):
@@ -115,6 +115,32 @@ def classify(process: Process, health: Health, draining: bool) -> State:
 def total(fleet: Iterable[Instance]) -> int:
     """How many instances count against desired + surge."""
     return sum(1 for instance in fleet if instance.state.counted)
+
+
+class Phase(StrEnum):
+    """Where a rollout is. It is over when it is finished; in every other phase a run continues it."""
+
+    PROGRESSING = "progressing"
+    PAUSED = "paused"
+    AWAITING_PROMOTION = "awaiting_promotion"
+    PROMOTING = "promoting"
+    HOLDING = "holding"  # promoted; the old set is kept warm
+    HELD = "held"  # stopped after a failure, for a person to decide
+    ROLLING_BACK = "rolling_back"
+    FINISHED = "finished"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the rollout waits for something outside the fleet, so that nothing fails for taking its time."""
+        return self in (Phase.PAUSED, Phase.AWAITING_PROMOTION, Phase.HOLDING)
+
+
+class FailureAction(StrEnum):
+    """What follows from a failure."""
+
+    ROLLBACK = "rollback"
+    HOLD = "hold"
+    CONTINUE = "continue"
 
 
 UNKNOWN = "unknown"  # the revision of what runs where nobody has written down what was deployed

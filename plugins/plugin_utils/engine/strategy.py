@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, ResolvedBudget, up
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
 
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")  # the steps that walk a stage, in their order
 
@@ -87,8 +88,8 @@ class Stage:
     waypoint: Waypoint
     gates: tuple[Gate, ...] = ()
     part: str = REPLACE  # the step that walks it
-    waiting: str = "paused"  # the phase while its gates are waited for: paused | awaiting_promotion | holding
-    on_failure: str | None = None  # rollback | hold | continue; None: as for the whole rollout
+    waiting: Phase = Phase.PAUSED  # the phase while its gates are waited for
+    on_failure: FailureAction | None = None  # None: as for the whole rollout
     reversible: bool = True  # False: from here on a failure holds, for there is no way back
     failure_limit: int | None = None  # of this stage alone; None: as for the whole rollout
     watched: bool = False  # whether the plan's background gates are asked on the way to it, and at it
@@ -103,7 +104,7 @@ class Step:
     replicas: Amount | None = None  # how many new ones
     instances: int | None = None  # how many new ones, in percent, one more than they replace (Cloud Foundry's instance_weight)
     gates: tuple[Gate, ...] = ()
-    on_failure: str | None = None
+    on_failure: FailureAction | None = None
     reversible: bool = True
     failure_limit: int | None = None
     watched: bool = True  # see Stage
@@ -237,9 +238,9 @@ def _blue_green(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     switched = target.end(100, old)
     gates = plan.promotion + plan.confirm_promotion + plan.confirm_traffic_increase
     yield from _confirm(target.waypoint(0, target.before, 0), plan.confirm_rollout)
-    yield Stage("prepare", target.waypoint(new, old, 0), gates, waiting="awaiting_promotion")
+    yield Stage("prepare", target.waypoint(new, old, 0), gates, waiting=Phase.AWAITING_PROMOTION)
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
-    yield Stage("hold", replace(switched, switch_at=0), plan.hold, FINISH, waiting="holding", watched=True)
+    yield Stage("hold", replace(switched, switch_at=0), plan.hold, FINISH, waiting=Phase.HOLDING, watched=True)
     yield Stage("retire", target.end(), part=FINISH)
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plain data from files and hosts, read as the annotations of a type say, so that a new field is checked without another line. Pure.
 
-Known are bool, int, float, str, None, Any, Literal, unions, lists, tuples and frozensets of one kind, dictionaries whose keys are text
+Known are bool, int, float, str, None, Any, Literal, unions, enums of text, lists, tuples and frozensets of one kind, dictionaries whose keys are text
 or whole numbers (which JSON has as text), dataclasses, and TypedDicts. What is Annotated with one of these is checked by that, and kept as it is.
 Whole numbers are not negative: what we count and number is not. A number is finite, and no moment farther away than the year 5138.
 """
@@ -16,6 +16,7 @@ import types
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
 from types import NoneType
 
 MOST = 2**53  # a larger whole number is not the same in every program that reads JSON
@@ -50,6 +51,9 @@ def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
         return _fields(kind, data, where)
     if t.is_typeddict(kind):
         return _typed(kind, data, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        known = tuple(one.value for one in kind)
+        return kind(_checked(isinstance(data, str) and data in known, data, where, _either(known)))
     return data if kind is t.Any else _plain(kind, data, where)
 
 

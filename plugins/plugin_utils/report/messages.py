@@ -9,25 +9,25 @@ from collections.abc import Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 def ended(service: str, rollout: Rollout) -> str:
     """How it ended, in a line."""
     outcome, previous = rollout.outcome.replace("_", " "), rollout.previous
-    back = f" to {previous.revision}" if rollout.outcome == "rolled_back" and previous else ""
-    back = f", back to {previous.revision}" if rollout.outcome == "aborted" and previous else back
+    back = f" to {previous.revision}" if rollout.outcome == Outcome.ROLLED_BACK and previous else ""
+    back = f", back to {previous.revision}" if rollout.outcome == Outcome.ABORTED and previous else back
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
     took = f"{failed}{',' if failed else ''} in {rollout.elapsed:.1f} s"
-    if rollout.outcome != "promoted":
+    if rollout.outcome != Outcome.PROMOTED:
         why = f". Why: {rollout.reason}" if rollout.reason else ""
         return f"{service} {rollout.revision} {outcome}{back} after {rollout.elapsed:.1f} s{failed}{why}"
-    if rollout.kind == "scale":
+    if rollout.kind == Kind.SCALE:
         return f"{service} {rollout.revision} scaled: {count(rollout.replicas, 'instance')}{took}"
-    if rollout.kind == "rebalance":
+    if rollout.kind == Kind.REBALANCE:
         return f"{service} {rollout.revision} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = f"{count(rollout.replaced, 'instance')} replaced" if rollout.replaced else count(rollout.replicas, "instance")
-    left = previous.revision if rollout.kind == "rollback" and previous and previous.revision != rollout.revision else ""
+    left = previous.revision if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision else ""
     why = f" (rolled back from {left})" if left else f". Why: {rollout.reason}" if rollout.reason else ""
     return f"{service} {rollout.revision} {outcome}: {done}{took}{why}"
 

@@ -9,15 +9,9 @@ import typing as t
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment, printable, span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    HELD,
-    HOLDING,
-    ROLLING_BACK,
-    WAITING,
-    Record,
-    Rollout,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
 
@@ -39,9 +33,9 @@ def _rollout(record: Record) -> str:
     before = f", before it {rollout.previous.revision}" if rollout.previous else ", the first one"
     why = f". Why: {rollout.reason}" if rollout.reason else ""
     at = f" at {rollout.name}" if rollout.name else ""
-    share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != ROLLING_BACK else ""
+    share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != Phase.ROLLING_BACK else ""
     since = f" since {moment(rollout.entered)}" if rollout.entered else ""
-    waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting and rollout.phase in WAITING else ""
+    waits = f". Waits at {'; '.join(rollout.waiting)}" if rollout.waiting and rollout.phase.waits else ""
     judged = "".join(f". {key}: {said}" for key, said in rollout.analysis.items() if said and not waits)
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     said = f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
@@ -59,13 +53,13 @@ def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
 
 def _onwards(rollout: Rollout) -> str:
     """What to do about a rollout that nobody runs."""
-    if rollout.phase == HELD:
+    if rollout.phase == Phase.HELD:
         return "it waits for you: run it again to go on, or roll it back (rollback.yml)"
-    if rollout.phase == ROLLING_BACK:
+    if rollout.phase == Phase.ROLLING_BACK:
         return "run it again to go on with the way back"
     if rollout.paused:
         return "resume.yml goes on with it, abort.yml goes back"
-    if rollout.waiting and rollout.phase != HOLDING:
+    if rollout.waiting and rollout.phase != Phase.HOLDING:
         return "run it again to wait on; promote.yml lets it pass where it waits for a person, abort.yml goes back"
     return "run it again to go on, or roll it back (rollback.yml)"
 

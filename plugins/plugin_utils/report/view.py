@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import NoneType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout, plain
 
 Fleet = Mapping[str, Mapping[str, t.Any]]  # by revision: the number of instances in each state, and `traffic` in percent
 _TYPES: Mapping[type, str] = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict"}
@@ -138,7 +138,7 @@ class RolloutView:
             "fleet": fleet,
             "changed": changed,
         }
-        copied: dict[str, t.Any] = {name: getattr(rollout, name, None) for name in _names(cls) if name not in derived}
+        copied: dict[str, t.Any] = {name: plain(getattr(rollout, name, None)) for name in _names(cls) if name not in derived}
         return cls(**copied, **derived)
 
     def to_dict(self) -> dict[str, t.Any]:

@@ -8,41 +8,60 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import Enum, StrEnum
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels
 
 KEPT = 20  # how many ended rollouts the history keeps
 
-# A rollout is over when it is finished; in every other phase it is under way and a run goes on with it.
-FINISHED = "finished"
-HELD = "held"  # stopped after a failure, for a person to decide
-HOLDING = "holding"  # promoted; the old set is kept warm
-PAUSED = "paused"
-AWAITING_PROMOTION = "awaiting_promotion"
-PROGRESSING = "progressing"
-PROMOTING = "promoting"
-ROLLING_BACK = "rolling_back"
-WAITING = (PAUSED, AWAITING_PROMOTION, HOLDING)  # phases in which nothing fails because it takes its time
 
-# As annotations they say what may be in the journal; see `shapes.py`.
-Phase = t.Annotated[
-    str,
-    t.Literal["progressing", "paused", "awaiting_promotion", "promoting", "holding", "held", "rolling_back", "finished"],
-]
-Kind = t.Annotated[str, t.Literal["rollout", "rollback", "restart", "scale", "rebalance"]]
+class Kind(StrEnum):
+    """What a rollout is for."""
+
+    ROLLOUT = "rollout"
+    ROLLBACK = "rollback"
+    RESTART = "restart"
+    SCALE = "scale"
+    REBALANCE = "rebalance"
+
+    @property
+    def forward(self) -> bool:
+        """Whether it follows the strategy and starts instances with the settings given."""
+        return self in (Kind.ROLLOUT, Kind.RESTART)
+
+
+class Outcome(StrEnum):
+    """How a rollout ended."""
+
+    NONE = ""  # it has not
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled_back"
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+class GateState(StrEnum):
+    """What has been decided about a gate."""
+
+    WAITING = "waiting"
+    PASSED = "passed"
+    FAILED = "failed"
+
+
+# As an annotation it says what may be in the journal; see `shapes.py`.
 Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
-Outcome = t.Annotated[str, t.Literal["", "promoted", "rolled_back", "aborted", "failed", "superseded"]]
 
 
 class Kept(t.TypedDict):
     """What a gate has come to."""
 
     since: float
-    state: t.Literal["waiting", "passed", "failed"]
+    state: GateState
     message: str
     by: str
     person: t.NotRequired[bool]
@@ -78,9 +97,9 @@ class Rollout:
     strategy: Strategy
     previous: Composition | None
     started: float
-    kind: Kind = "rollout"
-    phase: Phase = PROGRESSING
-    outcome: Outcome = ""
+    kind: Kind = Kind.ROLLOUT
+    phase: Phase = Phase.PROGRESSING
+    outcome: Outcome = Outcome.NONE
     reason: str = ""
     step: str = "begin"
     updated: float = 0.0
@@ -107,7 +126,7 @@ class Rollout:
     force: bool = False  # the switch was to be done with however many are ready
     reversible: bool = True  # False: there is no way back any more
     baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
-    ending: Outcome = ""  # the one once it is back: rolled_back | aborted | superseded
+    ending: Outcome = Outcome.NONE  # the one once it is back: rolled_back | aborted | superseded
     request: str = ""  # of the play that asked for it last, and for which of its hosts: not asked again for the others
     host: str = ""
     given: dict[str, t.Any] = field(default_factory=dict)  # what it goes on with by an operator's word; see `remembered`
@@ -115,14 +134,16 @@ class Rollout:
     @property
     def over(self) -> bool:
         """Whether there is nothing left to do for it."""
-        return self.phase == FINISHED
+        return self.phase == Phase.FINISHED
 
     @property
     def waiting(self) -> list[str]:
         """The gates that it waits at, with what they said last."""
-        open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == "waiting"}
+        open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == GateState.WAITING}
         open_ |= {
-            key: kept.get("message") for key, kept in self.background.items() if kept.get("person") and kept["state"] == "waiting"
+            key: kept.get("message")
+            for key, kept in self.background.items()
+            if kept.get("person") and kept["state"] == GateState.WAITING
         }
         return [f"{key}: {message}" if message else key for key, message in open_.items()]
 
@@ -138,10 +159,10 @@ class Rollout:
     def count(self, tally: ProgressTracker) -> None:
         """Take the tally of a turn. What fails on a way back is not of the new revision."""
         self.tally = tally
-        if self.phase != ROLLING_BACK:
+        if self.phase != Phase.ROLLING_BACK:
             self.failed = self.pardoned + tally.total
 
-    def turn_to(self, phase: str, reason: str, now: float) -> bool:
+    def turn_to(self, phase: Phase, reason: str, now: float) -> bool:
         """Enter a phase, with the moment; whether it was in another one."""
         if (self.phase, self.reason) == (phase, reason):
             return False
@@ -155,9 +176,9 @@ class Rollout:
         self.passed, self.name = [*self.passed, *passed], name
         self.gates, self.sent, self.tally = {}, {}, None
 
-    def end(self, outcome: str, reason: str, now: float) -> None:
+    def end(self, outcome: Outcome, reason: str, now: float) -> None:
         """Close it."""
-        self.phase, self.outcome, self.reason, self.updated, self.tally = FINISHED, outcome, reason, now, None
+        self.phase, self.outcome, self.reason, self.updated, self.tally = Phase.FINISHED, outcome, reason, now, None
         self.given = {}
         for kept in (*self.gates.values(), *self.background.values()):
             kept.pop("memory", None)  # nobody goes on with it, and the history is kept for long
@@ -188,16 +209,16 @@ class Record:
         """The rollout under way."""
         return self.rollout if self.rollout and not self.rollout.over else None
 
-    def close(self, outcome: str, reason: str, now: float) -> None:
+    def close(self, outcome: Outcome, reason: str, now: float) -> None:
         """End the rollout under way and write it into the history."""
         if self.rollout is None or self.rollout.over:
             return
         self.rollout.end(outcome, reason, now)
-        self.history = [*self.history, asdict(self.rollout)][-KEPT:]
+        self.history = [*self.history, asdict(self.rollout, dict_factory=_plain)][-KEPT:]
 
     def dump(self) -> dict[str, t.Any]:
         """As plain data; `id` names the timeline that events go to."""
-        data = asdict(self) | {"id": self.rollout.id if self.rollout else ""}
+        data = asdict(self, dict_factory=_plain) | {"id": self.rollout.id if self.rollout else ""}
         if self.rollout and self.rollout.tally:
             data["rollout"]["tally"]["judged"] = sorted(self.rollout.tally.judged)
         return data
@@ -217,3 +238,13 @@ class Record:
                 f"{where or f'the journal of {service}'} is damaged: {exc}; "
                 "restore it, or move it away: then the next rollout begins from what it observes"
             ) from None
+
+
+def _plain(items: Iterable[tuple[str, t.Any]]) -> dict[str, t.Any]:
+    """Make a dataclass plain data."""
+    return {key: plain(value) for key, value in items}
+
+
+def plain(value: t.Any) -> t.Any:
+    """The value of an enum's member, and anything else as it is: neither the journal nor results have enums."""
+    return value.value if isinstance(value, Enum) else value
