@@ -247,8 +247,7 @@ def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
 
 def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> tuple[float, float]:
     """How long one turn's look at the fleet takes, and how many commands sshd runs on a host for it."""
-    defaults = {name: option["default"] for name, option in process.OPTIONS.items() if "default" in option}
-    driver = process.Driver({**defaults, **options, "hosts": "all"}, Context("bench", transport))
+    driver = process.Driver(process.OPTIONS.parse({**options, "hosts": "all"}, "rollout_platform."), Context("bench", transport))
     try:
         driver.sync()  # connects
         before, began = _commands(hosts), time.monotonic()

@@ -67,7 +67,7 @@ class Bench:
     def driver(self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any) -> t.Any:
         given = {"hosts": "all", "ports": "20100-20199", **(SHOP if options is None else options), **more}
         module = loader.load("platforms", self.engine, "rollout_platform")
-        return module.Driver(given, Context(self.service, self.transport, epoch=epoch))
+        return module.Driver(module.OPTIONS.parse(given, "rollout_platform."), Context(self.service, self.transport, epoch=epoch))
 
     def run(self, *words: str, host: str = "web1") -> str:
         """What the program says on a host."""

@@ -22,10 +22,15 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import OPTIONS, Driver
+
+
+def made(given: Mapping[str, t.Any], context: Context) -> Driver:
+    return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
 def beside(name: str) -> t.Any:
@@ -87,7 +92,7 @@ class Plane:
         self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
     ) -> Driver:
         settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, "retry": 0, **options}
-        return Driver(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health, epoch=epoch))
+        return made(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health, epoch=epoch))
 
     def halting(self) -> Driver:
         """Its file of endpoints cannot be written: what is in the way is no file. (Root may write to any.)"""
@@ -105,7 +110,7 @@ class Plane:
         return [
             ({"admin": closed}, f"rollout_traffic.admin: '{closed}': Envoy on edge1"),
             ({"admin": "nonsense"}, "rollout_traffic.admin: 'nonsense'"),
-            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: '127.0.0.1:99999'"),
+            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: 'http://127.0.0.1:99999'"),
             ({"path": "relative"}, "rollout_traffic.path: 'relative'"),
             ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': Envoy on edge1"),
             ({"path": "/tmp"}, "rollout_traffic.path: '/tmp': Envoy on edge1 (admin 127.0.0.1:9901): Envoy reads its lds from"),
@@ -118,7 +123,7 @@ class Plane:
             ({"match": {"header": "X Canary", "value": "1"}}, "rollout_traffic.match.header: 'X Canary'"),
             ({"match": {"header": "X-Canary", "value": True}}, "rollout_traffic.match.value: True"),
             ({"match": {"cookie": "lab", "value": "a;b"}}, "rollout_traffic.match.value: 'a;b'"),
-            ({"mirror": 101}, "rollout_traffic.mirror: 101 is more than 100 percent"),
+            ({"mirror": 101}, "rollout_traffic.mirror: 101 is too large; must be at most 100"),
             ({"mirror": "some"}, "rollout_traffic.mirror: 'some'"),
             ({"sticky": {"header": "user"}}, "rollout_traffic.sticky: {'header': 'user'} is not a cookie"),
             ({"sticky": {"cookie": "a b"}}, "rollout_traffic.sticky.cookie: 'a b'"),

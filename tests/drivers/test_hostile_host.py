@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
@@ -76,7 +75,7 @@ class Fleet:
 
     def driver(self) -> Driver:
         given = {"hosts": "all", "command": ["/bin/true"], "ports": "20100-20199", "path": str(self.home / "state")}
-        return Driver(values.options(OPTIONS, given, "rollout_platform"), self.context)
+        return Driver(OPTIONS.parse(given, "rollout_platform."), self.context)
 
 
 @pytest.fixture(scope="module")

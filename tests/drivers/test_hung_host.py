@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
@@ -51,7 +50,7 @@ class Fleet:
         self.transport.say = self.said.append
         self.context = Context("shop", self.transport, epoch=1)
         given = {"hosts": "all", "command": ["/bin/sleep", "1000"], "ports": "20100-20199", "path": str(home / "state")}
-        self.driver = Driver(values.options(OPTIONS, given, "rollout_platform"), self.context)
+        self.driver = Driver(OPTIONS.parse(given, "rollout_platform."), self.context)
 
     def hang(self, host: str) -> None:
         (self.home / f"{host}.hangs").touch()

@@ -23,10 +23,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import OPTIONS, Driver
+
+
+def made(given: Mapping[str, t.Any], context: Context) -> Driver:
+    return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
 def beside(name: str) -> t.Any:
@@ -83,7 +88,7 @@ class Plane:
     def driver(
         self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
     ) -> Driver:
-        return Driver(
+        return made(
             {"hosts": "edges", **options},
             Context(service, Hosts(self.nginxes), HEALTH if health is None else health, epoch=epoch),
         )
@@ -106,9 +111,9 @@ class Plane:
             ({"status": taken}, f"rollout_traffic.status: '{taken}': nginx on edge1: something else answers there"),
             ({"status": "9180"}, "rollout_traffic.status: '9180'"),
             ({"status": "localhost:9180"}, "rollout_traffic.status: 'localhost'"),
-            ({"match": {"header": "X-Canary", "value": "1"}}, "nginx has no way to the new instances alone"),
-            ({"sticky": {"cookie": "user"}}, "rollout_traffic.sticky: {'cookie': 'user'}: nginx gives its requests out in turn"),
-            ({"mirror": 10}, "rollout_traffic.mirror: 10: nginx has no way"),
+            ({"match": {"header": "X-Canary", "value": "1"}}, "rollout_traffic.match: nginx"),
+            ({"sticky": {"cookie": "user"}}, "rollout_traffic.sticky: nginx distributes requests in turn"),
+            ({"mirror": 10}, "rollout_traffic.mirror: nginx"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]

@@ -29,7 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 
 SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_files, _service, agent)}
@@ -94,7 +94,7 @@ class Bench:
 
     def driver(self, command: list[str], epoch: int = 1, **options: t.Any) -> Driver:
         given = {"hosts": "shop", "command": command, "ports": "20100-20199", "path": str(self.path), **options}
-        return Driver(given, Context("shop", t.cast(t.Any, self.transport), epoch=epoch))
+        return Driver(OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, self.transport), epoch=epoch))
 
     def records(self) -> list[Path]:
         return sorted(self.path.glob("*/*/instances/*.json"))
@@ -658,8 +658,8 @@ def test_a_hook_that_fails_keeps_an_instance_from_starting(bench: Bench, hook: l
     ("hooks", "why"),
     [
         ({"before": []}, "hooks.before: unknown option; did you mean rollout_platform.hooks.before_start"),
-        ({"before_start": "rm -rf /"}, "hooks.before_start: 'rm -rf /' is not a list of words"),
-        ({"after_stop": ["x", "{disk}"]}, "hooks.after_stop: there is no placeholder '{disk}'"),
+        ({"before_start": "rm -rf /"}, "hooks.before_start: expected a list, got str"),
+        ({"after_stop": ["x", "{disk}"]}, "hooks.after_stop: unknown placeholder '{disk}'"),
         ({"timeout": "1h"}, "hooks.timeout: '1h' is too long"),
     ],
 )

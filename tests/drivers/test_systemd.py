@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import OPTIONS, Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
@@ -44,7 +44,7 @@ class Bench:
 
     def driver(self, command: list[str] | None = None, epoch: int = 1, **options: t.Any) -> Driver:
         given = {"hosts": "web1", "ports": "20100-20199", **({"command": command} if command else {}), **options}
-        return Driver(given, Context(self.service, self.transport, epoch=epoch))
+        return Driver(OPTIONS.parse(given, "rollout_platform."), Context(self.service, self.transport, epoch=epoch))
 
     def unit(self, slot: int = 0) -> str:
         return f"{self.service}@{slot}.service"
@@ -485,7 +485,10 @@ def test_check_names_what_is_wrong_and_touches_nothing(bench: Bench) -> None:
 
 def test_without_root_nothing_goes(bench: Bench, tmp_path: Path) -> None:
     transport = connect({"web1": bench.hosts.variables("web1")}, tmp_path / "hosts.json")
-    driver = Driver({"hosts": "web1", "ports": "20100", "command": SLEEP}, Context(bench.service, transport, epoch=1))
+    driver = Driver(
+        OPTIONS.parse({"hosts": "web1", "ports": "20100", "command": SLEEP}, "rollout_platform."),
+        Context(bench.service, transport, epoch=1),
+    )
     with pytest.raises(InputError, match=r"rollout_platform.hosts: units are root's, .*; set ansible_become \(on web1\)"):
         driver.check()
     transport.close()
@@ -510,7 +513,7 @@ def test_instances_come_back_with_their_host(bench: Bench) -> None:
         ({"unit": "shop.service"}, "rollout_platform.unit: 'shop.service' is not a template of services"),
         ({"unit": "shop@.service", "cwd": "/"}, "rollout_platform.cwd: cannot be given with rollout_platform.unit"),
         ({"command": SLEEP, "user": "a b"}, "rollout_platform.user: 'a b' is not the name of a user"),
-        ({"command": SLEEP, "path": "/var/a b"}, "rollout_platform.path: '/var/a b' cannot stand in a unit"),
+        ({"command": SLEEP, "path": "/var/a b"}, "rollout_platform.path: '/var/a b' cannot be in a unit"),
         (
             {"command": SLEEP, "env": {"A.B": "s3cret"}},
             "rollout_platform.env: 'A.B' cannot be the name of an environment variable",
@@ -522,6 +525,6 @@ def test_instances_come_back_with_their_host(bench: Bench) -> None:
 def test_options_that_cannot_be_meant(options: dict[str, t.Any], message: str, tmp_path: Path) -> None:
     transport = connect({"web1": {"ansible_connection": "local"}}, tmp_path / "hosts.json")
     with pytest.raises(InputError) as caught:
-        Driver({"hosts": "web1", "ports": "1-2", **options}, Context("shop", transport))
+        Driver(OPTIONS.parse({"hosts": "web1", "ports": "1-2", **options}, "rollout_platform."), Context("shop", transport))
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)

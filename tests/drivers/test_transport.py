@@ -144,9 +144,8 @@ def test_all_hosts_at_the_same_time_within_forks(connect: Callable[..., Transpor
 def test_a_look_at_all_instances_is_one_command_on_each_host(
     connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path
 ) -> None:
-    defaults = {name: option["default"] for name, option in process.OPTIONS.items() if "default" in option}
     options = {"hosts": "all", "command": ["/bin/sleep", "1000"], "ports": "8100-8199", "path": str(tmp_path / "state")}
-    driver = process.Driver({**defaults, **options}, Context("shop", connect(fleet(sshd)), epoch=1))
+    driver = process.Driver(process.OPTIONS.parse(options, "rollout_platform."), Context("shop", connect(fleet(sshd)), epoch=1))
     places = enumerate(driver.place(20, (), 1))
     started = [Labels(f"shop-{n}", "shop", "1", 1, host, endpoint, slot) for n, (host, endpoint, slot) in places]
     ids = [labels.id for labels in started]

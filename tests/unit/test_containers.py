@@ -11,9 +11,14 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, InstanceSettings, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    InstanceSettings,
+    Labels,
+    PlatformDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
@@ -31,7 +36,9 @@ class Inventory:
 
 
 def driver(module: t.Any = podman, **options: t.Any) -> t.Any:
-    return module.Driver({**LEAST, **options}, Context("shop", t.cast(t.Any, Inventory())))
+    return module.Driver(
+        module.OPTIONS.parse({**LEAST, **options}, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory()))
+    )
 
 
 def order(**options: t.Any) -> dict[str, t.Any]:
@@ -44,7 +51,7 @@ def order(**options: t.Any) -> dict[str, t.Any]:
 def test_the_guides_example() -> None:
     options = yaml.safe_load(SNIPPETS["docs/how-to/containers.md"]["containers.yml"])["rollout_platform"]
     assert options.pop("driver") == "podman"
-    assert driver(**values.options(podman.OPTIONS, options, "rollout_platform")).capacity() == 100
+    assert driver(**options).capacity() == 100
 
 
 @pytest.mark.parametrize(
@@ -90,30 +97,30 @@ def test_where_an_instance_is_to_listen() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image": ""}, "image: '' is not an image"),
+        ({"image": ""}, "image: not given, but required"),
         ({"image": "shop 1"}, "image: 'shop 1' is not an image"),
         ({"image": "--privileged"}, "image: '--privileged' is not an image"),
         ({"image": "shop:{slot}"}, r"image: 'shop:\{slot\}' has to be known before instances are; it may have \{revision\}"),
-        ({"image": "shop:{version}"}, "image: there is no placeholder"),
+        ({"image": "shop:{version}"}, "image: unknown placeholder"),
         ({"pull": "newer"}, "pull: 'newer' must be one of missing, always, never"),
-        ({"command": "run"}, "command: 'run' is not a list of words"),
-        ({"command": [["run"]]}, "command: a value of the type list is not text"),
+        ({"command": "run"}, "command: expected a list, got str"),
+        ({"command": [["run"]]}, "command: expected a text, got list"),
         ({"container_port": None}, "container_port: not given; say where the container listens, or set network: host"),
         ({"container_port": "http"}, "container_port: 'http' is not a port"),
         ({"network": "host"}, "container_port: with network: host, .*leave it out"),
-        ({"volumes": "/a:/b"}, r"volumes: '/a:/b' is not a list of words; write \[\"/srv/shop:/data:ro\"\]"),
-        ({"memory": "lots"}, "memory: 'lots' is not what it should be; write bytes, or a number with k, m or g"),
-        ({"cpus": "-1"}, "cpus: '-1' is not what it should be"),
-        ({"pids": True}, "pids: a value of the type bool is not text"),
-        ({"user": "shop run"}, "user: 'shop run' is not what it should be; write a name"),
-        ({"labels": ["a=b"]}, r"labels: \['a=b'\] is not a mapping of names to values"),
-        ({"labels": {"a b": "c"}}, "labels: .* is not a mapping of names to values"),
+        ({"volumes": "/a:/b"}, r"volumes: expected a list, got str; write \[\"/srv/shop:/data:ro\"\]"),
+        ({"memory": "lots"}, "memory: 'lots' is not valid; write bytes, or a number with k, m or g"),
+        ({"cpus": "-1"}, "cpus: '-1' is not valid"),
+        ({"pids": True}, "pids: expected a text, got bool"),
+        ({"user": "shop run"}, "user: 'shop run' is not valid; write a name"),
+        ({"labels": ["a=b"]}, r"labels: expected a mapping, got list"),
+        ({"labels": {"a b": "c"}}, "labels: .* is not a name"),
         ({"labels": {"progressive.rollout.id": "x"}}, "labels: 'progressive.rollout.id' cannot be given"),
-        ({"ulimits": {"nofile": "many"}}, "ulimits: 'many' is not what it should be; write a number, or two"),
+        ({"ulimits": {"nofile": "many"}}, "ulimits.nofile: 'many' is not valid; write a number, or two"),
         ({"healthcheck": "curl"}, "healthcheck: 'curl' is neither none nor a mapping with a command"),
         ({"healthcheck": {"command": "x", "every": 1}}, "healthcheck.every: unknown option"),
         ({"healthcheck": {"command": "x", "interval": "often"}}, "healthcheck.interval: 'often' is not a duration"),
-        ({"restart": "sometimes"}, "restart: 'sometimes' is not what it should be; write no, on-failure"),
+        ({"restart": "sometimes"}, "restart: 'sometimes' is not valid; write no, on-failure"),
         ({"keep_revisions": "some"}, "keep_revisions: 'some'"),
         (
             {"keep_revisions": 2, "restart": "always"},
@@ -156,8 +163,8 @@ def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_
 
 def test_docker_has_no_secrets() -> None:
     driver(docker)
-    with pytest.raises(InputError, match=r"^rollout_platform\.secrets: docker has secrets in a swarm only"):
-        driver(docker, secrets=["token"])
+    with pytest.raises(InputError, match=r"^rollout_platform\.secrets: docker has secrets only in a swarm"):
+        loader.load(PlatformDriver, "docker", "rollout_platform").check({**LEAST, "secrets": ["token"]}, "rollout_platform")
 
 
 @pytest.mark.parametrize(

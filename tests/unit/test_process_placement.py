@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import fill, place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
 
 HOSTS = [f"web{number}" for number in range(1, 6)]
 ADDRESSES = {host: f"10.0.0.{number}" for number, host in enumerate(HOSTS, 1)}
@@ -38,7 +38,7 @@ def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
 
 def driver(**options: t.Any) -> Driver:
     given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
-    return Driver(given, Context("shop", t.cast(t.Any, Inventory())))
+    return Driver(OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory())))
 
 
 def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
@@ -126,13 +126,13 @@ def test_placeholders() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": ["/bin/x", "{version}"]}, r"rollout_platform.command: there is no placeholder '\{version\}'"),
-        ({"command": ["/bin/x", "{"]}, r"rollout_platform.command: there is no placeholder '\{'"),
-        ({"command": "/bin/x"}, r"rollout_platform.command: .* is not a list"),
+        ({"command": ["/bin/x", "{version}"]}, r"rollout_platform.command: unknown placeholder '\{version\}'"),
+        ({"command": ["/bin/x", "{"]}, r"rollout_platform.command: unknown placeholder '\{'"),
+        ({"command": "/bin/x"}, r"rollout_platform.command: expected a list, got str"),
         ({"command": []}, r"rollout_platform.command"),
         ({"command": [""]}, r"rollout_platform.command"),
         ({"env": {"A": "{what}"}}, r"rollout_platform.env.A"),
-        ({"env": {"A": True}}, r"rollout_platform.env.A: .* bool .* quotes"),
+        ({"env": {"A": True}}, r"rollout_platform.env.A: .* bool; put it in quotes"),
         ({"env": {"A=B": "x"}}, r"rollout_platform.env: 'A=B'"),
         ({"ports": "8199-8100"}, r"rollout_platform.ports"),
         ({"path": "state"}, r"rollout_platform.path: .* absolute"),

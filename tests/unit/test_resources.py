@@ -102,7 +102,7 @@ def podmans(answers: dict[str, t.Any], **options: t.Any) -> podman.Driver:
             return {host: Answer(answers[host]) for host in requests}
 
     given = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80, **options}
-    return podman.Driver(given, Context("shop", t.cast(t.Any, Transport())))
+    return podman.Driver(podman.OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Transport())))
 
 
 def test_what_the_hosts_answer_and_what_the_settings_say() -> None:

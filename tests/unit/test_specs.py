@@ -40,15 +40,6 @@ OF_INSTANCES = (
 )
 STEPS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 DRIVERS = [
-    ("platform", "platforms", "process"),
-    ("platform", "platforms", "systemd"),
-    ("platform", "platforms", "podman"),
-    ("platform", "platforms", "docker"),
-    ("platform", "platforms", "static"),
-    ("traffic", "traffic", "haproxy"),
-    ("traffic", "traffic", "envoy"),
-    ("traffic", "traffic", "nginx"),
-    ("traffic", "traffic", "none"),
     ("gates", "gates", "pause"),
     ("gates", "gates", "approval"),
     ("gates", "gates", "web"),

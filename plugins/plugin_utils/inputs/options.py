@@ -46,7 +46,7 @@ class Field:
         """Return the value in its type, None where neither it nor a default is given."""
         if value == "" and self.no_log:
             raise InputError(f"{variable}: must not be empty; set it, or leave it out")
-        if value is None or value == "":
+        if value in (None, "", {}, []):
             if self.required:
                 raise InputError(f"{variable}: not given, but required", "PR-102")
             value = self.default
@@ -54,11 +54,11 @@ class Field:
 
 
 class Options(Mapping[str, Field]):
-    """The fields that a driver, a step or a mapping takes, by name."""
+    """The fields that a driver, a step or a mapping takes, by name. Of two with the same name the last counts."""
 
     def __init__(self, *fields: Field) -> None:
-        self.fields = fields
         self._by_name = {one.name: one for one in fields}
+        self.fields = tuple(self._by_name.values())
 
     def __getitem__(self, name: str) -> Field:
         return self._by_name[name]

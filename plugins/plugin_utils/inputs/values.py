@@ -227,18 +227,28 @@ def address(value: t.Any, variable: str) -> str:
         raise InputError(f"{variable}: {value!r} is not an IP address") from None
 
 
-def socket_address(value: t.Any, variable: str) -> tuple[str, int]:
+class SocketAddress(t.NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def socket_address(value: t.Any, variable: str) -> SocketAddress:
     """Return the host and port of `host:port` or `[IPv6]:port`."""
-    host, colon, digits = str(value or "").rpartition(":")
+    host, colon, digits = str(value or "").removeprefix("http://").rstrip("/").rpartition(":")
     if not colon or not host.strip("[]") or "/" in host or not _is_port(digits):
         raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"')
-    return host.strip("[]"), port(digits, variable)
+    return SocketAddress(host.strip("[]"), port(digits, variable))
 
 
-def ip_socket_address(value: t.Any, variable: str) -> tuple[str, int]:
+def ip_socket_address(value: t.Any, variable: str) -> SocketAddress:
     """Return the IP address and port of `IP:port`."""
-    host, found = socket_address(value, variable)
-    return address(host, variable), found
+    found = socket_address(value, variable)
+    return found._replace(host=address(found.host, variable))
 
 
 # Lists and mappings ---------------------------------------------------------------------------

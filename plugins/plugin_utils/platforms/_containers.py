@@ -5,54 +5,30 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    DURATION,
+    PORT,
+    Field,
+    Kind,
+    Options,
+    choice,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
 
-OPTIONS: dict[str, t.Any] = {
-    **_hosts.OPTIONS,
-    "image": {"type": "str", "required": True},
-    "pull": {"type": "str", "default": "missing"},
-    "command": {"type": "raw"},  # lists: Ansible would make one of a text with commas
-    "container_port": {"type": "raw"},
-    "network": {"type": "str"},
-    "volumes": {"type": "raw"},
-    "env_files": {"type": "raw"},
-    "secrets": {"type": "raw"},
-    "labels": {"type": "raw"},
-    "memory": {"type": "raw"},
-    "cpus": {"type": "raw"},
-    "pids": {"type": "raw"},
-    "ulimits": {"type": "raw"},
-    "user": {"type": "raw"},
-    "runtime": {"type": "str"},
-    "healthcheck": {"type": "raw"},
-    "restart": {"type": "str", "default": "no"},
-    "stop_signal": {"type": "str", "default": "TERM"},
-    "keep_revisions": {"type": "raw"},
-    "args": {"type": "raw"},
-}
-PULL = ("missing", "always", "never")
 AT_PREPARE = ("revision", "service", "host", "address")  # placeholders that are known when images are pulled
 FLAGS = {"network": "network", "memory": "memory", "cpus": "cpus", "pids": "pids-limit", "user": "user", "runtime": "runtime"}
 LISTS = {"volumes": "volume", "env_files": "env-file", "secrets": "secret"}
-CHECK = ("command", "interval", "timeout", "start_period", "retries")
-FORMS = {
-    "memory": (re.compile(r"\d+[bkmgBKMG]?"), "bytes, or a number with k, m or g (512m)"),
-    "cpus": (re.compile(r"\d+(\.\d+)?"), "a number (1.5)"),
-    "pids": (re.compile(r"\d+"), "a whole number"),
-    "restart": (
-        re.compile(r"no|always|unless-stopped|on-failure(:\d+)?"),
-        "no, on-failure, on-failure:3, unless-stopped or always",
-    ),
-    "ulimits": (re.compile(r"-1|\d+(:\d+)?"), "a number, or two: soft:hard"),
-}
 UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 OURS = "progressive.rollout."  # labels
 REFUSED = {
@@ -60,6 +36,162 @@ REFUSED = {
     "--rm": "a container that is gone cannot say why it failed",
     "--restart": "use rollout_platform.restart",
 }
+
+
+def _image(value: t.Any, variable: str) -> str:
+    image = _hosts.template(value, variable)
+    if not image or image.startswith("-") or re.search(r"\s", image):
+        raise InputError(f'{variable}: {image!r} is not an image; write "registry.example.com/shop:{{revision}}"')
+    if not _hosts.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
+        names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
+        raise InputError(f"{variable}: {image!r} has to be known before instances are; it may have {names}", "PR-112")
+    return image
+
+
+def _environment(given: t.Any, variable: str) -> dict[str, str]:
+    """Return environment variables. Their values may be secrets: no message shows one."""
+    env = _hosts.environment(given, variable)
+    for name, value in env.items():
+        if re.search(r"\s", name) or name.startswith("#"):
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable")
+        if "\n" in value or "\r" in value:
+            raise InputError(f"{variable}.{name}: a container's variable has one line; give it as a file (volumes)")
+    return env
+
+
+def _formed(pattern: str, hint: str) -> Kind:
+    """A text of a form, with placeholders."""
+
+    def parse(value: t.Any, variable: str) -> str:
+        text = str(value) if isinstance(value, float) else _hosts.template(value, variable)
+        if not re.fullmatch(pattern, text):
+            raise InputError(f"{variable}: {value!r} is not valid; write {hint}")
+        return text
+
+    return Kind("raw", parse)
+
+
+def _restart(value: t.Any, variable: str) -> str:
+    """Return the restart policy. YAML 1.1 reads `no` as false."""
+    policy = _formed(r"no|always|unless-stopped|on-failure(:\d+)?", "no, on-failure, on-failure:3, unless-stopped or always")
+    return str(policy.parse("no" if value is False else value, variable))
+
+
+def _args(given: t.Any, variable: str) -> list[str]:
+    found = _hosts.words(given, variable)
+    for word in found:
+        if why := REFUSED.get(word.partition("=")[0]):
+            raise InputError(f"{variable}: {word!r} cannot be given: {why}")
+    return found
+
+
+def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
+    found = values.mapping(given, variable, "a mapping of names to values")
+    for key in found:
+        if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
+            raise InputError(f"{variable}: {key!r} is not a name; write a mapping of names to values")
+    return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
+
+
+def _labels(given: t.Any, variable: str) -> dict[str, str]:
+    found = _named(given, variable, Kind("str", _hosts.template))
+    if taken := [key for key in found if key.startswith(OURS)]:
+        raise InputError(f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved")
+    return found
+
+
+def _ulimits(given: t.Any, variable: str) -> dict[str, str]:
+    return _named(given, variable, _formed(r"-1|\d+(:\d+)?", "a number, or two (soft:hard)"))
+
+
+_CHECK = Options(
+    Field("command", Kind("str", _hosts.template), "A command for the image's shell.", required=True),
+    Field("interval", DURATION, "How often it runs."),
+    Field("timeout", DURATION, "How long it may take."),
+    Field("start_period", DURATION, "How long after the start its failures do not count."),
+    Field("retries", whole(1), "How many failures in a row make the container unhealthy."),
+)
+
+
+def _healthcheck(given: t.Any, variable: str) -> dict[str, t.Any] | t.Literal["none"]:
+    if given is False or given == "none":
+        return "none"
+    if not isinstance(given, Mapping):
+        raise InputError(f"{variable}: {given!r} is neither none nor a mapping with a command")
+    return _CHECK.parse(given, f"{variable}.")
+
+
+def _check_words(check: Mapping[str, t.Any] | str | None) -> list[str]:
+    """Return the words of a health check for the program's `run`."""
+    if check is None:
+        return []
+    if isinstance(check, str):
+        return ["--no-healthcheck"]
+    words, retries = [f"--health-cmd={check['command']}"], check["retries"]
+    spans = {name: check[name] for name in ("interval", "timeout", "start_period") if check[name] is not None}
+    words += [f"--health-{name.replace('_', '-')}={round(seconds * 1000)}ms" for name, seconds in spans.items()]
+    return words if retries is None else [*words, f"--health-retries={retries}"]
+
+
+def _words(example: str) -> Kind:
+    return Kind("list", functools.partial(_hosts.words, example=example), elements="str")
+
+
+_NAME = _formed(r"\S+", "a name")
+OPTIONS = Options(
+    *_hosts.OPTIONS.fields,
+    replace(_hosts.OPTIONS["env"], kind=Kind("dict", _environment)),
+    Field(
+        "image",
+        Kind("str", _image),
+        "The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}). Before "
+        "anything is touched it is pulled on every host, and has to be the same everywhere.",
+        required=True,
+    ),
+    Field("pull", choice("missing", "always", "never"), "When the image is pulled.", default="missing"),
+    Field(
+        "command",
+        _words('["--verbose"]'),
+        "Arguments that follow the image. Without it the image says what is run.",
+    ),
+    Field(
+        "container_port",
+        PORT,
+        "Port that the container listens on. It is published at the instance's address and port, and C(ADDRESS) and C(PORT) "
+        "are where to listen. Required, but not with C(network=host).",
+    ),
+    Field("network", _NAME, "The network, V(host) for the host's own."),
+    Field("volumes", _words('["/srv/shop:/data:ro"]'), "Volumes, as C(--volume) takes them."),
+    Field("env_files", _words('["/etc/shop/{revision}.env"]'), "Files on the host, as C(--env-file) takes them."),
+    Field("secrets", _words('["token"]'), "Secrets, as C(--secret) takes them."),
+    Field("labels", Kind("dict", _labels), "Labels, as C(--label) takes them."),
+    Field("memory", _formed(r"\d+[bkmgBKMG]?", "bytes, or a number with k, m or g (512m)"), "Limit of memory (V(512m))."),
+    Field("cpus", _formed(r"\d+(\.\d+)?", "a number (1.5)"), "Limit of processors (V(1.5))."),
+    Field("pids", _formed(r"\d+", "a whole number"), "Limit of processes."),
+    Field("ulimits", Kind("dict", _ulimits), "Limits, as C(--ulimit) takes them."),
+    Field("user", _NAME, "User, as C(--user) takes it."),
+    Field("runtime", _NAME, "Runtime, as C(--runtime) takes it."),
+    Field(
+        "healthcheck",
+        Kind("raw", _healthcheck, fields=_CHECK),
+        "A check by the program itself, or V(none) for not even the image's. While it has not passed, the instance is not ready.",
+    ),
+    Field(
+        "restart",
+        Kind("str", _restart),
+        "What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3), V(unless-stopped) or "
+        "V(always).",
+        default="no",
+    ),
+    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
+    Field(
+        "keep_revisions",
+        whole(0),
+        "Of how many revisions that no longer run each host keeps a stopped container, and its image with it. V(1) if not "
+        "given, and V(0) with C(restart=always), which would start them again with the host.",
+    ),
+    Field("args", Kind("list", _args, elements="str"), "Further arguments of the program's C(run)."),
+)
 
 
 class Containers(_hosts.Hosts):
@@ -70,21 +202,16 @@ class Containers(_hosts.Hosts):
     program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        given = {name: options.get(name, spec.get("default")) for name, spec in OPTIONS.items()}
-        self._image = _image(given["image"])
-        self._pull = _choice(given["pull"], "rollout_platform.pull", PULL)
-        self._command = _words(given, "command")
-        self._network = str(given["network"] or "")
-        self._port = _port(given["container_port"], self._network)
-        self._lists = {name: _words(given, name) for name in LISTS}
-        self._keep = _keep(given["keep_revisions"], given["restart"])
-        self._flags = _flags(given, self._lists, _hosts.stop_signal(given["stop_signal"]))
-        super().__init__(given, context)
-        _lines(self._env)
+        self._image, self._pull = options["image"], options["pull"]
+        self._command, self._network = options["command"] or [], options["network"] or ""
+        self._port = _port(options["container_port"], options["network"])
+        self._keep = _keep(options["keep_revisions"], options["restart"])
+        self._flags = _flags(options)
+        super().__init__(options, context)
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
         given = kept.platform if kept else self._options
-        return Limits(_bytes(str(given.get("memory") or 0)), float(given.get("cpus") or 0))
+        return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """`keep_revisions` is given beside the present `restart`, and may not fit the one that is kept."""
@@ -113,7 +240,9 @@ class Containers(_hosts.Hosts):
         return {"program": self.program, "network": _hosts.fill_known(self._network, {})}
 
     def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
-        filled = {name: [_hosts.fill_known(text, known) for text in self._lists[name]] for name in ("env_files", "secrets")}
+        filled = {
+            name: [_hosts.fill_known(text, known) for text in self._options[name] or ()] for name in ("env_files", "secrets")
+        }
         return {
             "program": self.program,
             "image": _hosts.fill_known(self._image, known),
@@ -140,125 +269,39 @@ class Containers(_hosts.Hosts):
         return answers
 
 
-def _words(given: Mapping[str, t.Any], name: str) -> list[str]:
-    examples = {"secrets": '["token"]', "volumes": '["/srv/shop:/data:ro"]', "env_files": '["/etc/shop/{revision}.env"]'}
-    value = given[name]
-    return [] if value is None else _hosts.words(value, f"rollout_platform.{name}", examples.get(name, '["--verbose"]'))
-
-
-def _choice(value: t.Any, variable: str, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
-    return str(value)
-
-
-def _keep(value: t.Any, restart: t.Any) -> int:
-    """Of how many revisions a stopped container is kept. With `restart: always` it would be started again with its host."""
+def _keep(value: int | None, restart: str) -> int:
+    """Return of how many revisions a stopped container is kept: `restart: always` would start it again with its host."""
     always = restart == "always"
-    usual = 0 if always else 1
-    keep = usual if value is None else values.whole(value, "rollout_platform.keep_revisions", 0)
-    if keep and always:
+    if value and always:
         raise InputError(
-            f"rollout_platform.keep_revisions: {keep} stopped container(s) cannot be kept with restart: always, which starts them again "
+            f"rollout_platform.keep_revisions: {value} stopped container(s) cannot be kept with restart: always, which starts them again "
             "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped"
         )
-    return keep
+    return int(not always) if value is None else value
 
 
 def _bytes(memory: str) -> int:
-    """Of a size as the programs take it: 512m."""
+    """Return the bytes of a size as the programs take it: 512m."""
     return int(memory.rstrip("bkmgBKMG")) * UNITS.get(memory[-1].lower(), 1)
 
 
-def _image(value: t.Any) -> str:
-    image = _hosts.text(value, "rollout_platform.image")
-    _hosts.fill(image, "rollout_platform.image")
-    if not image or image.startswith("-") or re.search(r"\s", image):
-        raise InputError(f'rollout_platform.image: {image!r} is not an image; write "registry.example.com/shop:{{revision}}"')
-    if not _hosts.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
-        names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
-        raise InputError(f"rollout_platform.image: {image!r} has to be known before instances are; it may have {names}")
-    return image
-
-
-def _port(value: t.Any, network: str) -> int:
-    """The port in the container; 0 with the host's network, where it is the instance's own."""
-    if network == "host" and value is not None:
+def _port(port: int | None, network: str | None) -> int:
+    """Return the port in the container; 0 with the host's network, where it is the instance's own."""
+    if network == "host" and port is not None:
         raise InputError("rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out")
-    if network != "host" and value is None:
+    if network != "host" and port is None:
         raise InputError("rollout_platform.container_port: not given; say where the container listens, or set network: host")
-    return 0 if value is None else values.port(value, "rollout_platform.container_port")
+    return port or 0
 
 
-def _lines(env: Mapping[str, str]) -> None:
-    """Values may be secrets: no message may show one."""
-    for name, value in env.items():
-        if re.search(r"\s", name) or name.startswith("#"):
-            raise InputError(f"rollout_platform.env: {name!r} cannot be the name of an environment variable")
-        if "\n" in value or "\r" in value:
-            raise InputError(f"rollout_platform.env.{name}: a container's variable has one line; give it as a file (volumes)")
-
-
-def _flags(given: Mapping[str, t.Any], lists: Mapping[str, list[str]], stop_signal: str) -> list[tuple[str, str]]:
-    """The words for the program's `run`, each with the variable that it comes from."""
-    words = [("args", word) for word in _args(given)]
-    words += [(name, f"--{flag}={_form(given[name], name)}") for name, flag in FLAGS.items() if given[name] is not None]
-    words += [(name, f"--{flag}={word}") for name, flag in LISTS.items() for word in lists[name]]
+def _flags(given: Mapping[str, t.Any]) -> list[tuple[str, str]]:
+    """Return the words for the program's `run`, each with the variable that it comes from."""
+    words = [("args", word) for word in given["args"] or ()]
+    words += [(name, f"--{flag}={given[name]}") for name, flag in FLAGS.items() if given[name] is not None]
+    words += [(name, f"--{flag}={word}") for name, flag in LISTS.items() for word in given[name] or ()]
     for name, flag in (("labels", "label"), ("ulimits", "ulimit")):
-        words += [(name, f"--{flag}={key}={value}") for key, value in _mapping(given, name).items()]
-    words += [("healthcheck", word) for word in _healthcheck(given["healthcheck"])]
+        words += [(name, f"--{flag}={key}={value}") for key, value in (given[name] or {}).items()]
+    words += [("healthcheck", word) for word in _check_words(given["healthcheck"])]
     words.append(("pull", f"--pull={'never' if given['pull'] == 'never' else 'missing'}"))  # of one that was removed since
-    words += [("restart", f"--restart={_form(given['restart'], 'restart')}"), ("stop_signal", f"--stop-signal={stop_signal}")]
-    found = [(f"rollout_platform.{name}", word) for name, word in words]
-    for variable, word in found:
-        _hosts.fill(word, variable)
-    return found
-
-
-def _args(given: Mapping[str, t.Any]) -> list[str]:
-    words = _words(given, "args")
-    for word in words:
-        why = REFUSED.get(word.partition("=")[0])
-        if why:
-            raise InputError(f"rollout_platform.args: {word!r} cannot be given: {why}")
-    return words
-
-
-def _form(value: t.Any, name: str) -> str:
-    """A value's text, which has to look as its setting wants it."""
-    text = str(value) if isinstance(value, float) else _hosts.text(value, f"rollout_platform.{name}")
-    pattern, hint = FORMS.get(name, (re.compile(r"\S+"), "a name"))
-    if not pattern.fullmatch(text):
-        raise InputError(f"rollout_platform.{name}: {value!r} is not what it should be; write {hint}")
-    return text
-
-
-def _mapping(given: Mapping[str, t.Any], name: str) -> dict[str, str]:
-    found = given[name] if given[name] is not None else {}
-    variable = f"rollout_platform.{name}"
-    if not isinstance(found, Mapping) or not all(isinstance(key, str) and re.fullmatch(r"[^\s=]+", key) for key in found):
-        raise InputError(f"{variable}: {found!r} is not a mapping of names to values")
-    taken = [key for key in found if name == "labels" and key.startswith(OURS)]
-    if taken:
-        raise InputError(f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are ours")
-    check = _form if name == "ulimits" else _hosts.text
-    return {key: check(value, name if name == "ulimits" else f"{variable}.{key}") for key, value in found.items()}
-
-
-def _healthcheck(given: t.Any) -> list[str]:
-    if given is None:
-        return []
-    variable = "rollout_platform.healthcheck"
-    if given is False or given == "none":
-        return ["--no-healthcheck"]
-    if not isinstance(given, Mapping) or "command" not in given:
-        raise InputError(f"{variable}: {given!r} is neither none nor a mapping with a command")
-    values.refuse_unknown(given, CHECK, f"{variable}.")
-    words = [f"--health-cmd={_hosts.text(given['command'], f'{variable}.command')}"]
-    for name in ("interval", "timeout", "start_period"):
-        if name in given:
-            seconds = values.duration(given[name], f"{variable}.{name}")
-            words.append(f"--health-{name.replace('_', '-')}={round(seconds * 1000)}ms")
-    if "retries" in given:
-        words.append(f"--health-retries={values.whole(given['retries'], f'{variable}.retries', 1)}")
-    return words
+    words += [("restart", f"--restart={given['restart']}"), ("stop_signal", f"--stop-signal={given['stop_signal']}")]
+    return [(f"rollout_platform.{name}", word) for name, word in words]

@@ -28,6 +28,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    DURATION,
+    PATH,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    duration,
+    group,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -39,25 +49,156 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     key_of,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._calls import Calls
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, shaped
 
-OPTIONS: dict[str, t.Any] = {
-    "hosts": {"type": "str", "required": True},
-    "ports": {"type": "str", "required": True},
-    "env": {"type": "raw", "default": {}, "no_log": True},
-    "path": {"type": "str", "default": "/var/lib/rollout"},
-    "stop_timeout": {"type": "str", "default": "10s"},
-    "prepare_timeout": {"type": "str", "default": "10m"},
-    "zone": {"type": "str"},
-    "hooks": {"type": "dict", "default": {}},
-}
 HOST_OPTIONS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that do not shape an instance
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
-HOOKS = ("before_start", "after_stop")
 ENOUGH = 5  # hosts that are asked at once for what each of them should have
 TIMEOUT = 60.0  # seconds for what is looked at before anything is touched; a hook may take half of that
-MEND = "mend that, or take a host that is gone for good out of the inventory"
+MEND = "fix the host, or remove it from the inventory"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+# Texts with placeholders ----------------------------------------------------------------------
+
+
+def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
+    """Fill in the placeholders of `text`; without `known` only check them. `{{` and `}}` are braces."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] in PLACEHOLDERS:
+            return known[match[1]] if known else ""
+        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise InputError(
+            f"{variable}: unknown placeholder {match[0]!r}; known: {names}; write {{{{ or }}}} for a brace", "PR-112"
+        )
+
+    return _BRACES.sub(one, text)
+
+
+def fill_known(text: str, known: Mapping[str, str]) -> str:
+    """Fill in the placeholders of `text`; return "" if it has others than those known."""
+    used = {match[1] for match in _BRACES.finditer(text) if match[1]}
+    return fill(text, "", {**dict.fromkeys(PLACEHOLDERS, ""), **known}) if used <= known.keys() else ""
+
+
+def plain(value: t.Any, variable: str) -> str:
+    """Return a text or a whole number; anything else that YAML makes would not be what was written."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InputError(f"{variable}: expected a text, got {type(value).__name__}; put it in quotes")
+    if "\0" in str(value):
+        raise InputError(f"{variable}: a NUL character cannot be passed to a process")
+    return str(value)
+
+
+def template(value: t.Any, variable: str) -> str:
+    """Return a text with placeholders."""
+    text = plain(value, variable)
+    fill(text, variable)
+    return text
+
+
+def directory(value: t.Any, variable: str) -> str:
+    """Return an absolute path with placeholders."""
+    return values.absolute(template(value, variable), variable)
+
+
+def words(given: t.Any, variable: str, example: str = '["--verbose"]') -> list[str]:
+    """Return a list of texts with placeholders."""
+    return [template(word, variable) for word in values.sequence(given, variable, example)]
+
+
+def command(given: t.Any, variable: str) -> list[str]:
+    """Return a program and its arguments, with placeholders."""
+    found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]')
+    if not found or not found[0]:
+        raise InputError(f"{variable}: its first word, the program, is empty")
+    return found
+
+
+def environment(given: t.Any, variable: str) -> dict[str, str]:
+    """Return environment variables. Their values may be secrets: no message shows one."""
+    found = values.mapping(given, variable, "a mapping of names to values")
+    for name in found:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable")
+    env = {name: plain(value, f"{variable}.{name}") for name, value in found.items()}
+    for name, text in env.items():
+        try:
+            fill(text, f"{variable}.{name}")
+        except InputError:
+            names = ", ".join(PLACEHOLDERS)
+            raise InputError(
+                f"{variable}.{name}: its value has a brace that begins no known placeholder ({names}); "
+                "write {{ or }} for a brace",
+                "PR-112",
+            ) from None
+    return env
+
+
+def stop_signal(value: t.Any, variable: str) -> str:
+    """Return a signal's name without SIG."""
+    name = str(value).upper().removeprefix("SIG")
+    if f"SIG{name}" not in signal.Signals.__members__:
+        raise InputError(f"{variable}: {value!r} is not a signal; write a name like TERM, INT or QUIT")
+    return name
+
+
+# Options --------------------------------------------------------------------------------------
+
+COMMAND = Kind("list", command, elements="str")
+SIGNAL = Kind("str", stop_signal)
+DIRECTORY = Kind("str", directory, "An absolute path.")
+ENVIRONMENT = Kind("dict", environment)
+HOOKS = Options(
+    Field(
+        "before_start",
+        COMMAND,
+        "Command that runs before an instance is started. The instance fails if it does not exit with 0.",
+    ),
+    Field("after_stop", COMMAND, "Command that runs when an instance is gone. Its errors are in the instance's log."),
+    Field("timeout", duration(0.1, TIMEOUT / 2), "How long each of them may take.", default="10s"),
+)
+OPTIONS = Options(
+    Field("hosts", TEXT, "Inventory pattern of the hosts that run instances.", required=True),
+    Field(
+        "ports",
+        Kind("str", values.ports, "A port, or a range (V(8100-8199))."),
+        "Ports that instances may listen on. All hosts together need enough for O(replicas) and the surge.",
+        required=True,
+    ),
+    Field(
+        "env",
+        ENVIRONMENT,
+        "Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT), C(ADDRESS) and C(PORT) are always set.",
+        default={},
+        no_log=True,
+    ),
+    Field("path", PATH, "Directory of records and logs on each host.", default="/var/lib/rollout"),
+    Field("stop_timeout", DURATION, "How long after it was asked to stop an instance is killed.", default="10s"),
+    Field(
+        "prepare_timeout",
+        DURATION,
+        "How long a host may take to get what a revision needs.",
+        default="10m",
+    ),
+    Field(
+        "zone",
+        TEXT,
+        "Name of a variable of the hosts (V(rack)). Instances are spread over its values first, and over hosts then.",
+    ),
+    Field(
+        "hooks",
+        group(HOOKS),
+        "Commands on the instance's host, with its environment. They may run twice, after a run that was killed.",
+        default={},
+    ),
+)
+
+
+# What agents answer ---------------------------------------------------------------------------
 
 
 class Item(t.TypedDict):
@@ -107,30 +248,25 @@ class Hosts(PlatformDriver):
     """A service's instances on the hosts of `rollout_platform.hosts`. A platform says how they are run."""
 
     agent: str  # that does the work on the hosts
+    table: t.ClassVar[Options]  # of the driver
     host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
-        self._pattern = str(options["hosts"])
-        self._env = environment(options.get("env") or {})
-        self._ports = values.ports(options["ports"], "rollout_platform.ports")
-        self._path = directory(options["path"], "rollout_platform.path")
-        self._stop_timeout = values.duration(options["stop_timeout"], "rollout_platform.stop_timeout")
-        self._prepare_timeout = values.duration(options["prepare_timeout"], "rollout_platform.prepare_timeout")
-        self._hosts = list(context.transport.hosts(self._pattern))
-        if not self._hosts:
-            raise InputError(f"rollout_platform.hosts: {self._pattern!r} matches no host of the inventory")
+        self._pattern = options["hosts"]
+        self._env, self._ports, self._path = options["env"], options["ports"], options["path"]
+        self._stop_timeout, self._prepare_timeout = options["stop_timeout"], options["prepare_timeout"]
+        self._hosts = list(inventory.hosts(context.transport, self._pattern, "rollout_platform.hosts"))
         self._addresses = {host: context.transport.address(host) for host in self._hosts}
-        self._hooks, self._hook_timeout = _hooks(options["hooks"] or {})
+        self._hooks = {name: options["hooks"][name] or [] for name in ("before_start", "after_stop")}
+        self._hook_timeout = options["hooks"]["timeout"]
         self._options = options
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}
         self._everywhere: dict[str, Mapping[str, t.Any]] = {}  # by key, what every host is to keep from the next call on
         self._kept: dict[str, frozenset[str]] = {}  # by host, the keys it has
         self.zones = (
-            {host: str(context.transport.variable(host, zone) or "") for host in self._hosts}
-            if (zone := options.get("zone"))
-            else {}
+            {host: str(context.transport.variable(host, zone) or "") for host in self._hosts} if (zone := options["zone"]) else {}
         )
         self._calls = Calls(context.transport, self.agent, Found | Stale | Failed)
         self._seen: dict[str, list[Report]] = {}  # by host, when it last answered, and what it was told to start since
@@ -310,7 +446,7 @@ class Hosts(PlatformDriver):
                 "set these variables as they were, and roll that revision out again"
             )
         ours = {name: value for name, value in self._options.items() if name in self.host_options}
-        return {**ours, **kept.platform, **hidden.get("platform", {})}
+        return self.table.parse({**ours, **kept.platform, **hidden.get("platform", {})}, "rollout_platform.")
 
     def _recall(self) -> None:
         """What runs before us have seen on hosts that did not answer them."""
@@ -455,99 +591,3 @@ def _recalled(noted: Mapping[str, t.Any]) -> Report:
     """The report that was noted, of an instance on a host that does not answer."""
     labels = {**noted["labels"], "endpoint": Endpoint(**noted["labels"]["endpoint"])}
     return Report(Labels(**labels), Process.UNREACHABLE, noted["created"])
-
-
-def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
-    """`text` with its placeholders filled in; without `known` it is only checked. `{{` and `}}` are braces."""
-
-    def one(match: re.Match[str]) -> str:
-        if match[0] in ("{{", "}}"):
-            return match[0][0]
-        if match[1] in PLACEHOLDERS:
-            return known[match[1]] if known else ""
-        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise InputError(f"{variable}: there is no placeholder {match[0]!r}; there are {names}; write {{{{ or }}}} for a brace")
-
-    return _BRACES.sub(one, text)
-
-
-def fill_known(text: str, known: Mapping[str, str]) -> str:
-    """`text` with its placeholders filled in; empty if it has others than those known."""
-    used = {match[1] for match in _BRACES.finditer(text) if match[1]}
-    return fill(text, "", {**dict.fromkeys(PLACEHOLDERS, ""), **known}) if used <= known.keys() else ""
-
-
-def _hooks(given: t.Any) -> tuple[dict[str, list[str]], float]:
-    """The commands of each hook, and the seconds that one may take."""
-    if not isinstance(given, Mapping):
-        raise InputError(
-            f"rollout_platform.hooks: {given!r} is no mapping; write {', '.join(HOOKS)} or timeout, each with its value"
-        )
-    values.refuse_unknown(given, (*HOOKS, "timeout"), "rollout_platform.hooks.")
-    timeout = values.duration(given.get("timeout", "10s"), "rollout_platform.hooks.timeout", minimum=0.1)
-    if timeout > TIMEOUT / 2:
-        raise InputError(
-            f"rollout_platform.hooks.timeout: {given['timeout']!r} is too long; a hook has at most {TIMEOUT / 2:g} s, so write 30s or less"
-        )
-    return {name: command(given[name], f"rollout_platform.hooks.{name}") if given.get(name) else [] for name in HOOKS}, timeout
-
-
-def text(value: t.Any, variable: str) -> str:
-    """A text or a whole number; anything else YAML may have made of it would not be what was written."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"{variable}: a value of the type {type(value).__name__} is not text; put it in quotes")
-    if "\0" in str(value):
-        raise InputError(f"{variable}: a NUL character cannot be passed to a process")
-    return str(value)
-
-
-def environment(given: t.Any) -> dict[str, str]:
-    """Its values may be secrets: no message may show one."""
-    if not isinstance(given, Mapping):
-        raise InputError("rollout_platform.env: write a mapping of names to values")
-    for name in given:
-        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise InputError(f"rollout_platform.env: {name!r} cannot be the name of an environment variable")
-    env = {name: text(value, f"rollout_platform.env.{name}") for name, value in given.items()}
-    for name, given_text in env.items():
-        try:
-            fill(given_text, f"rollout_platform.env.{name}")
-        except InputError:
-            raise InputError(
-                f"rollout_platform.env.{name}: its value has a brace that begins no known placeholder "
-                f"({', '.join(PLACEHOLDERS)}); write {{{{ or }}}} for a brace"
-            ) from None
-    return env
-
-
-def directory(value: t.Any, variable: str) -> str:
-    path = text(value, variable)
-    if not path.startswith("/"):
-        raise InputError(f"{variable}: {value!r} is not an absolute path; begin it with /")
-    return path
-
-
-def command(given: t.Any, variable: str = "rollout_platform.command") -> list[str]:
-    """The program and its arguments, with placeholders."""
-    found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]', least=1)
-    if not found[0]:
-        raise InputError(f"{variable}: its first word, the program, is empty")
-    return found
-
-
-def words(given: t.Any, variable: str, example: str, least: int = 0) -> list[str]:
-    """A list of texts, with placeholders."""
-    if not isinstance(given, (list, tuple)) or len(given) < least:
-        raise InputError(f"{variable}: {given!r} is not a list of words; write {example}")
-    found = [text(word, variable) for word in given]
-    for word in found:
-        fill(word, variable)
-    return found
-
-
-def stop_signal(value: t.Any) -> str:
-    """`rollout_platform.stop_signal`: a signal's name without SIG."""
-    name = str(value).upper().removeprefix("SIG")
-    if f"SIG{name}" not in signal.Signals.__members__:
-        raise InputError(f"rollout_platform.stop_signal: {value!r} is not a signal; write a name like TERM, INT or QUIT")
-    return name

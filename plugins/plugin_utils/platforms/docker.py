@@ -8,8 +8,6 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _containers
 
 OPTIONS = _containers.OPTIONS
@@ -18,9 +16,5 @@ OPTIONS = _containers.OPTIONS
 class Driver(_containers.Containers):
     """A service's containers on the hosts of `rollout_platform.hosts`, by docker."""
 
-    program = "docker"
-
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        if options.get("secrets"):
-            raise InputError("rollout_platform.secrets: docker has secrets in a swarm only; use env, or a file (volumes)")
-        super().__init__(options, context)
+    program, table = "docker", OPTIONS
+    unsupported: t.ClassVar[Mapping[str, str]] = {"secrets": "docker has secrets only in a swarm; use env, or a file (volumes)"}

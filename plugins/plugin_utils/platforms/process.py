@@ -11,30 +11,32 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
 
-OPTIONS: dict[str, t.Any] = {
-    **_hosts.OPTIONS,
-    "command": {"type": "raw", "required": True},  # a list; Ansible would make one of a text with commas
-    "cwd": {"type": "str", "default": "/"},
-    "stop_signal": {"type": "str", "default": "TERM"},
-}
+OPTIONS = Options(
+    *_hosts.OPTIONS.fields,
+    Field(
+        "command",
+        _hosts.COMMAND,
+        "The program and its arguments. The program has to stay in the foreground.",
+        required=True,
+    ),
+    Field("cwd", _hosts.DIRECTORY, "Working directory.", default="/"),
+    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
+)
 
 
 class Driver(_hosts.Hosts):
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
-    agent = "process"
+    agent, table = "process", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        given = {name: options.get(name, spec.get("default")) for name, spec in OPTIONS.items()}
-        self._command = _hosts.command(given["command"])
-        self._cwd = _hosts.directory(given["cwd"], "rollout_platform.cwd")
-        _hosts.fill(self._cwd, "rollout_platform.cwd")
-        self._signal = _hosts.stop_signal(given["stop_signal"])
-        super().__init__(given, context)
+        self._command, self._cwd, self._signal = options["command"], options["cwd"], options["stop_signal"]
+        super().__init__(options, context)
 
     def _common(self) -> dict[str, t.Any]:
         return {"stop_signal": self._signal}

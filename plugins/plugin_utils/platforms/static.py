@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import UNKNOWN, Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import PORT, TEXT, Field, Options, one_or_more
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -23,11 +23,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
     Report,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
 
-OPTIONS: dict[str, t.Any] = {
-    "hosts": {"type": "str", "required": True},
-    "port": {"type": "list", "elements": "raw", "required": True},
-}
+OPTIONS = Options(
+    Field("hosts", TEXT, "Inventory pattern. There is an instance on each of the hosts, at each port.", required=True),
+    Field("port", one_or_more(PORT), "The port that instances listen on, or a list of ports.", required=True),
+)
 
 
 class Driver(PlatformDriver):
@@ -37,12 +38,8 @@ class Driver(PlatformDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
-        pattern = str(options["hosts"])
-        self._hosts = list(context.transport.hosts(pattern))
-        if not self._hosts:
-            raise InputError(f"rollout_platform.hosts: {pattern!r} matches no host of the inventory")
-        given = options["port"]
-        ports = [values.port(port, "rollout_platform.port") for port in (given if isinstance(given, list) else [given])]
+        pattern, ports = options["hosts"], options["port"]
+        self._hosts = list(inventory.hosts(context.transport, pattern, "rollout_platform.hosts"))
         places = [(host, Endpoint(context.transport.address(host), port)) for host in self._hosts for port in ports]
         self._places = {_name(context.service, host, endpoint.port, len(ports)): (host, endpoint) for host, endpoint in places}
         if len(self._places) < len(places) or len({endpoint for _host, endpoint in places}) < len(places):

@@ -13,22 +13,64 @@ import re
 import shlex
 import typing as t
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Kind, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
 
-OPTIONS: dict[str, t.Any] = {
-    **_hosts.OPTIONS,
-    "unit": {"type": "str"},
-    "command": {"type": "raw"},  # a list; Ansible would make one of a text with commas
-    "cwd": {"type": "str"},
-    "user": {"type": "str"},
-    "notify": {"type": "bool"},
-    "stop_signal": {"type": "str"},
-}
+
+def _unit(value: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
+        raise InputError(f"{variable}: {value!r} is not a template of services; write a name like shop@.service")
+    return str(value)
+
+
+def _path(value: t.Any, variable: str) -> str:
+    """Return a directory that a unit can contain without quotes."""
+    path = values.absolute(value, variable)
+    if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
+        raise InputError(f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ - only")
+    return posixpath.normpath(path)
+
+
+def _user(value: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(value)):
+        raise InputError(f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts")
+    return str(value)
+
+
+def _environment(given: t.Any, variable: str) -> dict[str, str]:
+    """Return environment variables; refuse names that systemd would silently leave out."""
+    env = _hosts.environment(given, variable)
+    for name in env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("ROLLOUT_"):
+            reserved = name.startswith("ROLLOUT_")
+            why = "ROLLOUT_ is reserved" if reserved else "systemd knows letters, digits and _ only"
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable; {why}")
+    return env
+
+
+OPTIONS = Options(
+    *_hosts.OPTIONS.fields,
+    replace(_hosts.OPTIONS["path"], kind=Kind("str", _path, "An absolute path.")),
+    replace(_hosts.OPTIONS["env"], kind=Kind("dict", _environment)),
+    Field(
+        "unit",
+        Kind("str", _unit),
+        "A template of your own (V(shop@.service)), which has to read C(EnvironmentFile=/var/lib/rollout/env/%n). Without it "
+        "the rollout writes one, from the options that follow.",
+    ),
+    Field("command", _hosts.COMMAND, "The program and its arguments. Required without C(unit)."),
+    Field("cwd", _hosts.DIRECTORY, "Working directory, V(/) if not given."),
+    Field("user", Kind("str", _user), "User that runs the program, V(root) if not given."),
+    Field("notify", FLAG, "Whether the program itself tells systemd when it is ready (C(Type=notify))."),
+    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop, V(TERM) if not given."),
+)
 OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's PATH for services
 
@@ -61,24 +103,21 @@ WantedBy=multi-user.target
 class Driver(_hosts.Hosts):
     """A service's units on the hosts of `rollout_platform.hosts`."""
 
-    agent = "systemd"
+    agent, table = "systemd", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        given = {name: options.get(name, spec.get("default")) for name, spec in OPTIONS.items()}
-        self._own = given["unit"] is not None
-        self._template = _unit(given["unit"]) if self._own else f"{context.service}@.service"
-        super().__init__(given, context)
-        self._path = _path(self._path)
-        _names(self._env)
+        self._own = options["unit"] is not None
+        self._template = options["unit"] or f"{context.service}@.service"
+        super().__init__(options, context)
         if self._own:
-            _only_unit(given)
-        self._command = [] if self._own else _program(given["command"])
-        self._cwd = _hosts.directory(given["cwd"] or "/", "rollout_platform.cwd")
-        _hosts.fill(self._cwd, "rollout_platform.cwd")
-        self._user = _user(given["user"] or "root")
-        self._text = (
-            "" if self._own else self._rendered(bool(given["notify"]), _hosts.stop_signal(given["stop_signal"] or "TERM"))
-        )
+            _only_unit(options)
+        elif options["command"] is None:
+            raise InputError(
+                "rollout_platform.command: not given; give it, or a template of your own as rollout_platform.unit", "PR-102"
+            )
+        self._command = options["command"] or []
+        self._cwd, self._user = options["cwd"] or "/", options["user"] or "root"
+        self._text = "" if self._own else self._rendered(bool(options["notify"]), options["stop_signal"] or "TERM")
 
     def _rendered(self, notify: bool, signal: str) -> str:
         return TEMPLATE.format(
@@ -125,45 +164,10 @@ class Driver(_hosts.Hosts):
         }
 
 
-def _program(given: t.Any) -> list[str]:
-    if given is None:
-        raise InputError("rollout_platform.command: not given; give it, or a template of your own as rollout_platform.unit")
-    return _hosts.command(given)
-
-
-def _unit(value: t.Any) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
-        raise InputError(f"rollout_platform.unit: {value!r} is not a template of services; write a name like shop@.service")
-    return str(value)
-
-
 def _only_unit(given: Mapping[str, t.Any]) -> None:
     """Refuse what a unit of the user's own says itself."""
     for name in OF_OURS:
         if given[name] is not None:
             raise InputError(
-                f"rollout_platform.{name}: cannot be given with rollout_platform.unit; {given['unit']} says it itself"
+                f"rollout_platform.{name}: cannot be given with rollout_platform.unit; {given['unit']} says it itself", "PR-107"
             )
-
-
-def _path(path: str) -> str:
-    """A directory that can stand in a unit as it is."""
-    if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
-        raise InputError(
-            f"rollout_platform.path: {path!r} cannot stand in a unit; write it with letters, digits and / . _ - only"
-        )
-    return posixpath.normpath(path)
-
-
-def _user(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", value):
-        raise InputError(f"rollout_platform.user: {value!r} is not the name of a user; write the name it has on the hosts")
-    return value
-
-
-def _names(env: Mapping[str, str]) -> None:
-    """Refuse variables that systemd would leave out without a word."""
-    for name in env:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("ROLLOUT_"):
-            why = "ROLLOUT_ is ours" if name.startswith("ROLLOUT_") else "systemd knows letters, digits and _ only"
-            raise InputError(f"rollout_platform.env: {name!r} cannot be the name of an environment variable; {why}")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
 
 ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})
 
@@ -43,8 +44,3 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
 
 def _is(one: t.Any, entry: Mapping[str, type]) -> bool:
     return isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in entry.items())
-
-
-def label(host: str) -> str:
-    """What a load balancer is called in tables and messages."""
-    return host or "the controller"

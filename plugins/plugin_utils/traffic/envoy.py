@@ -30,6 +30,15 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    ADDRESS,
+    LISTEN,
+    PATH,
+    TEXT,
+    Field,
+    Options,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
@@ -39,27 +48,56 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     Target,
     TrafficDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _match as matches
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
 
-OPTIONS: dict[str, dict[str, t.Any]] = {
-    "hosts": {"type": "str", "default": ""},  # the inventory pattern of the Envoys' hosts; none: the controller
-    "path": {"type": "str", "required": True},  # the watched directory on these hosts
-    "admin": {"type": "str", "default": "127.0.0.1:9901"},  # as seen from these hosts
-    "listen": {"type": "str", "required": True},  # where the service's clients connect
-    "preview": {"type": "str"},  # where to connect for the new instances of a rollout alone
-    "match": {"type": "dict"},  # header or cookie, and value, of requests that go to these alone
-    "mirror": {"type": "int"},  # percent of the requests that are copied to them while they are dark
-    "sticky": {"type": "dict"},  # the cookie that Envoy is to bind clients to their instances with
-    "retry": {"type": "int", "default": 3},  # how often a request that an instance did not answer is sent to another; 0: never
-    "drain_timeout": {"type": "str", "default": "30s"},
-}
+OPTIONS = Options(
+    Field("hosts", TEXT, "Inventory pattern of the Envoys' hosts. Without it Envoy is on the controller."),
+    Field(
+        "path",
+        PATH,
+        "Directory that Envoy watches. The rollout's user may write to it, and it belongs to the group that Envoy runs as.",
+        required=True,
+    ),
+    Field("admin", ADDRESS, "Envoy's admin interface as seen from its host.", default="127.0.0.1:9901"),
+    Field("listen", LISTEN, "Address and port that clients of the service connect to.", required=True),
+    Field(
+        "preview",
+        LISTEN,
+        "Another address and port, which lead only to the new instances of a rollout, from when they are ready to its end.",
+    ),
+    Field(
+        "match",
+        shared.MATCH,
+        "Requests that carry this header or cookie go only to the new instances, from when they are ready to the end of the "
+        "rollout, whatever the share. All others are divided as without it. While no new instance is healthy, they go where "
+        "the others go.",
+    ),
+    Field(
+        "mirror",
+        shared.PERCENT,
+        "Percentage of the requests that is sent to the new instances as well, as long as these get no other traffic. The "
+        "answers are thrown away.",
+    ),
+    Field(
+        "sticky",
+        shared.STICKY,
+        "Cookie that binds a client to its instance, as long as that is in rotation.",
+    ),
+    Field(
+        "retry",
+        whole(0, 10),
+        "Number of other instances, one after the other, that a request is sent to when the first did not answer. Failed "
+        "connections are retried for all requests, others only for C(GET) and C(HEAD).",
+        default=3,
+    ),
+    shared.DRAIN_TIMEOUT,
+)
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
 PLENTY = 1_000_000  # Envoy's default limits of 1024 requests and 3 retries at once would turn more of them away
-MOST_RETRIES = 10
 UNSENT = "connect-failure,refused-stream,reset-before-request"  # when any request is sent again: no instance has seen it
 UNANSWERED = f"{UNSENT},reset"  # when one that changes nothing is
 HARMLESS = "GET|HEAD"  # the methods that change nothing
@@ -75,35 +113,15 @@ class Driver(TrafficDriver):
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
         """`pool`: which one of the service, if not the one of its clients."""
         self.options, self.context, self.transport = options, context, context.transport
-        pattern = options.get("hosts") or ""
-        self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
-        if not self.hosts:
-            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
-        self.path = str(options.get("path") or "")
-        if not self.path.startswith("/"):
+        self.hosts = inventory.hosts_or_controller(self.transport, options["hosts"], "rollout_traffic.hosts")
+        self.path, self.admin = options["path"], options["admin"]
+        self.drain_timeout = options["drain_timeout"]
+        self.preview, self.match, self.mirror = options["preview"], options["match"], options["mirror"] or 0
+        listen = options["listen"]
+        if self.preview == listen:
             raise InputError(
-                f"rollout_traffic.path: {self.path!r} is not an absolute path; give the directory that Envoy watches"
+                f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it an address or a port of its own"
             )
-        self.admin = str(options.get("admin") or OPTIONS["admin"]["default"])
-        listen = values.socket_address(options.get("listen"), "rollout_traffic.listen")
-        values.address(listen[0], "rollout_traffic.listen")
-        self.preview = str(options.get("preview") or "")
-        if self.preview:
-            preview = values.socket_address(self.preview, "rollout_traffic.preview")
-            values.address(preview[0], "rollout_traffic.preview")
-            if preview == listen:
-                raise InputError(
-                    f"rollout_traffic.preview: {self.preview!r} is where the service listens; give it an address or a port of its own"
-                )
-        self.match = matches.parse(options.get("match"))
-        drain_timeout = options.get("drain_timeout")
-        self.drain_timeout = values.duration("30s" if drain_timeout is None else drain_timeout, "rollout_traffic.drain_timeout")
-        self.mirror = matches.mirror(options.get("mirror"))
-        retry = values.whole(
-            OPTIONS["retry"]["default"] if options.get("retry") is None else options["retry"], "rollout_traffic.retry", 0
-        )
-        if retry > MOST_RETRIES:
-            raise InputError(f"rollout_traffic.retry: {retry} is more than {MOST_RETRIES}; write 0 to {MOST_RETRIES}")
         service = context.service + pool
         clusters = [cluster(service, self.path, context.health)]
         if self.match:
@@ -112,12 +130,12 @@ class Driver(TrafficDriver):
             clusters.append(chain(f"{service}~copies", [f"{service}~mirror"]))
         self.common = {
             "path": self.path,
-            "admin": values.socket_address(self.admin.removeprefix("http://").rstrip("/"), "rollout_traffic.admin"),
+            "admin": self.admin,
             "service": service,
             "owner": context.service,
             "clusters": clusters,
             "listeners": [
-                listener(service, listen, routes(service, self.match, self.mirror, retry), matches.sticky(options.get("sticky")))
+                listener(service, listen, routes(service, self.match, self.mirror, options["retry"]), options["sticky"] or "")
             ],
             "patience": PATIENCE + timeout(context.health),  # a cluster that changes is in use once checked
         }
@@ -131,10 +149,10 @@ class Driver(TrafficDriver):
         if self.preview or self.match:
             found.append(Preview(self._apart("~preview", self.preview)))
         if self.mirror:
-            found.append(Preview(self._apart("~mirror", ""), idle_only=True))
+            found.append(Preview(self._apart("~mirror", None), idle_only=True))
         return found
 
-    def _apart(self, pool: str, listen: str) -> Driver:
+    def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
         """The driver of a cluster of its own, and of a listener where it has an address."""
         nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
         driver = Driver({**self.options, **nothing, "listen": listen or self.options["listen"]}, self.context, pool)
@@ -171,7 +189,7 @@ class Driver(TrafficDriver):
         for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
-                what = f"rollout_traffic.{field}: {self.path if field == 'path' else self.admin!r}: " if field else ""
+                what = f"rollout_traffic.{field}: {str(self.path if field == 'path' else self.admin)!r}: " if field else ""
                 errors.append(f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}")
         if errors:
             raise TrafficError("; ".join(errors))
@@ -300,8 +318,8 @@ def seconds(value: float) -> str:
     return f"{value:.3f}s"
 
 
-def routes(service: str, match: matches.Match | None, mirror: int, retry: int) -> list[dict[str, t.Any]]:
-    """Everything goes to the cluster, and takes as long as it takes; but for what matches. `mirror`: percent to be copied."""
+def routes(service: str, match: shared.Match | None, mirror: int, retry: int) -> list[dict[str, t.Any]]:
+    """Everything goes to the cluster, and takes as long as it takes; but for what shared. `mirror`: percent to be copied."""
     every: dict[str, t.Any] = {"cluster": service, "timeout": "0s"}
     if mirror:
         fraction = {"default_value": {"numerator": mirror, "denominator": "HUNDRED"}}

@@ -22,6 +22,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    PATH,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    one_or_more,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
@@ -31,18 +39,63 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     Target,
     TrafficDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
 
-OPTIONS: dict[str, dict[str, t.Any]] = {
-    "hosts": {"type": "str"},
-    "socket": {"type": "list", "elements": "str", "default": ["/run/haproxy/admin.sock"]},
-    "backend": {"type": "str", "required": True},
-    "preview": {"type": "str"},  # another backend, of the new instances of a rollout alone
-    "drain_timeout": {"type": "str", "default": "30s"},
-    "slots": {"type": "str"},
-    "state_file": {"type": "str"},
-    "path": {"type": "str", "default": "/var/lib/rollout"},  # of the locks and epochs, on these hosts
-}
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+def _name(value: t.Any, variable: str) -> str:
+    if not _NAME.fullmatch(str(value)):
+        raise InputError(f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -")
+    return str(value)
+
+
+def _socket(value: t.Any, variable: str) -> str:
+    """Return a path, or host:port."""
+    text = str(value).removeprefix("tcp://").removeprefix("unix://")
+    if text.startswith("/"):
+        return text
+    host, _colon, port = text.rpartition(":")
+    if not host:
+        raise InputError(f"{variable}: {value!r} is neither an absolute path nor host:port")
+    return f"{host}:{values.port(port, variable)}"
+
+
+_WORD = Kind("str", _name)
+OPTIONS = Options(
+    Field(
+        "hosts", TEXT, "Inventory pattern of the load balancers' hosts. Without it the sockets are reached from the controller."
+    ),
+    Field(
+        "socket",
+        one_or_more(Kind("str", _socket)),
+        "Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of them.",
+        default=["/run/haproxy/admin.sock"],
+    ),
+    Field("backend", _WORD, "Name of the backend.", required=True),
+    Field(
+        "preview",
+        _WORD,
+        "Name of another backend, which contains only the new instances of a rollout, from when they are ready to its end.",
+    ),
+    shared.DRAIN_TIMEOUT,
+    Field("slots", _WORD, "Prefix of the names of prepared servers. Without it servers are added and deleted as needed."),
+    Field(
+        "state_file",
+        TEXT,
+        "File on the load balancer's host that the state of the servers is saved to after each change, for "
+        "C(load-server-state-from-file). It needs C(hosts), and one socket each.",
+    ),
+    Field(
+        "path",
+        PATH,
+        "Directory, made where it is missing, for the locks and epochs that keep a late command of an older run from "
+        "changing anything. It is on C(hosts), or on the controller without them.",
+        default="/var/lib/rollout",
+    ),
+)
 
 UNSUPPORTED = {
     "mirror": "HAProxy does not copy requests; use Envoy, or route some of them to rollout_traffic.preview",
@@ -57,7 +110,6 @@ _MAINT, _DRAIN = 0x63, 0x18  # srv_admin_state: forced, inherited, by DNS | forc
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
 _TIMEOUT = 5.0  # seconds for a balancer to answer all that it is asked in one call
 _LOCKED = 10.0  # seconds the agent may wait for another run's command to end
-_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _ATTACHED = "still has connections attached"
 _SUCCESS = re.compile(
     r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket command'|" + _ATTACHED
@@ -113,28 +165,22 @@ class Driver(TrafficDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.options = context, options
-        self.drain_timeout = values.duration(options.get("drain_timeout") or "30s", "rollout_traffic.drain_timeout")
+        self.drain_timeout = options["drain_timeout"]
         self.option = "backend"  # the one that names it, for messages
-        self.backend = _name(options.get("backend"), "rollout_traffic.backend")
-        self.preview = _name(options["preview"], "rollout_traffic.preview") if options.get("preview") else ""
+        self.backend, self.preview = options["backend"], options["preview"] or ""
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or leave it out"
             )
-        self.slots = _name(options["slots"], "rollout_traffic.slots") if options.get("slots") else ""
-        self.state_file = options.get("state_file") or ""
-        self.path = str(options.get("path") or OPTIONS["path"]["default"])
-        if not self.path.startswith("/"):
-            raise InputError(f"rollout_traffic.path: {self.path!r} is not an absolute path; begin it with /")
-        self.balancers = self._balancers(options.get("hosts") or "", options.get("socket") or OPTIONS["socket"]["default"])
+        self.slots, self.state_file, self.path = options["slots"] or "", options["state_file"] or "", options["path"]
+        self.balancers = self._balancers(options["hosts"], options["socket"])
         self.check_words = _check_words(context.health)
         self._adopted: set[Endpoint] = (
             set()
         )  # once among the targets: they are ours to put in maint, even if of the configuration
 
-    def _balancers(self, pattern: str, given: str | Sequence[str]) -> dict[str, tuple[str, str]]:
+    def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Every balancer's name, with its host and its socket there."""
-        sockets = [_socket(one) for one in ([given] if isinstance(given, str) else given)]
         if self.state_file and (not pattern or len(sockets) > 1 or not self.state_file.startswith("/")):
             raise InputError(
                 f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on rollout_traffic.hosts with one socket each"
@@ -142,14 +188,10 @@ class Driver(TrafficDriver):
         if not pattern:
             for one in sockets:
                 if one.startswith("/"):
-                    raise InputError(
-                        f"rollout_traffic.socket: {one!r} is a path; say in rollout_traffic.hosts on which hosts it is"
-                    )
+                    raise InputError(f"rollout_traffic.socket: {one!r} is a path; name its hosts in rollout_traffic.hosts")
             return {one: (CONTROLLER, one) for one in sockets}
-        hosts = self.context.transport.hosts(pattern)
-        if not hosts:
-            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
-        return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in hosts for one in sockets}
+        found = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
+        return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in found for one in sockets}
 
     def previews(self) -> Sequence[Preview]:
         """The backend `preview`, at the same balancers.
@@ -159,7 +201,7 @@ class Driver(TrafficDriver):
         """
         if not self.preview:
             return ()
-        driver = Driver({**self.options, "backend": self.preview, "preview": "", "state_file": ""}, self.context)
+        driver = Driver({**self.options, "backend": self.preview, "preview": None, "state_file": None}, self.context)
         driver.option = "preview"
         return [Preview(driver)]
 
@@ -509,20 +551,3 @@ def _check_words(health: Mapping[str, t.Any]) -> str:
     fast = min(100, interval)
     rise, fall = int(health.get("rise") or 1), max(2, int(health.get("fall") or 2))
     return f"check inter {interval}ms fastinter {fast}ms downinter {fast}ms rise {rise} fall {fall}"
-
-
-def _name(value: t.Any, variable: str) -> str:
-    if not _NAME.fullmatch(str(value or "")):
-        raise InputError(f"{variable}: {value!r} is not a name of HAProxy's; use letters, digits and _ . : -")
-    return str(value)
-
-
-def _socket(value: str) -> str:
-    """A path, or host:port."""
-    text = str(value).removeprefix("tcp://").removeprefix("unix://")
-    if text.startswith("/"):
-        return text
-    host, _colon, port = text.rpartition(":")
-    if not host:
-        raise InputError(f"rollout_traffic.socket: {value!r} is neither an absolute path nor host:port")
-    return f"{host}:{values.port(port, 'rollout_traffic.socket')}"

@@ -22,32 +22,57 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    LISTEN,
+    PATH,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._agents import label
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
 
-OPTIONS: dict[str, dict[str, t.Any]] = {
-    "hosts": {"type": "str", "default": ""},  # the inventory pattern of the nginxes' hosts; none: the controller
-    "path": {"type": "str", "default": "/etc/nginx/rollout"},  # the directory of our files there
-    "upstream": {"type": "str"},  # its name in nginx's configuration; the service's without
-    "config": {"type": "str", "default": "/etc/nginx/nginx.conf"},
-    "pid": {"type": "str", "default": "/run/nginx.pid"},
-    "status": {"type": "str", "default": "127.0.0.1:9180"},  # where our files make nginx say what it serves
-    "drain_timeout": {"type": "str", "default": "30s"},
-}
-TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
 UNSUPPORTED = {
     "preview": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "match": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "mirror": "nginx has no pool for new instances; use Envoy, or remove the option",
     "sticky": "nginx distributes requests in turn and binds no client to an instance; use HAProxy or Envoy, or remove the option",
 }
-PATHS = ("path", "config", "pid")
-NEW = monitor.Streak(), 0.0  # of one that was not asked yet
 _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _upstream(value: t.Any, variable: str) -> str:
+    if not _UPSTREAM.fullmatch(str(value)):
+        raise InputError(f"{variable}: {value!r} is not a name; use letters, digits and . _ -")
+    return str(value)
+
+
+OPTIONS = Options(
+    Field("hosts", TEXT, "Inventory pattern of the hosts of nginx. Without it nginx is on the controller."),
+    Field("path", PATH, "Directory of the files that nginx includes.", default="/etc/nginx/rollout"),
+    Field(
+        "upstream",
+        Kind("str", _upstream),
+        "Name of the service's upstream in nginx's configuration, and of its file. The service's name if not given.",
+    ),
+    Field("config", PATH, "Configuration file of nginx.", default="/etc/nginx/nginx.conf"),
+    Field("pid", PATH, "File with the pid of the master process.", default="/run/nginx.pid"),
+    Field(
+        "status",
+        LISTEN,
+        "Address and port that nothing else uses. nginx says there what it serves.",
+        default="127.0.0.1:9180",
+    ),
+    shared.DRAIN_TIMEOUT,
+)
+TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
+NEW = monitor.Streak(), 0.0  # of one that was not asked yet
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
 Entry = dict[str, t.Any]  # in the agent's words
 Place = tuple[str, Endpoint, str]
@@ -60,25 +85,13 @@ class Driver(TrafficDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.transport = context, context.transport
-        self.options = {name: str(options.get(name) or spec.get("default") or "") for name, spec in OPTIONS.items()}
-        pattern = self.options["hosts"]
-        self.hosts = self.transport.hosts(pattern) if pattern else [CONTROLLER]
-        if not self.hosts:
-            raise InputError(f"rollout_traffic.hosts: {pattern!r} matches no host of the inventory")
-        for name in PATHS:
-            if not self.options[name].startswith("/"):
-                raise InputError(f"rollout_traffic.{name}: {self.options[name]!r} is not an absolute path; begin it with /")
-        upstream = self.options["upstream"] = self.options["upstream"] or context.service
-        if not _UPSTREAM.fullmatch(upstream):
-            raise InputError(f"rollout_traffic.upstream: {upstream!r} is not a name; use letters, digits and . _ -")
-        self.drain_timeout = values.duration(self.options["drain_timeout"], "rollout_traffic.drain_timeout")
+        self.options = {**options, "upstream": options["upstream"] or context.service}
+        self.hosts = inventory.hosts_or_controller(self.transport, options["hosts"], "rollout_traffic.hosts")
+        self.drain_timeout = options["drain_timeout"]
         self.settings = _settings(context.health)
         self.streaks: dict[Place, tuple[monitor.Streak, float]] = {}  # what asking came to, and when it was asked last
-        status = values.socket_address(self.options["status"], "rollout_traffic.status")
-        values.address(status[0], "rollout_traffic.status")
         self.common = {
-            **{name: self.options[name] for name in (*PATHS, "upstream")},
-            "status": status,
+            **{name: self.options[name] for name in ("path", "config", "pid", "upstream", "status")},
             "fall": self.settings.fall,
         }
 
@@ -147,7 +160,7 @@ class Driver(TrafficDriver):
         for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
-                what = f"rollout_traffic.{field}: {self.options[field]!r}: " if field else ""
+                what = f"rollout_traffic.{field}: {str(self.options[field])!r}: " if field else ""
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
             raise TrafficError("; ".join(errors))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, Target, TrafficDriver
 
-OPTIONS: dict[str, dict[str, t.Any]] = {}
+OPTIONS = Options()
 
 
 class Driver(TrafficDriver):

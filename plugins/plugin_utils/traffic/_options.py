@@ -1,0 +1,89 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that several load balancers have, or refuse. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    DURATION,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    whole,
+)
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_VALUE = re.compile(r"[A-Za-z0-9._~:/+=-]{1,200}")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A header, or a cookie, that has this very value."""
+
+    name: str
+    value: str
+    cookie: bool = False
+
+    @property
+    def header(self) -> str:
+        """The header to look at."""
+        return "cookie" if self.cookie else self.name.lower()
+
+    @property
+    def regex(self) -> str:
+        """What the whole header `cookie` matches where the cookie has the value."""
+        return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
+
+
+def match(given: t.Any, variable: str) -> Match:
+    """Parse `{header: NAME, value: VALUE}` or `{cookie: NAME, value: VALUE}`."""
+    kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
+    if len(kinds) != 1 or set(given) != {*kinds, "value"}:
+        raise InputError(
+            f"{variable}: {given!r} is not one header or cookie and its value; write {{header: X-Canary, value: always}}"
+        )
+    name, value = str(given[kinds[0]]), given["value"]
+    _named(name, f"{variable}.{kinds[0]}")
+    if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
+        raise InputError(f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes")
+    return Match(name, str(value), kinds[0] == "cookie")
+
+
+def sticky(given: t.Any, variable: str) -> str:
+    """Return the name of the cookie in `{cookie: NAME}`."""
+    if not isinstance(given, Mapping) or list(given) != ["cookie"]:
+        raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}")
+    return _named(str(given["cookie"]), f"{variable}.cookie")
+
+
+def _named(name: str, variable: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{variable}: {name!r} is not a name; use letters, digits, _ and -")
+    return name
+
+
+MATCH = Kind(
+    "dict",
+    match,
+    fields=Options(
+        Field("header", TEXT, "Name of the header."),
+        Field("cookie", TEXT, "Name of the cookie, instead of a header."),
+        Field("value", TEXT, "The value that such requests carry.", required=True),
+    ),
+)
+STICKY = Kind("dict", sticky, fields=Options(Field("cookie", TEXT, "Name of the cookie.", required=True)))
+PERCENT = whole(1, 100)
+DRAIN_TIMEOUT = Field(
+    "drain_timeout",
+    DURATION,
+    "How long requests in flight are waited for. The instance is stopped after that all the same.",
+    default="30s",
+)
