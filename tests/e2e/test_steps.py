@@ -278,7 +278,7 @@ def test_a_bad_revision_is_rolled_back(playground: Playground) -> None:
     assert playground.run().rc == 0
     before = {record["id"] for record in playground.living()}
     outcome = playground.run(variables={"rollout_revision": "0.2"})
-    ended_red(outcome, "shop 0.2:", "2 instance(s) failed", "shop-", "boom", "on web", "now rolled back to 0")
+    ended_red(outcome, "shop 0.2:", "(rollout_failure_limit 2)", "shop-", "boom", "on web", "now rolled back to 0")
     assert {record["id"] for record in playground.living()} == before
     assert playground.journal()["rollout"]["outcome"] == "rolled_back"
     assert playground.run(variables={"rollout_revision": "0"}).of("begin")[0].changed is False
@@ -346,7 +346,7 @@ def test_on_failure_continue_leaves_the_fleet_as_it_is(playground: Playground) -
     outcome = playground.run(
         variables={"rollout_revision": "fail", "rollout_on_failure": "continue", "rollout_progress_deadline": "2s"}
     )
-    ended_red(outcome, "shop fail: no progress for 2 s", "0 of 3 new available", "shop-4", "503", "left as it is")
+    ended_red(outcome, "shop fail: ", "rollout_progress_deadline (2 s)", "0 of 3 new", "shop-4", "503", "left as it is")
     assert playground.revisions().count("1") == 3
     assert playground.journal()["rollout"]["outcome"] == "failed"
 

@@ -12,7 +12,7 @@ from functools import partial
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_available
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, Waypoint, rolling, stages

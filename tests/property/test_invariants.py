@@ -17,9 +17,9 @@ from decimal import Decimal
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import count_fleet
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
     Instance,
@@ -105,15 +105,14 @@ def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, 
 @given(fleets, waypoints, rules_)
 @examples(300)
 def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoint, rules: Rules) -> None:
-    # 8: what goes into a turn comes out of it in exactly one class.
-    census = engine._count(fleet, waypoint, rules, 20.0, 31.0)
-    sides = [i for side in (census.new, census.old) for part in (side.available, side.prepared, side.rest) for i in part]
-    assert Counter(i.id for i in [*sides, *census.broken, *census.going, *census.dead, *census.lost]) == Counter(
-        i.id for i in fleet
-    )
-    assert census.total == len(sides) + len(census.broken) + len(census.going)
-    assert census.total + len(census.lost) == sum(1 for i in fleet if i.state.counted)
-    assert all(i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation for i in census.lost)
+    # 8: what goes into a decision comes out of it in exactly one class.
+    count = count_fleet(fleet, waypoint, rules, 20.0, 31.0)
+    staying = [i for group in (count.new, count.old) for part in (group.available, group.prepared, group.pending) for i in part]
+    leaving = [*count.crashed, *count.draining]
+    assert Counter(i.id for i in [*staying, *leaving, *count.ended, *count.orphaned]) == Counter(i.id for i in fleet)
+    assert count.total == len(staying) + len(leaving)
+    assert count.total + len(count.orphaned) == sum(1 for i in fleet if i.state.counted)
+    assert all(i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation for i in count.orphaned)
 
 
 @given(st.sampled_from(Process), st.sampled_from(Health), st.booleans())

@@ -308,7 +308,7 @@ def _is_taken_back(run: Run, rollout: Rollout, stage: Stage, wave: Iterable[Inst
 def _too_many(run: Run, rollout: Rollout, stage: Stage, tally: ProgressTracker) -> RolloutFailed | None:
     """The end of a rollout of which as many have failed as may not; a way back takes what it can."""
     bounds = failure_limits(run.conductor.bounds(stage, rollout), tally, stable=False)
-    reached = [most for count, most, _where in bounds if count >= most]
+    reached = [bound.most for bound in bounds if bound.is_reached]
     if not reached or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD):
         return None
     return RolloutFailed(f"rollout_failure_limit is {reached[0]}")

@@ -26,7 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE, as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import is_orphaned
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_orphaned
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     FailureAction,

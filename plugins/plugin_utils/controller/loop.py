@@ -29,7 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.int
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import Window
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, can_admit, can_stop, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import can_admit, can_stop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Instance,
@@ -312,7 +313,7 @@ class Conductor:
                 if decision.failed:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
-                    raise RolloutFailed(decision.failed, then=decision.then or None)
+                    raise RolloutFailed(decision.failed, decision.failed_id, then=decision.then or None)
                 if arrived or (rollout.force and waypoint.new_idle):
                     if motion is Motion.GO:
                         self._count(rollout)

@@ -14,12 +14,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
-    Decision,
-    can_admit,
-    can_stop,
-    is_available,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import can_admit, can_stop, is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Groups, Plan, Step, Waypoint

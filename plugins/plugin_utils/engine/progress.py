@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a walk has come, and whether it has to end without arriving. Pure.
+"""How far a stage has come, and whether too many instances have failed. Pure.
 
-Progress is more new instances available, fewer old ones, or more of those that stay, than ever before in this walk. The progress
-deadline counts from the last progress, not from the start; failures count since the last progress (E-07, E-60). But an
-instance that was ready and broke is not made good by others that have just become ready: that takes ones that last.
+Progress is more new instances available, fewer old ones, or more of those that stay, than ever before in this stage. The
+progress deadline counts from the last progress, not from the start, and failures count since the last progress. But the
+failure of an instance that had been ready is not made good by others that have just become ready: that takes instances
+that last.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rules:
-    """What bounds a walk; times in seconds."""
+    """What bounds a stage; times in seconds."""
 
     min_ready: float = 0.0  # how long an instance must have been ready to count as available
     progress_deadline: float = 600.0
-    ready_deadline: float | None = None  # how long a new instance may take to become ready; None: as long as the walk
-    failure_limit: int | None = 3  # that many failures without progress end the walk; None: failures alone never do
-    stage_limit: int | None = None  # that many new ones that fail on the way to one stage do, whatever succeeds; None: see above
-    total_limit: int | None = None  # that many that fail in the whole rollout do; None: any number
+    ready_deadline: float | None = None  # how long a new instance may take to become ready; None: as long as the stage
+    failure_limit: int | None = 3  # so many failures without progress end the stage; None: any number
+    stage_limit: int | None = None  # so many new instances that fail in one stage end it; None: as `failure_limit` says
+    total_limit: int | None = None  # so many that fail in the whole rollout end it; None: any number
     drain_timeout: float = 30.0  # how long requests in flight are waited for
     settle: float = 0.0  # the least time between leaving rotation and being stopped
-    watch_new: float = 120.0  # how long a new instance has to last before it counts against earlier ones that broke
+    watch_new: float = 120.0  # how long a new instance has to last before it makes good earlier ones that broke
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One instance that failed, and why, behind its host (`on web1: exit code 3`)."""
+    """An instance that failed, and why, after its host (`on web1: exit code 3`)."""
 
     id: str
     why: str
@@ -40,19 +41,33 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class FailureLimit:
+    """How many instances failed, how many that end the stage, and both in words."""
+
+    count: int
+    most: int
+    text: str
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether so many failed that the stage ends."""
+        return self.count >= self.most
+
+
+@dataclass(frozen=True)
 class ProgressTracker:
-    """What has to be remembered of a walk. Times in seconds."""
+    """What is remembered of a stage from one iteration to the next. Times in seconds."""
 
     since: float  # of the last progress, at first of the start
     new: int = 0  # the most new instances available so far
-    old: int | None = None  # the fewest old instances so far
+    old: int | None = None  # the fewest old instances so far; None: nothing was counted yet
     failures: tuple[Failure, ...] = ()  # since the last progress, in the order they were seen
-    judged: frozenset[str] = frozenset()  # ids whose failure has been counted once
-    began: float = 0.0  # when the first turn was: what was started later was started by this walk
+    judged: frozenset[str] = frozenset()  # ids of instances whose failure was counted
+    began: float = 0.0  # when the first iteration was: what was created later was started by this stage
     kept: int = 0  # the most old instances in service so far, of those that stay
     lasting: int = 0  # the most new instances that lasted so far
     failed: int = 0  # new instances that failed so far, whatever succeeded in between
-    earlier: int = 0  # new instances that failed in the stages before
+    earlier: int = 0  # new instances that failed in earlier stages
 
     @property
     def total(self) -> int:
@@ -62,17 +77,13 @@ class ProgressTracker:
     def advance(
         self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int = 0, lasting: int | None = None
     ) -> ProgressTracker:
-        """The tally after a turn that sees `new` available, `old` counted and `failed` instances.
+        """Return the tracker after an iteration that sees `new` available, `old` counted and `failed` instances.
 
-        `kept` of the old ones that stay are in service, and `lasting` (None: all) of the new ones have lasted.
+        `kept` of the old instances that stay are in service, and `lasting` (None: all) of the new ones have lasted.
         """
         lasting = new if lasting is None else lasting
         if self.old is None:
-            # The first turn: what failed before the walk is not its failure (a held one goes on, a fleet is repaired).
-            since = now if new > self.new else self.since
-            judged = frozenset(failure.id for failure in failed)
-            first = ProgressTracker(since, max(self.new, new), old, judged=judged, began=now, kept=kept, lasting=lasting)
-            return replace(first, earlier=self.total)
+            return self._begin(new, old, failed, now, kept, lasting)
         fresh = [failure for failure in failed if failure.id not in self.judged]
         progressed = new > self.new or old < self.old or kept > self.kept
         lasted = lasting > self.lasting
@@ -91,14 +102,34 @@ class ProgressTracker:
             failed=self.failed + sum(not failure.stable for failure in fresh),
         )
 
+    def _begin(self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int, lasting: int) -> ProgressTracker:
+        """Return the tracker after the first iteration. What failed before the stage is not its failure."""
+        return ProgressTracker(
+            since=now if new > self.new else self.since,
+            new=max(self.new, new),
+            old=old,
+            judged=frozenset(failure.id for failure in failed),
+            began=now,
+            kept=kept,
+            lasting=lasting,
+            earlier=self.total,
+        )
 
-def failure_limits(rules: Rules, progress: ProgressTracker, stable: bool) -> Iterator[tuple[int, int, str]]:
-    """What bounds the failures of new or of stable instances: how many there were, how many end the walk, and of which it is."""
+
+def failure_limits(rules: Rules, progress: ProgressTracker, stable: bool) -> Iterator[FailureLimit]:
+    """Yield the limits of failures that hold for new or for stable instances."""
     if rules.failure_limit is not None and (stable or rules.stage_limit is None):
         counted = [failure for failure in progress.failures if failure.stable or rules.stage_limit is None]
-        own = any(failure.stable == stable for failure in counted)
-        yield len(counted) if own else 0, rules.failure_limit, "without progress in between"
+        count = len(counted) if any(failure.stable == stable for failure in counted) else 0
+        text = f"{count} consecutive {_failures(count)} (rollout_failure_limit {rules.failure_limit})"
+        yield FailureLimit(count, rules.failure_limit, text)
     if rules.stage_limit is not None and not stable:
-        yield progress.failed, rules.stage_limit, "on the way to this stage"
+        text = f"{progress.failed} {_failures(progress.failed)} in this stage (its failure limit is {rules.stage_limit})"
+        yield FailureLimit(progress.failed, rules.stage_limit, text)
     if rules.total_limit is not None and not stable:
-        yield progress.total, rules.total_limit, "in the whole rollout"
+        text = f"{progress.total} {_failures(progress.total)} in the rollout (rollout_failure_limit.total {rules.total_limit})"
+        yield FailureLimit(progress.total, rules.total_limit, text)
+
+
+def _failures(count: int) -> str:
+    return "instance failure" if count == 1 else "instance failures"

@@ -1,0 +1,73 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may be done with one instance, by what is known of it. Pure."""
+
+from __future__ import annotations
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+
+
+def is_prepared(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether it has been ready for `min_ready` seconds and is health-checked by every load balancer."""
+    return (
+        instance.state is State.READY
+        and instance.lb_healthy
+        and instance.ready_since is not None
+        and now - instance.ready_since >= rules.min_ready
+    )
+
+
+def is_available(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether it is prepared, and in rotation at every load balancer."""
+    return instance.rotation is Rotation.IN and is_prepared(instance, rules, now)
+
+
+def is_starting(instance: Instance) -> bool:
+    """Whether it was started and is not in service yet."""
+    return not instance.in_rotation and instance.state in (State.STARTING, State.READY)
+
+
+def is_serving(instance: Instance) -> bool:
+    """Whether load balancers send it requests, whatever our own checks found."""
+    return instance.in_rotation and instance.lb_healthy
+
+
+def is_orphaned(instance: Instance) -> bool:
+    """Whether it was to be stopped, gets no requests, and is on an unreachable host.
+
+    It no longer counts. It is stopped once the host answers.
+    """
+    return instance.state is State.UNREACHABLE and instance.draining_since is not None and not instance.in_rotation
+
+
+def is_overdue(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether it has not become ready within `ready_deadline`.
+
+    An instance in rotation was ready before: a new run has not checked it yet.
+    """
+    return (
+        rules.ready_deadline is not None
+        and instance.state is State.STARTING
+        and not instance.in_rotation
+        and now - instance.created > rules.ready_deadline
+    )
+
+
+def has_lasted(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether an instance that is ready has been for `watch_new` seconds."""
+    return now - (instance.ready_since or 0.0) >= rules.watch_new
+
+
+def can_admit(instance: Instance) -> bool:
+    """Whether it may be put in rotation: ready, health-checked by every load balancer, and not in rotation everywhere."""
+    return instance.state is State.READY and instance.lb_healthy and instance.rotation is not Rotation.IN
+
+
+def can_stop(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether a draining instance may be stopped: out of rotation, and its requests are finished or `drain_timeout` is over."""
+    if instance.in_rotation or instance.draining_since is None:
+        return False
+    drained = now - instance.draining_since
+    return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
