@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import forward, lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 
 
 class ActionModule(StepAction):
@@ -20,19 +18,4 @@ class ActionModule(StepAction):
             rollout = run.record.open
             return {**result, "changed": result["changed"] or (rollout is not None and rollout.phase != Phase.PROMOTING)}
         run.begin()
-        rollout = run.record.open
-        if rollout is None:
-            return run.report(False)
-        if rollout.phase == Phase.ROLLING_BACK:
-            raise RolloutFailed(
-                f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back"
-            )
-        rollout.step = "promote"
-        lifecycle.walk(run, rollout, PROMOTE)
-        stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and run.record.stable == stable:
-            return run.report(run.conductor.acted)
-        run.record.stable = stable
-        lifecycle.turn(run, rollout, Phase.PROMOTING)
-        run.conductor.commit()
-        return run.report(True)
+        return forward.promote(run)
