@@ -60,7 +60,7 @@ def test_one_worker_walks_whatever_the_play(shop: Shop, kind: str) -> None:
     assert watch.wrong == [] and watch.looks
     assert watch.most <= REPLICAS + SURGE and watch.fewest >= REPLICAS, (watch.most, watch.fewest)
     assert len(shop.journal()["history"]) == before + 1
-    assert [ran(outcome, step) for step in ("replace", "promote", "finish")] == [1, 1, 1]
+    assert ran(outcome, "replace") == 1
     assert ran(outcome, "begin") == (len(shop.hosts) if "serial" in PLAYS[kind] or "strategy" in PLAYS[kind] else 1)
     shop.settled(new)
 
@@ -77,7 +77,7 @@ def test_a_restart_is_one_for_the_whole_play(shop: Shop, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["all hosts", "serial", "free"])
-@pytest.mark.parametrize("step", ["begin", "replace", "promote", "finish", "rollback"])
+@pytest.mark.parametrize("step", ["begin", "replace", "rollback"])
 def test_every_step_that_fails_ends_red(playground: Playground, kind: str, step: str) -> None:
     """By a setting that this step alone is given."""
     defaults = {f"progressive.rollout.{step}": {"lease": "never"}}
@@ -201,8 +201,8 @@ def test_a_step_that_fails_once_the_rollout_is_over_ends_red(playground: Playgro
     assert playground.run().rc == 0
     names = {key.removeprefix("rollout_"): f"{{{{ {key} }}}}" for key in playground.variables}
     away = {"driver": "haproxy", "socket": ["127.0.0.1:1"], "backend": "shop"}
-    defaults = {"group/progressive.rollout.steps": names, "progressive.rollout.finish": {"traffic": away}}
+    defaults = {"group/progressive.rollout.steps": names, "progressive.rollout.replace": {"traffic": away}}
     walk = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "walk"}}
     outcome = playground.run([{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [walk]}])
-    assert outcome.of("finish")[0].result["rollout"]["phase"] == "finished"
+    assert outcome.of("replace")[0].result["rollout"]["phase"] == "finished"
     assert outcome.rc != 0 and "127.0.0.1:1" in outcome.failed.msg, outcome.output

@@ -19,10 +19,9 @@ def advance(run: Run, through: str) -> Result:
     result = replace(run)
     acted = result["changed"]
     for part in PARTS[1 : PARTS.index(through) + 1]:
-        if run.record.open is not None:
-            run.conductor.refresh()  # the platform is observed again at the moment of the switch
-            result = promote(run) if part == PROMOTE else finish(run)
-            acted = acted or result["changed"]
+        run.conductor.refresh()  # the platform is observed again at the moment of the switch
+        result = promote(run) if part == PROMOTE else finish(run)
+        acted = acted or result["changed"]
     return {**result, "changed": acted}
 
 

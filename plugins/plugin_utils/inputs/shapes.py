@@ -1,11 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plain data from files and hosts, read as the annotations of a type say, so that a new field is checked without another line. Pure.
+"""Read plain data from files and hosts as type annotations say, so that a new field is checked without another line. Pure.
 
-Known are bool, int, float, str, None, Any, Literal, unions, enums of text, lists, tuples and frozensets of one kind, dictionaries whose keys are text
-or whole numbers (which JSON has as text), dataclasses, and TypedDicts. What is Annotated with one of these is checked by that, and kept as it is.
-Whole numbers are not negative: what we count and number is not. A number is finite, and no moment farther away than the year 5138.
+Supported are bool, int, float, str, None, Any, Literal, enums of text, unions, lists, tuples and frozensets of one kind, dictionaries
+whose keys are text or whole numbers (which JSON has as text), dataclasses, and TypedDicts. Annotated data is checked by the
+annotation, and kept as it is. Whole numbers are not negative: what is counted and numbered here is not. A number is finite,
+and no moment is farther away than the year 5138.
+
+A type's annotations are looked at once. What reads data of the type is then a function.
 """
 
 from __future__ import annotations
@@ -14,125 +17,214 @@ import contextlib
 import functools
 import types
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import NoneType
 
 MOST = 2**53  # a larger whole number is not the same in every program that reads JSON
 FARTHEST = 1e11  # seconds
+Reader = Callable[[t.Any], t.Any]
 
 
 class Misshapen(Exception):
-    """What is where, and what it should be: "rollout.phase is 3, not text"."""
+    """What is wrong with which part of the data: "rollout.phase is 3, not text"."""
+
+    def __init__(self, what: str, where: str = "", of_key: bool = False) -> None:
+        super().__init__(what)
+        self.what, self.where, self.of_key = what, where, of_key
+
+    def within(self, part: str) -> Misshapen:
+        """Return the same error, seen from what contains the data."""
+        return Misshapen(self.what, part + self.where, self.of_key)
+
+    def __str__(self) -> str:
+        where = self.where.removeprefix(".") or "it"
+        return f"{'a key of ' if self.of_key else ''}{where} {self.what}"
 
 
 def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
-    """`data` as a value of this type; raises Misshapen. `where` leads to it.
+    """Return `data` as a value of this type; raises Misshapen. `where` leads to the data.
 
-    Of a dataclass, fields that it does not know are passed over, and those that are missing have their defaults.
+    Unknown fields of a dataclass are passed over, and missing ones have their defaults.
     """
+    try:
+        return reader(kind)(data)
+    except Misshapen as exc:
+        raise (exc.within(where) if where else exc) from None
+
+
+@functools.cache
+def reader(kind: t.Any) -> Reader:
+    """Return the function that reads data of a type."""
     origin, arguments = t.get_origin(kind), t.get_args(kind)
     if origin is t.Annotated:
-        read(arguments[1], data, where)
-        return data
+        return functools.partial(_kept, reader(arguments[1]))
     if origin in (t.Union, types.UnionType):
-        return None if data is None and NoneType in arguments else _union(arguments, data, where)
+        readers = tuple(reader(one) for one in arguments if one is not NoneType)
+        return functools.partial(_union, readers, NoneType in arguments)
     if origin is t.Literal:
-        return _checked(data in arguments and type(data) in {type(one) for one in arguments}, data, where, _either(arguments))
+        return functools.partial(_literal, arguments, {type(one) for one in arguments})
     if origin in (list, Sequence, tuple, frozenset):
-        _checked(isinstance(data, (list, tuple)), data, where, "a list")
-        found = [read(arguments[0], one, f"{where}[{number}]") for number, one in enumerate(data)]
-        return origin(found) if origin in (tuple, frozenset) else found
+        return functools.partial(_list, reader(arguments[0]), origin if origin in (tuple, frozenset) else list)
     if origin in (dict, Mapping):
-        _checked(isinstance(data, Mapping), data, where, "a mapping")
-        return {_key(arguments[0], key, where): read(arguments[1], one, f"{where}.{key}") for key, one in data.items()}
+        return functools.partial(_mapping, _key if arguments[0] is int else reader(arguments[0]), reader(arguments[1]))
     if is_dataclass(kind):
-        return _fields(kind, data, where)
-    if t.is_typeddict(kind):
-        return _typed(kind, data, where)
+        return functools.partial(_dataclass, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        known = tuple(one.value for one in kind)
-        return kind(_checked(isinstance(data, str) and data in known, data, where, _either(known)))
-    return data if kind is t.Any else _plain(kind, data, where)
+        return functools.partial(_enum, {one.value: one for one in kind})
+    if t.is_typeddict(kind):
+        return functools.partial(_typed, kind)
+    if kind not in _PLAIN:
+        raise TypeError(f"{kind!r} is none of the types that can be read")
+    return _PLAIN[kind]
 
 
-def _plain(kind: t.Any, data: t.Any, where: str) -> t.Any:
-    if kind in (None, NoneType):
-        return _checked(data is None, data, where, "nothing")
-    if kind is bool:
-        return _checked(isinstance(data, bool), data, where, "true or false")
-    if kind is str:
-        return _checked(isinstance(data, str), data, where, "text")
-    number = isinstance(data, (int, float)) and not isinstance(data, bool)
-    if kind is int:
-        return _checked(number and isinstance(data, int) and 0 <= data <= MOST, data, where, "a whole number")
-    if kind is float:
-        return _checked(number and abs(data) <= FARTHEST, data, where, "a number")  # nan is not less than anything
-    raise TypeError(f"{kind!r} is none of the types that can be read")
+def _kept(check: Reader, data: t.Any) -> t.Any:
+    check(data)
+    return data
 
 
-def _union(kinds: tuple[t.Any, ...], data: t.Any, where: str) -> t.Any:
-    """What the first of the kinds that fits makes of it."""
-    first, *others = (kind for kind in kinds if kind is not NoneType)
+def _union(readers: tuple[Reader, ...], optional: bool, data: t.Any) -> t.Any:
+    """Return what the first of the kinds that fits makes of the data."""
+    if data is None and optional:
+        return None
     try:
-        return read(first, data, where)
+        return readers[0](data)
     except Misshapen:
-        for kind in others:
+        for other in readers[1:]:
             with contextlib.suppress(Misshapen):
-                return read(kind, data, where)
+                return other(data)
         raise
 
 
-def _fields(kind: t.Any, data: t.Any, where: str) -> t.Any:
-    _keyed(data, where)
-    hints, known = _hints(kind), {}
-    for field in fields(kind):
-        inner = _inside(where, field.name)
-        if field.name in data:
-            known[field.name] = read(hints[field.name], data[field.name], inner)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise Misshapen(f"{inner} is missing")
-    return kind(**known)
+def _literal(choices: tuple[t.Any, ...], kinds: set[type], data: t.Any) -> t.Any:
+    return data if type(data) in kinds and data in choices else _wrong(data, f"one of {', '.join(map(str, choices))}")
 
 
-def _typed(kind: t.Any, data: t.Any, where: str) -> dict[str, t.Any]:
-    _keyed(data, where)
-    found = dict(data)
-    for name, hint in _hints(kind).items():
-        optional = t.get_origin(hint) is t.NotRequired
+def _enum(members: Mapping[str, Enum], data: t.Any) -> Enum:
+    if isinstance(data, str) and data in members:
+        return members[data]
+    return _wrong(data, f"one of {', '.join(members)}")
+
+
+def _list(item: Reader, kind: type, data: t.Any) -> t.Any:
+    if not isinstance(data, (list, tuple)):
+        _wrong(data, "a list")
+    found: list[t.Any] = []
+    try:
+        for one in data:
+            found.append(item(one))
+    except Misshapen as exc:
+        raise exc.within(f"[{len(found)}]") from None
+    return found if kind is list else kind(found)
+
+
+def _mapping(key: Reader, value: Reader, data: t.Any) -> dict[t.Any, t.Any]:
+    if not isinstance(data, Mapping):
+        _wrong(data, "a mapping")
+    found = {}
+    for name, one in data.items():
+        try:
+            known = key(name)
+        except Misshapen as exc:
+            raise Misshapen(exc.what, of_key=True) from None
+        try:
+            found[known] = value(one)
+        except Misshapen as exc:
+            raise exc.within(f".{name}") from None
+    return found
+
+
+def _dataclass(kind: t.Any, data: t.Any) -> t.Any:
+    return kind(**_members(_fields(kind), _keyed(data)))
+
+
+def _typed(kind: t.Any, data: t.Any) -> dict[str, t.Any]:
+    return {**_keyed(data), **_members(_items(kind), data)}
+
+
+def _members(known: Mapping[str, tuple[Reader, bool]], data: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Read the members that are known, by name: how, and whether it must be there."""
+    found = {}
+    for name, (read_member, required) in known.items():
         if name in data:
-            found[name] = read(t.get_args(hint)[0] if optional else hint, data[name], _inside(where, name))
-        elif kind.__total__ and not optional:
-            raise Misshapen(f"{_inside(where, name)} is missing")
+            try:
+                found[name] = read_member(data[name])
+            except Misshapen as exc:
+                raise exc.within(f".{name}") from None
+        elif required:
+            raise Misshapen("is missing", f".{name}")
     return found
 
 
 @functools.cache
-def _hints(kind: t.Any) -> dict[str, t.Any]:
-    return t.get_type_hints(kind, include_extras=True)
+def _fields(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
+    hints = t.get_type_hints(kind, include_extras=True)
+    return {
+        field.name: (reader(hints[field.name]), field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)
+    }
 
 
-def _key(kind: t.Any, key: t.Any, where: str) -> t.Any:
-    if kind is int and isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 16:
-        return int(key)
-    return read(kind, key, f"a key of {where}")
+@functools.cache
+def _items(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
+    found = {}
+    for name, hint in t.get_type_hints(kind, include_extras=True).items():
+        optional = t.get_origin(hint) is t.NotRequired
+        found[name] = reader(t.get_args(hint)[0] if optional else hint), bool(kind.__total__) and not optional
+    return found
 
 
-def _keyed(data: t.Any, where: str) -> None:
-    _checked(isinstance(data, Mapping) and all(isinstance(key, str) for key in data), data, where, "a mapping with text for keys")
+def _keyed(data: t.Any) -> Mapping[str, t.Any]:
+    if isinstance(data, Mapping) and all(isinstance(key, str) for key in data):
+        return data
+    return _wrong(data, "a mapping with text for keys")
 
 
-def _checked(fits: bool, data: t.Any, where: str, what: str) -> t.Any:
-    if not fits:
-        shown = repr(data) if isinstance(data, (bool, int, float, NoneType)) and abs(data or 0) <= MOST else type(data).__name__
-        raise Misshapen(f"{where or 'it'} is {shown if not isinstance(data, str) else 'text'}, not {what}")
+def _key(key: t.Any) -> t.Any:
+    """Read a whole number, which JSON has as text where it is a key."""
+    return int(key) if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 16 else _whole(key)
+
+
+def _nothing(data: t.Any) -> None:
+    if data is not None:
+        _wrong(data, "nothing")
+
+
+def _boolean(data: t.Any) -> t.Any:
+    return data if isinstance(data, bool) else _wrong(data, "true or false")
+
+
+def _text(data: t.Any) -> t.Any:
+    return data if isinstance(data, str) else _wrong(data, "text")
+
+
+def _whole(data: t.Any) -> t.Any:
+    fits = isinstance(data, int) and not isinstance(data, bool) and 0 <= data <= MOST
+    return data if fits else _wrong(data, "a whole number")
+
+
+def _number(data: t.Any) -> t.Any:
+    fits = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= FARTHEST  # nan is not less than it
+    return data if fits else _wrong(data, "a number")
+
+
+def _anything(data: t.Any) -> t.Any:
     return data
 
 
-def _either(choices: tuple[t.Any, ...]) -> str:
-    return f"one of {', '.join(map(str, choices))}"
+_PLAIN: dict[t.Any, Reader] = {
+    None: _nothing,
+    NoneType: _nothing,
+    bool: _boolean,
+    str: _text,
+    int: _whole,
+    float: _number,
+    t.Any: _anything,
+}
 
 
-def _inside(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+def _wrong(data: t.Any, what: str) -> t.NoReturn:
+    shown = repr(data) if isinstance(data, (bool, int, float, NoneType)) and abs(data or 0) <= MOST else type(data).__name__
+    raise Misshapen(f"is {'text' if isinstance(data, str) else shown}, not {what}")
