@@ -11,7 +11,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome
@@ -44,7 +44,7 @@ class ActionModule(StepAction):
             return run.report(False)
         rollout = under_way or lifecycle.open_(run, Kind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        while lifecycle.walk_to(run, Stage("scale", waypoint), rollout, revision) is Motion.RENUMBER:
+        while lifecycle.walk_to(run, Stage("scale", waypoint), rollout, revision) is Proceed.RENUMBER:
             lifecycle.rescale(run, rollout)
             replicas = replicas if under_way else rollout.replicas
             waypoint = replace(waypoint, new=replicas, desired=replicas + others)

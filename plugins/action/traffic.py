@@ -12,7 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
@@ -68,7 +68,7 @@ def divide(run: Run, share: int) -> Result:
     diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
     if run.check_mode:
         return run.report(before != share, diff=diff)
-    while lifecycle.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Motion.RENUMBER:
+    while lifecycle.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Proceed.RENUMBER:
         lifecycle.rescale(run, rollout)
     run.conductor.commit()
     return run.report(run.conductor.acted or before != share, diff=diff)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
@@ -328,7 +328,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     """The run was killed, or told to go on or back: a load test must not go on after it."""
     long = f"300.{os.getpid()}{time.time_ns()}"
     options = {"command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
-    keeper = Gatekeeper([Gate("g", "command", options)], Context("shop", transport), {})
+    keeper = GateRunner([Gate("g", "command", options)], Context("shop", transport), {})
     keeper.poll(ROLLOUT)
     wait_until(lambda: running(f"sleep\0{long}"))
     keeper.close()

@@ -27,7 +27,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
@@ -522,7 +522,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     long = f"300.{os.getpid()}{time.time_ns()}"
     metric = {"name": "slow", "driver": "command", "command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
     options = {"metrics": [{**metric, "failure_condition": "result > 0"}]}
-    keeper = Gatekeeper(
+    keeper = GateRunner(
         [Gate("g", "analysis", values.options(analysis.OPTIONS, options, "gate"))], Context("shop", transport), {}
     )
     keeper.poll(ROLLOUT)

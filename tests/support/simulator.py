@@ -20,7 +20,7 @@ from fractions import Fraction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is, goal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -614,7 +614,7 @@ class Simulator:
         self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
-        """Walk to one stage and wait for its gates, as `Conductor.walk` does it."""
+        """Walk to one stage and wait for its gates, as `ReconcileLoop.walk` does it."""
         rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
@@ -629,17 +629,17 @@ class Simulator:
             if self._renumber(rollout):
                 raise Renumbered
             motion = self._motion(stage, rollout, script)
-            if motion is Motion.SKIP:
+            if motion is Proceed.SKIP:
                 return
             waypoint = goal(stage, rollout)
-            if motion is Motion.STAY:
+            if motion is Proceed.HOLD:
                 waypoint = held = held or as_it_is(self.look(), waypoint, rollout.previous)
             else:
                 held = None
             decision = self._turn(waypoint, revision)
             if decision.failed:
                 raise Ended(decision.then or script.on_failure, decision.failed)
-            if decision.stable_lost and motion is Motion.GO and script.on_stable_lost != "repair":
+            if decision.stable_lost and motion is Proceed.GO and script.on_stable_lost != "repair":
                 if script.on_stable_lost == "hold":
                     raise Ended("hold", "no stable instance serves any more")
                 rollout.full, rollout.gates["passed"] = True, {}
@@ -648,7 +648,7 @@ class Simulator:
             if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
-                if motion is Motion.GO and self._passed(stage, rollout, script):
+                if motion is Proceed.GO and self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
                     self._commit()
                     return
@@ -672,24 +672,24 @@ class Simulator:
         stays = min(waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old))
         return sum(self.available(i) or (kept and self.ripe(i)) for i in new), self._left(waypoint), stays
 
-    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Motion:
+    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Proceed:
         skip = False
         for when in sorted(script.commands):
             if self.obeyed < when <= self.clock:
                 self.obeyed = when
                 skip = self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
         if rollout.phase == Phase.ROLLING_BACK:
-            return Motion.GO
+            return Proceed.GO
         if skip:
-            return Motion.SKIP
+            return Proceed.SKIP
         if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.commands):
             rollout.paused = {}
         if rollout.paused:
             rollout.phase = Phase.PAUSED
-            return Motion.STAY
+            return Proceed.HOLD
         if rollout.phase == Phase.PAUSED and not rollout.gates:
             rollout.phase = self._walking(stage)
-        return Motion.GO
+        return Proceed.GO
 
     def _obey(self, stage: Stage, rollout: Rollout, word: str, force: str) -> bool:
         if commands.refusal(rollout.phase, word, bool(force)):

@@ -116,9 +116,11 @@ def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch
     def fails(*_: object) -> t.NoReturn:
         raise RolloutFailed("no progress for 60 s")
 
-    walk = conductors.Conductor.walk
+    walk = conductors.ReconcileLoop.walk
     monkeypatch.setattr(
-        conductors.Conductor, "walk", lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more)
+        conductors.ReconcileLoop,
+        "walk",
+        lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more),
     )
     with pytest.raises(RolloutFailed, match="it is held as it is"):
         shop.step(finish, **given)

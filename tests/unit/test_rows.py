@@ -220,7 +220,7 @@ def test_e_18_the_new_side_grows_first_and_the_old_shrinks_first() -> None:
     assert less.drain == ("2-not_ready-9-000", "2-not_ready-9-001", "2-ready-0-000")
 
 
-# Blue-green and gates (5.1). E-11, E-13, E-14: test_gatekeeper and test_guide. E-19: every test in e2e. E-20: test_neighbours.
+# Blue-green and gates (5.1). E-11, E-13, E-14: test_gate_runner and test_supervisor. E-19: every test in e2e. E-20: test_neighbours.
 # E-21: test_invariants, every instance is in one class. E-22: test_specs. --------------------------------------------------
 
 SWITCH = Waypoint(2, 3, 3, 3, 100)
@@ -331,7 +331,7 @@ def test_e_26_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> N
     assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).nothing_to_do
 
 
-# Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gatekeeper.
+# Singularity (5.2). E-30, E-31: test_steps. E-33: an abort at any moment, test_strategies. E-38, E-39: test_gate_runner.
 # E-3a: test_failure_limit. ---
 
 

@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
@@ -65,9 +65,9 @@ class Run:
         self.session = Session(store, settings.service, me, settings.lease)
 
     @cached_property
-    def conductor(self) -> Conductor:
+    def conductor(self) -> ReconcileLoop:
         """Made when first asked for: what only thinks needs no drivers."""
-        return Conductor(self.settings, self.context, self.session, self.guard, self.checker, self.say)
+        return ReconcileLoop(self.settings, self.context, self.session, self.guard, self.checker, self.say)
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """The platform, over these connections."""

@@ -36,7 +36,7 @@ ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # who decided, where it w
 
 
 @dataclass(frozen=True)
-class Standing:
+class GateStatus:
     """How a stage's gates stand."""
 
     passed: bool  # all of them
@@ -58,7 +58,7 @@ class Verdict:
     samples: Mapping[str, t.Any]
 
 
-class Gatekeeper:
+class GateRunner:
     """Asks the gates of one stage.
 
     `kept` is the journal's record of them, updated in place: by key, `since` (seconds since the epoch), `state`
@@ -88,7 +88,7 @@ class Gatekeeper:
         self._changed = False
         self._closed = False
 
-    def poll(self, rollout: Mapping[str, t.Any]) -> Standing:
+    def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Take in what was answered, ask what is due, and say how it stands. Never blocks."""
         self._changed, self._verdicts = False, []
         for gate in self._gates:
@@ -105,8 +105,8 @@ class Gatekeeper:
 
     def _standing(
         self, passed: bool, message: str, failed: Gate | None = None, then: str | None = None, person: bool = False
-    ) -> Standing:
-        return Standing(passed, failed, then, message, self._changed, person, tuple(self._verdicts))
+    ) -> GateStatus:
+        return GateStatus(passed, failed, then, message, self._changed, person, tuple(self._verdicts))
 
     def pass_(self, names: Collection[str] | None, by: str) -> list[str]:
         """An operator's word: let every gate of the stage pass that is not decided yet, of these drivers (None: of any) or that waits

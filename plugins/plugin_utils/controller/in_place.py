@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
@@ -423,8 +423,8 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
         lifecycle.turn(run, rollout, Phase.PROGRESSING)
     rollout.name, replaced = stage.name, rollout.replaced
     try:
-        motion = Motion.SKIP
-        while motion in (Motion.SKIP, Motion.RENUMBER):
+        motion = Proceed.SKIP
+        while motion in (Proceed.SKIP, Proceed.RENUMBER):
             lifecycle.rescale(run, rollout)
             motion = run.conductor.walk(
                 stage,
@@ -433,7 +433,7 @@ def _walk(run: Run, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
                 lambda: run.describe(False),
                 lambda fleet, waypoint, _budget, rules, tally, now: decide(fleet, waypoint, rules, tally, now),
             )
-            if motion is Motion.SKIP and stage.gates:
+            if motion is Proceed.SKIP and stage.gates:
                 break
     except RolloutFailed as exc:
         return _ends(run, rollout, stage, exc)

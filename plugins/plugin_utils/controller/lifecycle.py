@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, generations, resources
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE, as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_orphaned
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -445,8 +445,8 @@ def prepare(run: Run, rollout: Rollout) -> None:
 
 def wait_at(run: Run, rollout: Rollout, gate: Gate, phase: Phase) -> None:
     """Wait at a gate in this phase, with the fleet kept as it is and in repair."""
-    motion = Motion.RENUMBER
-    while motion is Motion.RENUMBER:
+    motion = Proceed.RENUMBER
+    while motion is Proceed.RENUMBER:
         rescale(run, rollout)
         found = stages_of(run, rollout)
         here = (onward(found, rollout) or found[-1:])[0]
@@ -462,7 +462,7 @@ def walk(run: Run, rollout: Rollout, part: str) -> None:
     """Through the strategy's stages, up to the last one that this step or one before it walks."""
     mine = PARTS[: PARTS.index(part) + 1]
     while (ahead := onward(stages_of(run, rollout), rollout)) and ahead[0].part in mine:
-        if walk_to(run, ahead[0], rollout, revision_of(rollout, ahead[0].waypoint)) is Motion.RENUMBER:
+        if walk_to(run, ahead[0], rollout, revision_of(rollout, ahead[0].waypoint)) is Proceed.RENUMBER:
             rescale(run, rollout)
             continue
         count = 1
@@ -477,7 +477,7 @@ def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
     return rollout.previous.revision if rollout.previous and waypoint.is_baseline else rollout.revision
 
 
-def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
+def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
     """To one stage, whose new instances are of `revision`; a failure leaves its decision in the journal before anybody
     acts on it."""
     rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.weight, stage.reversible
@@ -490,7 +490,7 @@ def walk_to(run: Run, stage: Stage, rollout: Rollout, revision: str) -> Motion:
         then = consequence(run, stage, rollout, exc)
         if then == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             run.conductor.event("gate", message=f"goes on all the same: {exc}", passed=True)
-            return Motion.GO
+            return Proceed.GO
         if then == FailureAction.HOLD:
             hold(run, rollout, str(exc))
             left = "; it is held as it is: run it again to go on, or roll it back"

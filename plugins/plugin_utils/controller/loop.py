@@ -24,10 +24,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import Window
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import can_admit, can_stop
@@ -64,7 +64,7 @@ Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker,
 TROUBLE = (PlatformError, TrafficError, TransportError, StoreError)  # may pass: nothing is done until it has
 
 
-class Conductor:
+class ReconcileLoop:
     """Drives the fleet of one service."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Conductor:
         self.say = say
         self.platform = settings.platform.make(context)
         self.traffic = settings.traffic.make(context)
-        self.windows = [Window(preview.traffic, preview.idle_only) for preview in self.traffic.previews()]
+        self.windows = [PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()]
         self.balanced = settings.traffic.name != "none"
         if self.traffic.drain_timeout >= settings.rules.progress_deadline:
             raise InputError(
@@ -107,7 +107,7 @@ class Conductor:
         self.counters = Counters()
         context.served = lambda: self.counters.served
         self._next_count = 0.0
-        self._background: Gatekeeper | None = None  # of the rollout that is walked: what it measures goes on from stage to stage
+        self._background: GateRunner | None = None  # of the rollout that is walked: what it measures goes on from stage to stage
         self._counted: tuple[int, int] | None = None  # requests to new and to all instances, when they were last added up
         self._known: set[str] | None = None  # instances that were there before this step
         self._out: dict[str, float] = {}  # draining instances, since when they were seen out of rotation
@@ -231,7 +231,7 @@ class Conductor:
         rollout: Rollout,
         described: Callable[[], Mapping[str, t.Any]],
         decide: Decide | None = None,
-    ) -> Motion:
+    ) -> Proceed:
         """Move the fleet to the stage's waypoint, whose new instances are of `revision`, and wait there until its gates let
         it pass; raises RolloutFailed with the reason where it does not come to that. `described` is the rollout as hooks get
         it. `decide` stands for `evaluate` where that is not how the fleet is to be moved; weights stay as they are then.
@@ -239,14 +239,14 @@ class Conductor:
         title = f"{self.settings.service} {rollout.revision if stage.waypoint.is_baseline else revision}"
         lines = Lines(self.say, title, clock.now() - rollout.elapsed)
         asks = (self.event, lines.tell, self.checker.wake, self._asked_along(stage, rollout))
-        guide = Guide(stage, rollout, self.settings, self.session, self.context, *asks)
+        supervisor = Supervisor(stage, rollout, self.settings, self.session, self.context, *asks)
         self._aim(stage, rollout)
         if decide:
             self._split = None
         try:
-            return self._walk(stage, revision, rollout, guide, lines, described, decide or evaluate)
+            return self._walk(stage, revision, rollout, supervisor, lines, described, decide or evaluate)
         finally:
-            guide.close()
+            supervisor.close()
 
     def bounds(self, stage: Stage, rollout: Rollout) -> Rules:
         """The rules, with what may fail at this stage, and in all."""
@@ -271,12 +271,12 @@ class Conductor:
             window.showing = forward and (stage.waypoint.new_idle or not window.dark)
         self._split = WeightSplit(stage.waypoint)
 
-    def _asked_along(self, stage: Stage, rollout: Rollout) -> Gatekeeper:
+    def _asked_along(self, stage: Stage, rollout: Rollout) -> GateRunner:
         """The keeper of what is asked from stage to stage, where it is."""
         if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
-            return Gatekeeper((), self.context, {})
+            return GateRunner((), self.context, {})
         if self._background is None:
-            self._background = Gatekeeper(self.settings.plan.background, self.context, rollout.background, wake=self.checker.wake)
+            self._background = GateRunner(self.settings.plan.background, self.context, rollout.background, wake=self.checker.wake)
         return self._background
 
     def _walk(
@@ -284,11 +284,11 @@ class Conductor:
         stage: Stage,
         revision: str,
         rollout: Rollout,
-        guide: Guide,
+        supervisor: Supervisor,
         lines: Lines,
         described: Callable[[], Mapping[str, t.Any]],
         decide: Decide,
-    ) -> Motion:
+    ) -> Proceed:
         # Time in which nobody walked is no lack of progress.
         rollout.tally = replace(rollout.counting(0.0), since=clock.now())
         rules = self.bounds(stage, rollout)
@@ -296,37 +296,37 @@ class Conductor:
         while True:
             self.guard.check()
             try:
-                motion = guide.motion(described)
-                if motion in (Motion.SKIP, Motion.RENUMBER):
-                    return motion
+                proceed = supervisor.proceed(described)
+                if proceed in (Proceed.SKIP, Proceed.RENUMBER):
+                    return proceed
                 waypoint = goal(stage, rollout)
-                if motion is Motion.STAY:
+                if proceed is Proceed.HOLD:
                     held = waypoint = held or as_it_is(self.look(), waypoint, rollout.previous)
                 else:
                     held = None
                 decision = decide(self._look_at(waypoint), waypoint, self.settings.budget, rules, rollout.tally, clock.now())
                 rollout.count(decision.progress)
                 self._note(decision)
-                if decision.stable_lost and motion is Motion.GO and guide.stable_lost() is Motion.SKIP:
-                    return Motion.SKIP
+                if decision.stable_lost and proceed is Proceed.GO and supervisor.stable_lost() is Proceed.SKIP:
+                    return Proceed.SKIP
                 arrived = decision.reached and self._tidy()
                 if decision.failed:
                     lines.show(self.fleet, waypoint, clock.now(), force=True)
                     self.commit()
                     raise RolloutFailed(decision.failed, decision.failed_id, then=decision.then or None)
                 if arrived or (rollout.force and waypoint.new_idle):
-                    if motion is Motion.GO:
+                    if proceed is Proceed.GO:
                         self._count(rollout)
                         lines.show(self.fleet, waypoint, clock.now(), force=True)
-                        if guide.passed(described):
+                        if supervisor.passed(described):
                             if stage.waypoint.new:
                                 self._tell_share(rollout, lines)
                             self.commit()
-                            return motion
+                            return proceed
                     # Waiting is no lack of progress.
                     rollout.tally = replace(rollout.tally, since=clock.now())
                     self._commit_due()
-                    guide.park()
+                    supervisor.park()
                 if not waypoint.is_baseline:  # what makes room for a baseline is not replaced: the baseline is, later
                     rollout.replaced += len(decision.drain)
                 self._tell_repair(decision, waypoint, lines)

@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
 
 
-class Window:
+class PreviewPool:
     """What is there is looked at in every turn while anything is shown, or may be."""
 
     def __init__(self, traffic: TrafficDriver, dark: bool) -> None:

@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import frozen
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import ANSWER, Gatekeeper, Standing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import ANSWER, GateRunner, GateStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
@@ -30,16 +30,16 @@ WATCH = 0.25  # seconds between two looks at the gates that are asked all along
 APPROVAL, ANALYSIS = "approval", "analysis"  # drivers: of gates that wait for a person, and that judge by measurements
 
 
-class Motion(Enum):
+class Proceed(Enum):
     """What a walk may do in this turn."""
 
     GO = "go"
-    STAY = "stay"  # keep the fleet as it is, and in repair
+    HOLD = "hold"  # keep the fleet as it is, and in repair
     SKIP = "skip"  # leave this stage for the next one
     RENUMBER = "renumber"  # leave it, for an operator asked for another number of replicas
 
 
-class Guide:
+class Supervisor:
     """Asked in every turn of the walk to `stage`. What it finds goes into `rollout`; `note` writes an event, `tell` a line.
     `background` is the keeper of the gates that are asked all along, from stage to stage: who made it closes it."""
 
@@ -53,7 +53,7 @@ class Guide:
         note: Callable[..., None],
         tell: Callable[[str], None],
         wake: Callable[[], None],
-        background: Gatekeeper,
+        background: GateRunner,
     ) -> None:
         self.stage = stage
         self.rollout = rollout
@@ -61,7 +61,7 @@ class Guide:
         self.session = session
         self._note = note
         self._tell = tell
-        self._gates = Gatekeeper(stage.gates, context, rollout.gates, wake=wake)
+        self._gates = GateRunner(stage.gates, context, rollout.gates, wake=wake)
         back = self._back or rollout.kind == Kind.ROLLBACK  # there is never a rollback of a rollback
         self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.rollback_gates]
         self._background = background
@@ -85,18 +85,18 @@ class Guide:
         for keeper in (self._gates, *(hook.keeper for hook in self._hooks)):
             keeper.close()
 
-    def motion(self, described: Callable[[], Mapping[str, t.Any]]) -> Motion:
+    def proceed(self, described: Callable[[], Mapping[str, t.Any]]) -> Proceed:
         """What the walk may do now; raises RolloutFailed where it is to end, by an operator's word or by a hook."""
         skip = self._listen()
         if self._back:
-            return Motion.GO
+            return Proceed.GO
         if self.rollout.wanted:
-            return Motion.RENUMBER
+            return Proceed.RENUMBER
         for hook in self._hooks:
             if hook.pulls(described()):
                 raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then=FailureAction.ROLLBACK)
         if skip:
-            return Motion.SKIP
+            return Proceed.SKIP
         self._watch(described)
         if self._doubt:
             return self._stay(self._doubt)
@@ -110,7 +110,7 @@ class Guide:
         if self._stayed:
             self._stayed, self._waiting, self._waits = False, None, ""
             self._turn(self._walking)
-        return Motion.GO
+        return Proceed.GO
 
     def passed(self, described: Callable[[], Mapping[str, t.Any]]) -> bool:
         """Whether the gates of the stage, which is reached, let the rollout go on; raises RolloutFailed where one fails."""
@@ -148,7 +148,7 @@ class Guide:
         if not standing.passed and not self._doubt:
             self._tell_news(standing.message.removeprefix("waits at "))
 
-    def _look(self, gates: Gatekeeper, rollout: Mapping[str, t.Any]) -> Standing:
+    def _look(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
         """How gates stand; what an analysis has come to is told, with what that stands on."""
         standing = gates.poll(rollout)
         self.session.changed = self.session.changed or standing.changed
@@ -158,7 +158,7 @@ class Guide:
                 self._tell(f"{one.gate.key}: {one.message}")
         return standing
 
-    def stable_lost(self) -> Motion:
+    def stable_lost(self) -> Proceed:
         """What to do now that no stable instance serves, and new ones are ready; raises RolloutFailed where it is to be held."""
         then, previous = self.settings.on_stable_lost, self.rollout.previous
         what = f"no instance of {previous.revision if previous else 'the stable revision'} serves any more"
@@ -172,8 +172,8 @@ class Guide:
         if then == "promote":
             self.rollout.full = True
             self._gates.pass_(None, "rollout_on_stable_lost")
-            return Motion.SKIP if self.stage.part == REPLACE else Motion.GO
-        return Motion.GO
+            return Proceed.SKIP if self.stage.part == REPLACE else Proceed.GO
+        return Proceed.GO
 
     def park(self) -> None:
         """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
@@ -195,12 +195,12 @@ class Guide:
         open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != GateState.PASSED]
         return bool(open_) and (open_[0].driver == APPROVAL or bool(self.rollout.gates.get(open_[0].key, {}).get("person")))
 
-    def _stay(self, why: str, long: bool = False) -> Motion:
+    def _stay(self, why: str, long: bool = False) -> Proceed:
         """Stay; with `long` there is no use in waiting for the end of it."""
         self._stayed = True
         self._wait(Phase.PAUSED, why, True)
         self._waiting = float("-inf") if long else self._waiting
-        return Motion.STAY
+        return Proceed.HOLD
 
     def _wait(self, phase: Phase, what: str, somebody: bool) -> None:
         if not somebody:
@@ -295,7 +295,7 @@ class _Hook:
     def __init__(self, gate: Gate, context: Context, wake: Callable[[], None]) -> None:
         self.gate = gate
         self._kept: dict[str, dict[str, t.Any]] = {}
-        self.keeper = Gatekeeper([gate], context, self._kept, wake=wake)
+        self.keeper = GateRunner([gate], context, self._kept, wake=wake)
         self._again = 0.0
 
     def pulls(self, rollout: Mapping[str, t.Any]) -> bool:

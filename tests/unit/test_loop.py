@@ -27,9 +27,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import Conductor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
@@ -54,7 +54,7 @@ ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge
 class Walk:
     """A rollout from three instances of revision 1 to three of revision 2."""
 
-    conductor: Conductor
+    conductor: ReconcileLoop
     session: Session
     rollout: Rollout
     world: World
@@ -90,7 +90,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             record.rollout = Rollout("shop-x", "2", 2, 3, "rolling", record.stable, time.time())
             session.commit()
         store.world = world
-        return Walk(Conductor(settings, context, session, guard, checker, lambda line: None), session, record.rollout, world)
+        return Walk(ReconcileLoop(settings, context, session, guard, checker, lambda line: None), session, record.rollout, world)
 
     yield make
     for one in made:
@@ -309,14 +309,14 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
 @pytest.mark.usefixtures("quick")
 def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage with one of its own would measure nothing in a stage that is shorter than the interval."""
-    made: list[Gatekeeper] = []
+    made: list[GateRunner] = []
 
-    class Noted(Gatekeeper):
+    class Noted(GateRunner):
         def __init__(self, gates: t.Any, *args: t.Any, **kwargs: t.Any) -> None:
             super().__init__(gates, *args, **kwargs)
             made.extend([self] if gates else [])
 
-    monkeypatch.setattr(conductors, "Gatekeeper", Noted)
+    monkeypatch.setattr(conductors, "GateRunner", Noted)
     walk = walking(World())
     hour = Gate("analysis", "pause", {"duration": 3600})
     walk.conductor.settings = replace(walk.conductor.settings, plan=Plan(background=(hour,)))

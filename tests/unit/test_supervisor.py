@@ -26,8 +26,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Range
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Guide, Motion
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -106,7 +106,7 @@ def pause(seconds: float, key: str = "pause") -> Gate:
 
 
 class Walk:
-    """One stage of a rollout under its guide, turned as the conductor's loop turns it."""
+    """One stage of a rollout under its supervisor, turned as the conductor's loop turns it."""
 
     def __init__(self, now: SimpleNamespace, *gates: Gate, **stage: t.Any) -> None:
         self.now = now
@@ -120,7 +120,7 @@ class Walk:
         self.rollback_gates: tuple[Gate, ...] = ()
         self.background: tuple[Gate, ...] = ()
         self.described: dict[str, t.Any] = {}
-        self._guide: Guide | None = None
+        self._supervisor: Supervisor | None = None
 
     @property
     def rollout(self) -> Rollout:
@@ -128,16 +128,16 @@ class Walk:
         return self.record.rollout
 
     @property
-    def guide(self) -> Guide:
-        if self._guide is None:
+    def supervisor(self) -> Supervisor:
+        if self._supervisor is None:
             plan = Plan("canary", rollback_gates=self.rollback_gates, background=self.background)
             session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words), changed=False)
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             made = (self.stage, self.rollout, settings, t.cast(t.Any, session), context)
-            background = Gatekeeper(plan.background, context, self.rollout.background)
-            self._guide = Guide(*made, self._note, self.lines.append, lambda: None, background)
-        return self._guide
+            background = GateRunner(plan.background, context, self.rollout.background)
+            self._supervisor = Supervisor(*made, self._note, self.lines.append, lambda: None, background)
+        return self._supervisor
 
     def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
         return [word for word in self.said if word["number"] > after]
@@ -152,20 +152,20 @@ class Walk:
     def turn(self, after: float = 1.0, arrived: bool = True) -> str:
         """What one turn comes to: goes, stays, skips, renumbers, waits (at a gate), or passed."""
         self.now.seconds += after
-        motion = self.guide.motion(lambda: self.described)
-        if motion in (Motion.SKIP, Motion.RENUMBER):
-            return f"{motion.value}s"
-        if arrived and motion is Motion.GO and self.guide.passed(lambda: self.described):
+        proceed = self.supervisor.proceed(lambda: self.described)
+        if proceed in (Proceed.SKIP, Proceed.RENUMBER):
+            return f"{proceed.value}s"
+        if arrived and proceed is Proceed.GO and self.supervisor.passed(lambda: self.described):
             return "passed"
         if arrived:
-            self.guide.park()
-        return "stays" if motion is Motion.STAY else "waits" if arrived else "goes"
+            self.supervisor.park()
+        return "stays" if proceed is Proceed.HOLD else "waits" if arrived else "goes"
 
     def next_run(self, **stage: t.Any) -> None:
         """The run died or parked after its record was written; another one goes on, perhaps from another stage."""
         self.record = Record.load("shop", json.loads(json.dumps(self.record.dump())))
         self.stage = replace(self.stage, **stage)
-        self._guide = None
+        self._supervisor = None
 
     def kinds(self, kind: str) -> list[dict[str, t.Any]]:
         return [event for event in self.events if event["kind"] == kind]
@@ -178,21 +178,21 @@ class Walk:
 
 def test_what_follows_where_no_stable_instance_serves_any_more(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
-    assert [walk.guide.stable_lost() for _twice in range(2)] == [Motion.GO, Motion.GO]
+    assert [walk.supervisor.stable_lost() for _twice in range(2)] == [Proceed.GO, Proceed.GO]
     assert walk.lines[1:] == ["no instance of 1 serves any more; rollout_on_stable_lost is repair: it is started again"]
     assert walk.kinds("stable_lost") == [{"kind": "stable_lost", "message": "no instance of 1 serves any more", "then": "repair"}]
     walk = at_a_pause(now)
     walk.settings = replace(walk.settings, on_stable_lost="promote")
     walk.next_run()
-    assert walk.guide.stable_lost() is Motion.SKIP and walk.rollout.full and walk.turn() == "passed"
+    assert walk.supervisor.stable_lost() is Proceed.SKIP and walk.rollout.full and walk.turn() == "passed"
     walk = Walk(now, approval(), part=PROMOTE)
     walk.settings = replace(walk.settings, on_stable_lost="promote")
-    assert walk.guide.stable_lost() is Motion.GO and walk.rollout.full
+    assert walk.supervisor.stable_lost() is Proceed.GO and walk.rollout.full
     walk = at_a_pause(now)
     walk.settings = replace(walk.settings, on_stable_lost="hold")
     walk.next_run()
     with pytest.raises(RolloutFailed, match="no instance of 1 serves any more") as caught:
-        walk.guide.stable_lost()
+        walk.supervisor.stable_lost()
     assert caught.value.then == "hold"
 
 
@@ -583,7 +583,7 @@ def test_a_freeze_that_is_over_is_over_in_the_next_run(now: SimpleNamespace) -> 
 def test_a_freeze_at_a_gate_comes_before_the_gate(now: SimpleNamespace) -> None:
     walk = awaiting_promotion(now)
     walk.frozen((10, 600))
-    walk._guide = None
+    walk._supervisor = None
     walk.say("promote")
     walk.now.seconds += 20
     assert walk.turn() == "stays"
@@ -603,7 +603,7 @@ def test_a_word_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(now: S
 def test_a_freeze_stops_neither_a_way_back_nor_a_rollback_nor_the_end(now: SimpleNamespace) -> None:
     back = rolling_back(now)
     back.frozen((0, DAY))
-    back._guide = None
+    back._supervisor = None
     assert back.turn(arrived=False) == "goes"
     by_hand = Walk(now)
     by_hand.rollout.kind = Kind.ROLLBACK
@@ -944,10 +944,10 @@ def test_what_was_measured_is_written_down(now: SimpleNamespace) -> None:
     """At once, not with the next lease: a run that is killed costs one measurement."""
     walk = watched(now, Answer(WAIT, "so far", memory={"count": 1}))
     walk.turn(arrived=False)
-    assert walk.guide.session.changed and walk.rollout.background["analysis"]["memory"] == {"count": 1}
+    assert walk.supervisor.session.changed and walk.rollout.background["analysis"]["memory"] == {"count": 1}
     at_gate = Walk(now, told("analysis", says(Answer(WAIT, "so far", memory={"count": 2}))))
     at_gate.turn()
-    assert at_gate.guide.session.changed
+    assert at_gate.supervisor.session.changed
 
 
 def test_a_verdict_is_an_event_with_its_samples(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import Gatekeeper, Standing, Verdict
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner, GateStatus, Verdict
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
@@ -114,9 +114,9 @@ class Stage:
         self.now = now
         self.kept: Kept = {} if kept is None else kept
         self.woken = threading.Semaphore(0)
-        self.keeper = Gatekeeper(gates, CONTEXT, self.kept, lambda: self.now, self.woken.release)
+        self.keeper = GateRunner(gates, CONTEXT, self.kept, lambda: self.now, self.woken.release)
 
-    def poll(self, after: float = 0.0) -> Standing:
+    def poll(self, after: float = 0.0) -> GateStatus:
         self.now += after
         return self.keeper.poll(ROLLOUT)
 
@@ -124,7 +124,7 @@ class Stage:
         """The question asked last."""
         return questions()[-1]
 
-    def answer(self, outcome: Outcome, question: Question | None = None) -> Standing:
+    def answer(self, outcome: Outcome, question: Question | None = None) -> GateStatus:
         """How it stands once the question (that asked last) is answered."""
         (question or self.last()).outcomes.put(outcome)
         assert self.woken.acquire(timeout=20)
@@ -147,7 +147,7 @@ def pause(duration: str, key: str = "pause", **settings: t.Any) -> Gate:
 
 
 def test_a_stage_without_gates_has_passed() -> None:
-    assert Stage().poll() == Standing(True, None, None, "", False)
+    assert Stage().poll() == GateStatus(True, None, None, "", False)
 
 
 def test_e_11_and_e_13_the_clock_begins_at_the_first_look() -> None:
@@ -241,7 +241,7 @@ def test_a_no_fails_the_stage() -> None:
     stage = Stage(gate, approval())
     stage.poll()
     verdict = Verdict(gate, FAIL, "500: no", {})
-    expected = Standing(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,))
+    expected = GateStatus(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,))
     assert stage.answer(Answer(FAIL, "500: no")) == expected
     assert "approval" not in stage.kept
 
@@ -252,7 +252,7 @@ def test_e_39_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
     assert stage.answer(Answer(FAIL, "no")).failed
     assert stage.poll(1000).failed
     again = Stage(ask("hook"), kept=stage.kept)  # a run that goes on
-    assert again.poll() == Standing(False, ask("hook"), None, "hook (test.gates.scripted): no", False)
+    assert again.poll() == GateStatus(False, ask("hook"), None, "hook (test.gates.scripted): no", False)
     assert len(started) == 1
     stage.kept.clear()  # as when a stage is left
     following = Stage(ask("hook"), kept=stage.kept)
@@ -295,9 +295,9 @@ def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> N
     assert not stage.poll(599.9).failed
     standing = stage.poll(0.1)
     message = "approval (approval): not passed within 10 min 00 s (for promote)"
-    assert standing == Standing(False, gate, then, message, True)
+    assert standing == GateStatus(False, gate, then, message, True)
     # Also for a run that goes on afterwards.
-    assert Stage(gate, kept=stage.kept).poll() == Standing(False, gate, then, message, False)
+    assert Stage(gate, kept=stage.kept).poll() == GateStatus(False, gate, then, message, False)
 
 
 def test_e_14_a_wait_without_bounds_has_none() -> None:
@@ -451,11 +451,11 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     stage.poll()
     message = "waits at hook (test.gates.scripted) for a person: needs 40 more requests"
     verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
-    assert stage.answer(DOUBT) == Standing(False, None, None, message, True, person=True, verdicts=(verdict,))
+    assert stage.answer(DOUBT) == GateStatus(False, None, None, message, True, person=True, verdicts=(verdict,))
     for _turn in range(3):
-        assert stage.poll(100) == Standing(False, None, None, message, False, person=True)  # the verdict is told once
+        assert stage.poll(100) == GateStatus(False, None, None, message, False, person=True)  # the verdict is told once
     again = Stage(gate, approval(), kept=stage.kept, now=stage.now)  # nor is it asked by a run that goes on
-    assert again.poll(100) == Standing(False, None, None, message, False, person=True)
+    assert again.poll(100) == GateStatus(False, None, None, message, False, person=True)
     assert len(started) == 1 and "approval" not in stage.kept
 
 
