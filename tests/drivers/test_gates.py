@@ -24,7 +24,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
@@ -58,7 +57,7 @@ def transport(tmp_path: Path) -> Iterator[Transport]:
 
 def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
     """A driver with its options checked and completed, as a rollout makes it."""
-    checked = values.options(module.OPTIONS, options, "gate")
+    checked = module.OPTIONS.parse(options, "gate.")
     return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
 
 
@@ -238,7 +237,7 @@ def test_no_secret_is_shown(server: Server) -> None:
     server.replies = [(403, f"who is {token}, with {headers['X-Key']} and {SECRET}?")]
     answer = ask(make(web, url=f"{server.url}/?key={SECRET}", headers=headers, secret=SECRET))
     assert answer == Answer(FAIL, "403: who is ***, with *** and ***?")
-    assert {name for name, option in web.OPTIONS.items() if option.get("no_log")} == {"headers", "secret"}
+    assert {name for name, option in web.OPTIONS.items() if option.no_log} == {"headers", "secret"}
 
 
 def test_a_url_that_is_repeated_in_the_answer_is_not_shown(server: Server) -> None:
@@ -328,7 +327,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     """The run was killed, or told to go on or back: a load test must not go on after it."""
     long = f"300.{os.getpid()}{time.time_ns()}"
     options = {"command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
-    keeper = GateRunner([Gate("g", "command", options)], Context("shop", transport), {})
+    keeper = GateRunner([Gate("g", "command", command.OPTIONS.parse(options, "gate."))], Context("shop", transport), {})
     keeper.poll(ROLLOUT)
     wait_until(lambda: running(f"sleep\0{long}"))
     keeper.close()
@@ -356,9 +355,9 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
     ("module", "options", "message"),
     [
         (pause, {"duration": "soon"}, r"^gate\.duration: 'soon' is not a duration"),
-        (pause, {}, r"^gate: missing required arguments: duration"),
+        (pause, {}, r"^gate\.duration: not given, but required"),
         (approval, {"file": "ok"}, r"^gate\.file: 'ok' is not an absolute path"),
-        (approval, {"file": "/{version}"}, r"^gate\.file: there is no placeholder '\{version\}'"),
+        (approval, {"file": "/{version}"}, r"^gate\.file: unknown placeholder '\{version\}'"),
         (approval, {"url": "shop/ok"}, r"^gate\.url: it is not a URL"),
         (web, {"url": "ftp://h"}, r"^gate\.url: it is not a URL"),
         (web, {"url": "http://h:99999"}, r"^gate\.url: it is not a URL"),
@@ -367,19 +366,19 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
         (web, {"url": "http://h", "headers": {"X Y": SECRET}}, r"^gate\.headers: 'X Y' is not the name"),
         (web, {"url": "http://h", "headers": {"Content-Length": SECRET}}, r"^gate\.headers: 'Content-Length' is not"),
         (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^gate\.headers\.X: its value must be one line"),
-        (web, {"url": "http://h", "secret": ""}, r"^gate\.secret: it is empty"),
-        (web, {"url": "http://h", "secret": SECRET, "method": "GET"}, r"^gate\.secret: a signature is of what is sent"),
-        (web, {"url": "http://h", "answer_within": 0}, r"^gate\.answer_within: '0' is too short"),
-        (web, {"url": "http://h", "retries": 11}, r"^gate\.retries: 11 is not a whole number from 0 to 10"),
-        (web, {"url": "http://h", "retries": -1}, r"^gate\.retries: -1 is not"),
+        (web, {"url": "http://h", "secret": ""}, r"^gate\.secret: must not be empty"),
+        (web, {"url": "http://h", "secret": SECRET, "method": "GET"}, r"^gate\.secret: GET sends nothing"),
+        (web, {"url": "http://h", "answer_within": 0}, r"^gate\.answer_within: 0 is too short"),
+        (web, {"url": "http://h", "retries": 11}, r"^gate\.retries: 11 is too large; must be at most 10"),
+        (web, {"url": "http://h", "retries": -1}, r"^gate\.retries: -1 is too small"),
         (web, {"url": "http://h", "ca_path": "/no/such"}, r"^gate\.ca_path: '/no/such' is not the absolute path"),
-        (web, {"url": "http://h", "ca_path": "/", "validate_certs": False}, r"^gate\.ca_path: '/' is of no use"),
-        (command, {"command": "/bin/true now"}, r"^gate\.command: it is not a list of words"),
-        (command, {"command": []}, r"^gate\.command: it is not a list of words"),
+        (web, {"url": "http://h", "ca_path": "/", "validate_certs": False}, r"^gate\.ca_path: '/' has no effect"),
+        (command, {"command": "/bin/true now"}, r"^gate\.command: expected a list"),
+        (command, {"command": []}, r"^gate\.command: not given"),
         (command, {"command": [""]}, r"^gate\.command: its first word"),
-        (command, {"command": ["true", None]}, r"^gate\.command: a word of the type NoneType"),
+        (command, {"command": ["true", None]}, r"^gate\.command: expected a text, got NoneType"),
         (command, {"command": ["true", "\0"]}, r"^gate\.command: a NUL character"),
-        (command, {"command": ["true", "{port}"]}, r"^gate\.command: there is no placeholder '\{port\}'"),
+        (command, {"command": ["true", "{port}"]}, r"^gate\.command: unknown placeholder '\{port\}'"),
         (command, {"command": ["true"], "answer_within": "never"}, r"^gate\.answer_within: 'never' is not a duration"),
         (command, {"command": ["true"], "host": "h9"}, r"^gate\.host: 'h9' is not in the inventory"),
         (command, {"command": ["true"], "host": "all"}, r"^gate\.host: 'all' names 2 hosts"),

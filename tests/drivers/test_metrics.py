@@ -30,7 +30,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
@@ -61,7 +60,7 @@ EACH = 20  # requests to each revision; those to the new one fail
 
 def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
     """A driver with its options checked and completed, as an analysis makes it."""
-    checked = values.options(module.OPTIONS, options, "metric")
+    checked = module.OPTIONS.parse(options, "metric.")
     return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
 
 
@@ -390,7 +389,7 @@ def test_no_secret_is_shown(server: Server) -> None:
             with pytest.raises(MetricError, match=r"who is ann:\*\*\*\?") as caught:
                 make(prometheus, address=server.url, query="up", **options).measure(ASKED)
             assert SECRET not in str(caught.value)
-    assert {name for name, option in prometheus.OPTIONS.items() if option.get("no_log")} == {
+    assert {name for name, option in prometheus.OPTIONS.items() if option.no_log} == {
         "headers",
         "password",
         "bearer_token",
@@ -494,9 +493,7 @@ def test_the_judge_is_told_by_prometheus(world: World) -> None:
     given = {"address": world.prometheus.url, "username": USER, "password": PASSWORD, "ca_path": str(world.certificate)}
     failures = {**given, "name": "failures", "driver": "prometheus", "requests": REQUESTS, "errors": ERRORS}
     gate = {"metrics": [failures], "interval": "100ms"}
-    answer = analysis.Driver(values.options(analysis.OPTIONS, gate, "gate"), Context("shop", t.cast(t.Any, None))).ask(
-        ROLLOUT, 600
-    )
+    answer = analysis.Driver(analysis.OPTIONS.parse(gate, "gate."), Context("shop", t.cast(t.Any, None))).ask(ROLLOUT, 600)
     assert answer.verdict == FAIL and f"{EACH} of {EACH}" in answer.message, answer
     assert PASSWORD not in repr(answer)
 
@@ -505,7 +502,7 @@ def test_twenty_metrics_cost_one_request_each_an_interval(server: Server, monkey
     server.replies = [(200, "1")]
     judged = {"driver": "web", "success_condition": "result == 1"}
     metrics = [{**judged, "name": f"m{number}", "url": f"{server.url}/{number}"} for number in range(20)]
-    gate = values.options(analysis.OPTIONS, {"metrics": metrics, "interval": "10s", "count": 3}, "gate")
+    gate = analysis.OPTIONS.parse({"metrics": metrics, "interval": "10s", "count": 3}, "gate.")
     driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
     seconds = 0.0
     monkeypatch.setattr(clock, "now", lambda: 1_700_000_000.0 + seconds)
@@ -522,9 +519,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     long = f"300.{os.getpid()}{time.time_ns()}"
     metric = {"name": "slow", "driver": "command", "command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
     options = {"metrics": [{**metric, "failure_condition": "result > 0"}]}
-    keeper = GateRunner(
-        [Gate("g", "analysis", values.options(analysis.OPTIONS, options, "gate"))], Context("shop", transport), {}
-    )
+    keeper = GateRunner([Gate("g", "analysis", analysis.OPTIONS.parse(options, "gate."))], Context("shop", transport), {})
     keeper.poll(ROLLOUT)
     wait_until(lambda: running(f"sleep\0{long}"))
     keeper.close()
@@ -539,21 +534,21 @@ HERE = {"address": "http://h:9090"}
 @pytest.mark.parametrize(
     ("module", "options", "message"),
     [
-        (prometheus, {}, r"^metric: missing required arguments: address"),
+        (prometheus, {}, r"^metric\.address: not given, but required"),
         (prometheus, {"adress": "http://h"}, r"^metric\.adress: unknown option; did you mean metric\.address\?"),
         (prometheus, {"address": "h:9090", "query": "up"}, r"^metric\.address: it is not a URL of the web"),
-        (prometheus, {"address": "http://h/?a=b", "query": "up"}, r"^metric\.address: it is where Prometheus is"),
-        (prometheus, {"address": "http://h/{service}", "query": "up"}, r"^metric\.address: there is no placeholder"),
+        (prometheus, {"address": "http://h/?a=b", "query": "up"}, r"^metric\.address: must not have"),
+        (prometheus, {"address": "http://h/{service}", "query": "up"}, r"^metric\.address: unknown placeholder"),
         (prometheus, {"address": f"http://ann:{SECRET}@h/", "query": "up"}, r"^metric\.address: a name and password in a URL"),
         (prometheus, HERE, r"^metric: it has no query; give either query, or errors and requests"),
         (prometheus, {**HERE, "query": "up", "errors": "up"}, r"^metric: it has query and errors; give either"),
         (prometheus, {**HERE, "errors": "up"}, r"^metric: it has errors; give either"),
-        (prometheus, {**HERE, "query": " "}, r"^metric\.query: it is empty; write PromQL"),
-        (prometheus, {**HERE, "errors": "", "requests": "up"}, r"^metric\.errors: it is empty; write PromQL"),
+        (prometheus, {**HERE, "query": " "}, r"^metric\.query: must not be empty; write PromQL"),
+        (prometheus, {**HERE, "errors": "", "requests": "up"}, r"^metric: it has requests; give either"),
         (
             prometheus,
             {**HERE, "query": 'up{a="{revison}"}'},
-            r"^metric\.query: there is no placeholder '\{revison\}'; there are \{service",
+            r"^metric\.query: unknown placeholder '\{revison\}'; .*\{service",
         ),
         (prometheus, {**HERE, "query": "up", "label": "a-b"}, r"^metric\.label: 'a-b' is not the name of a label"),
         (prometheus, {**HERE, "query": "up", "username": "ann"}, r"^metric\.username: it goes with password"),
@@ -571,20 +566,20 @@ HERE = {"address": "http://h:9090"}
         ),
         (prometheus, {**HERE, "query": "up", "answer_within": "soon"}, r"^metric\.answer_within: 'soon' is not a duration"),
         (prometheus, {**HERE, "query": "up", "ca_path": "/no/such"}, r"^metric\.ca_path: '/no/such' is not the absolute path"),
-        (prometheus, {**HERE, "query": "up", "client_key": "/no/such"}, r"^metric\.client_key: '/no/such' is of no use alone"),
+        (prometheus, {**HERE, "query": "up", "client_key": "/no/such"}, r"^metric\.client_key: '/no/such' needs client_cert"),
         (
             prometheus,
             {**HERE, "query": "up", "client_cert": "/no/such"},
             r"^metric\.client_cert: '/no/such' is not the absolute path",
         ),
-        (web, {}, r"^metric: missing required arguments: url"),
-        (web, {"url": "http://h/{version}"}, r"^metric\.url: there is no placeholder '\{version\}'; there are .*\{elapsed\}"),
+        (web, {}, r"^metric\.url: not given, but required"),
+        (web, {"url": "http://h/{version}"}, r"^metric\.url: unknown placeholder '\{version\}'; .*\{elapsed\}"),
         (web, {"url": "http://h", "path": "a..b"}, r"^metric\.path: 'a\.\.b' is not a path"),
-        (web, {"url": "http://h", "body": {"a": 1}}, r"^metric\.body: by GET nothing is sent; use method POST"),
-        (web, {"url": "http://h", "method": "PUT"}, r"^metric: value of method must be one of: GET, POST"),
+        (web, {"url": "http://h", "body": {"a": 1}}, r"^metric\.body: GET sends nothing; use method POST"),
+        (web, {"url": "http://h", "method": "PUT"}, r"^metric\.method: 'PUT' must be one of GET, POST"),
         (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^metric\.headers\.X: its value must be one line"),
-        (command, {"command": "/bin/true now"}, r"^metric\.command: it is not a list of words; write .*\{revision\}"),
-        (command, {"command": ["true", "{port}"]}, r"^metric\.command: there is no placeholder '\{port\}'"),
+        (command, {"command": "/bin/true now"}, r"^metric\.command: expected a list, got str; write .*\{revision\}"),
+        (command, {"command": ["true", "{port}"]}, r"^metric\.command: unknown placeholder '\{port\}'"),
         (command, {"command": ["true"], "host": "h9"}, r"^metric\.host: 'h9' is not in the inventory"),
     ],
 )

@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
@@ -81,7 +82,7 @@ class World:
 def choice(kind: type[D], make: Callable[[], D]) -> DriverChoice[D]:
     """A driver of a world in memory, as settings choose one by its name."""
     driver = type("Driver", (kind,), {"__new__": lambda _class, _options, _context: make()})
-    return DriverChoice("memory", DriverModule(driver, {}), {})
+    return DriverChoice("memory", DriverModule(driver, Options()), {})
 
 
 class Platform(PlatformDriver):

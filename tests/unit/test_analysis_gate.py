@@ -22,6 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Stage, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
@@ -66,7 +67,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Scripted, raising=False)
-    monkeypatch.setattr(sys.modules[name], "OPTIONS", {"key": {"type": "str"}}, raising=False)
+    monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(Field("key", TEXT, "The key.")), raising=False)
     NOW.seconds = 0.0
     monkeypatch.setattr(clock, "now", lambda: START + NOW.seconds)
     yield NOW
@@ -93,7 +94,7 @@ class Judged:
         self.rollout: dict[str, t.Any] = dict(ROLLOUT)
         self.options = {"interval": "10s", "count": 3, **({"metrics": list(metrics)} if metrics else {}), **options}
         self.context = context or Context("shop", t.cast(t.Any, None))
-        self.driver = analysis.Driver(self.options, self.context)
+        self.driver = analysis.Driver(analysis.OPTIONS.parse(self.options, "gate."), self.context)
         self.memory: Mapping[str, t.Any] | None = None
 
     def ask(self) -> Answer:
@@ -103,7 +104,7 @@ class Judged:
 
     def again(self) -> None:
         """The run died; another one goes on from the journal."""
-        self.driver = analysis.Driver(self.options, self.context)
+        self.driver = analysis.Driver(analysis.OPTIONS.parse(self.options, "gate."), self.context)
         if self.memory:
             self.driver.restore(json.loads(json.dumps(self.memory, allow_nan=False)))
 
@@ -230,8 +231,13 @@ def test_who_is_slow_when_it_is_over_is_ended(now: SimpleNamespace, monkeypatch:
 
 
 def test_options_are_refused_with_their_place() -> None:
-    gate = Gate("analysis", "analysis", {"metrics": [{"name": "a", "of": "colours"}]}, variable="rollout_analysis")
-    with pytest.raises(InputError, match=r"^rollout_analysis\.metrics\[0\]: .* of of .* colours"):
+    gate = Gate(
+        "analysis",
+        "analysis",
+        analysis.OPTIONS.parse({"metrics": [{"name": "a", "of": "colours"}]}, ""),
+        variable="rollout_analysis",
+    )
+    with pytest.raises(InputError, match=r"^rollout_analysis\.metrics\[0\]\.of: 'colours'"):
         gate_runner.check([gate], Context("shop", t.cast(t.Any, None)))
 
 

@@ -229,7 +229,9 @@ def test_the_webhook_receiver_knows_a_genuine_question() -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS[f"{HOW_TO}/gates-and-hooks.md"]["receiver.py"], names)
     with contextlib.closing(Server()) as hook:
-        answer = web.Driver({"url": hook.url, "secret": "swordfish"}, t.cast(t.Any, None)).ask({"id": "r1"}, 0.0)
+        answer = web.Driver(web.OPTIONS.parse({"url": hook.url, "secret": "swordfish"}, "gate."), t.cast(t.Any, None)).ask(
+            {"id": "r1"}, 0.0
+        )
     (asked,) = hook.requests
     assert answer.verdict == "pass"
     assert names["genuine"](asked.body, asked.headers, b"swordfish")
@@ -297,7 +299,7 @@ def test_the_conditions_of_an_analysis_hold() -> None:
 def test_the_judges_say_what_the_page_says() -> None:
     """Of errors exactly, by the numbers in it. Of latency the page has no samples."""
     said = SNIPPETS[ANALYSIS]["verdicts"] + SNIPPETS[ANALYSIS]["doubt"]
-    rules = OF_JUDGE[SEQUENTIAL]
+    rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
     found = list(ERRORS.finditer(said))
     assert len(found) == 3 and len(LATENCY.findall(said)) == 2
     for line in found:
@@ -313,7 +315,7 @@ def test_the_judges_say_what_the_page_says() -> None:
 
 def test_so_many_requests_are_needed() -> None:
     head, *body = table(ANALYSIS, "needed")
-    rules = OF_JUDGE[SEQUENTIAL]
+    rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
     for detect, row in zip((rules["detect"], 0.01), body, strict=True):
         for share, cell in zip(head[1:], row[1:], strict=True):
             ledger = Ledger().counted("", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0))

@@ -34,7 +34,7 @@ GIVEN: dict[str, t.Any] = {
         {"pause": {}},
         {"analysis": {"metrics": [{**METRIC, "success_condition": "result < 1"}], "probe": {"headers": {"Cookie": "swordfish"}}}},
     ],
-    "gates": {"rollback": [{"driver": "web", "url": "https://me:swordfish@alerts.example/a", "method": "GET"}]},
+    "gates": {"rollback": [{"driver": "web", "url": "https://alerts.example/a?key=swordfish", "method": "GET"}]},
     "analysis": {
         "metrics": [
             {"name": "e", "driver": "web", "url": "https://m.example/?token=swordfish", "success_condition": "result < 1"}

@@ -6,59 +6,157 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    DURATION,
+    FLAG,
+    MAPPING,
+    NAME,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    as_it_is,
+    choice,
+    duration,
+    number,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
 
 THRESHOLD, SEQUENTIAL, KAYENTA = JUDGES = ("threshold", "sequential", "kayenta")
 CONDITIONS = ("success_condition", "failure_condition")
-ENDLESS = ("failure_limit", "inconclusive_limit", "consecutive_failure_limit")  # where -1 is no limit
-COUNTS = (*ENDLESS, "consecutive_success_limit")
-OF_ALL = ("name", "driver", "judge", "interval", "initial_delay", "count", "consecutive_error_limit", "dry_run")
-# What a judge takes, with its default.
-OF_JUDGE: Mapping[str, Mapping[str, t.Any]] = {
-    THRESHOLD: dict.fromkeys((*CONDITIONS, *COUNTS)),
-    SEQUENTIAL: {"alpha": 0.02, "tolerance": 1.2, "quantile": 0.5, "detect": 0.05},
-    KAYENTA: {
-        "direction": "either",
-        "nan_strategy": "remove",
-        "outliers": "keep",
-        "outlier_factor": 3.0,
-        "critical": False,
-        "must_have_data": False,
-        "muted": False,
-        "effect_size": "mean_ratio",
-        "allowed_increase": None,
-        "allowed_decrease": None,
-        "critical_increase": None,
-        "critical_decrease": None,
-        "group": "metrics",
-    },
+CONDITION = Kind("str", Expression)
+_ABOVE_0 = number(0.0, 1e6, exclusive=True)
+_LIMIT = whole(-1)
+METRIC = Options(
+    Field("name", NAME, "Name of the metric.", required=True),
+    Field("driver", TEXT, "Driver that measures it.", default="load_balancer"),
+    Field(
+        "judge",
+        choice(
+            threshold="Checks conditions on each measurement.",
+            sequential="Compares new and stable instances after each measurement, and may decide at any of them.",
+            kayenta="Compares new and stable instances at the end, as Kayenta does.",
+        ),
+        "How it is judged. V(threshold) with a condition, else V(sequential) if not given.",
+    ),
+    Field("interval", duration(0.1), "How often it is measured. As the analysis says if not given."),
+    Field("initial_delay", DURATION, "How long after the start of the analysis the first measurement is.", default=0),
+    Field("count", whole(1), "Number of measurements. As the analysis says if not given."),
+    Field("consecutive_error_limit", whole(0), "Number of failed measurements in a row that are tolerated.", default=4),
+    Field("dry_run", FLAG, "Whether it is only measured and reported.", default=False),
+)
+LIMITS = Options(
+    Field("failure_limit", _LIMIT, "Number of failures that are tolerated, V(-1) for any. V(0) if not given."),
+    Field("inconclusive_limit", _LIMIT, "Number of inconclusive results that are tolerated, V(-1) for any.", default=0),
+    Field("consecutive_failure_limit", _LIMIT, "Number of failures in a row that are tolerated, V(-1) for any."),
+    Field("consecutive_success_limit", whole(0), "Number of successes in a row that pass at once, V(0) for none.", default=0),
+)
+OF_JUDGE: Mapping[str, Options] = {
+    THRESHOLD: Options(
+        Field(
+            "success_condition",
+            CONDITION,
+            "Expression over V(result) that a success fulfils (V(result[0] >= 0.99)).",
+        ),
+        Field(
+            "failure_condition",
+            CONDITION,
+            "Expression over V(result) that a failure fulfils. A result that fits neither condition is inconclusive, and so is "
+            "a NaN that no condition asks about with V(is_nan).",
+        ),
+        *LIMITS.fields,
+    ),
+    SEQUENTIAL: Options(
+        Field("alpha", number(0.0, 0.5, True), "Probability of a false alarm, over all measurements.", default=0.02),
+        Field(
+            "tolerance",
+            number(0.0, 1000.0, True),
+            "How many times the errors, or the seconds, of the stable instances are tolerated.",
+            default=1.2,
+        ),
+        Field("quantile", number(0.0, 1.0, True), "Quantile of the seconds that is compared.", default=0.5),
+        Field(
+            "detect",
+            number(0.0, 1.0, True),
+            "Rate of errors that must be detected. It says how many requests a verdict takes.",
+            default=0.05,
+        ),
+    ),
+    KAYENTA: Options(
+        Field("direction", choice("increase", "decrease", "either"), "Change that is bad.", default="either"),
+        Field("nan_strategy", choice("remove", "replace"), "Whether a NaN is removed, or replaced by 0.", default="remove"),
+        Field("outliers", choice("keep", "remove"), "Whether outliers are kept or removed.", default="keep"),
+        Field(
+            "outlier_factor",
+            number(0.0, 1000.0, True),
+            "How many times the interquartile range makes an outlier.",
+            default=3.0,
+        ),
+        Field("critical", FLAG, "Whether its failure alone fails the analysis.", default=False),
+        Field("must_have_data", FLAG, "Whether no data is a failure.", default=False),
+        Field("muted", FLAG, "Whether it does not count.", default=False),
+        Field(
+            "effect_size",
+            choice("mean_ratio", "cles"),
+            "Measure of the difference, for the four options that follow.",
+            default="mean_ratio",
+        ),
+        Field("allowed_increase", _ABOVE_0, "Effect of an increase that is tolerated."),
+        Field("allowed_decrease", _ABOVE_0, "Effect of a decrease that is tolerated."),
+        Field("critical_increase", _ABOVE_0, "Effect of an increase that alone fails the analysis."),
+        Field("critical_decrease", _ABOVE_0, "Effect of a decrease that alone fails the analysis."),
+        Field("group", NAME, "Group of the metric, for C(weights).", default="metrics"),
+    ),
 }
-CHOICES = {
-    "direction": ("increase", "decrease", "either"),
-    "nan_strategy": ("remove", "replace"),
-    "outliers": ("keep", "remove"),
-    "effect_size": ("mean_ratio", "cles"),
-}
-RANGES = {  # numbers, with the least and the most they may be; both of them excluded
-    "alpha": (0.0, 0.5),
-    "tolerance": (0.0, 1000.0),
-    "quantile": (0.0, 1.0),
-    "detect": (0.0, 1.0),
-    "outlier_factor": (0.0, 1000.0),
-    "allowed_increase": (0.0, 1e6),
-    "allowed_decrease": (0.0, 1e6),
-    "critical_increase": (0.0, 1e6),
-    "critical_decrease": (0.0, 1e6),
-}
+OPTIONS = Options(
+    Field(
+        "metrics",
+        Kind(
+            "list",
+            as_it_is,
+            elements="dict",
+            fields=Options(*METRIC.fields, *(one for table in OF_JUDGE.values() for one in table.fields)),
+            drivers="metrics",
+        ),
+        "What is measured. If not given, errors and, where the load balancers measure it, latency, as the load balancers count "
+        "them.",
+    ),
+    Field("interval", duration(0.1), "How often each metric is measured.", default="10s"),
+    Field("count", whole(0), "Number of measurements of each metric.", default=30),
+    Field(
+        "pass",
+        number(0, 100),
+        "Score of the judge V(kayenta) that passes. A lower one waits for a person.",
+        default=95,
+    ),
+    Field("marginal", number(0, 100), "Score of the judge V(kayenta) below which the analysis fails.", default=75),
+    Field("weights", MAPPING, "Weights of the groups of metrics of the judge V(kayenta), in percent. Equal if not given."),
+    Field(
+        "probe",
+        MAPPING,
+        "Synthetic requests to the new instances in service, for times of little traffic. They are counted with those of "
+        "clients. A mapping as O(health), with its C(http), and its C(interval) between two requests to an instance.",
+        no_log=True,
+    ),
+    Field(
+        "baseline",
+        FLAG,
+        "Whether fresh instances of the stable revision are started to compare with, as many as there are new ones. Only in "
+        "O(steps). They are started before the first new one, and with the settings of this rollout, so that only the revision "
+        "differs.",
+        default=False,
+    ),
+)
 STANDARD = ({"name": "errors"}, {"name": "latency", "of": "latency"})  # where no metrics are given
 
 
@@ -96,113 +194,70 @@ class Analysis:
 
 
 def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
-    """The analysis of a gate's options. `times`: whether the load balancers measure how long answers take."""
-    interval = values.duration(options.get("interval") or "10s", variable + ".interval", 0.1)
-    count = values.whole(options.get("count", 30), variable + ".count", 0)
-    given = options.get("metrics")
+    """Return the analysis of a gate's options. `times`: whether the load balancers measure latency."""
+    given = options["metrics"]
     if given is None:
         given = STANDARD if times else STANDARD[:1]
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise InputError(f"{variable}.metrics: {given!r} is no list of metrics; write [{{name: errors}}], or leave it out")
-    metrics = tuple(_metric(one, interval, count, f"{variable}.metrics[{index}]") for index, one in enumerate(given))
+    given = values.sequence(given, f"{variable}.metrics", "[{name: errors}], or leave it out")
+    metrics = tuple(
+        _metric(one, options["interval"], options["count"], f"{variable}.metrics[{index}]") for index, one in enumerate(given)
+    )
     names = [metric.name for metric in metrics]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{variable}.metrics: two of them are named {name!r}; give each a name of its own")
-    passing, marginal = (
-        _number(options.get(key, value), f"{variable}.{key}", 0, 100) for key, value in (("pass", 95), ("marginal", 75))
-    )
+    passing, marginal = options["pass"], options["marginal"]
     if marginal > passing:
-        raise InputError(f"{variable}.marginal: {marginal:g} is more than pass ({passing:g}); it is the lower one")
-    weights = options.get("weights") or {}
+        raise InputError(f"{variable}.marginal: {marginal:g} is more than pass ({passing:g}); it is the lower one", "PR-104")
+    weights = options["weights"] or {}
     groups = {str(metric.rules["group"]) for metric in metrics if metric.judge == KAYENTA}
     values.refuse_unknown(weights, groups, f"{variable}.weights.")
-    found = {group: _number(weight, f"{variable}.weights.{group}", 0, 100) for group, weight in weights.items()}
+    found = {group: values.number(weight, f"{variable}.weights.{group}", 0, 100) for group, weight in weights.items()}
     if sum(found.values()) > 100:
-        raise InputError(f"{variable}.weights: they come to {sum(found.values()):g}, which is more than 100; lower one")
+        raise InputError(f"{variable}.weights: their sum is {sum(found.values()):g}, more than 100; lower one", "PR-104")
     return Analysis(metrics, passing, marginal, found)
 
 
 def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
-    if not isinstance(given, Mapping):
-        raise InputError(
-            f"{variable}: a value of the type {type(given).__name__} is no metric; write a mapping: {{name: errors}}"
-        )
-    name = values.label(given.get("name"), variable + ".name")
-    driver = given.get("driver") or "load_balancer"
-    judge = given.get("judge") or (THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL)
-    if judge not in JUDGES:
-        raise InputError(f"{variable}.judge: {judge!r} must be one of {', '.join(JUDGES)}")
-    if not isinstance(driver, str):
-        raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; write one, as in {{driver: prometheus}}")
+    given = values.mapping(given, variable, "a metric: {name: errors}")
+    usual = THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL
+    judge = METRIC["judge"].parse(given.get("judge"), f"{variable}.judge") or usual
+    driver = METRIC["driver"].parse(given.get("driver"), f"{variable}.driver")
     module = loader.load(MetricDriver, driver, variable)
-    mine = OF_JUDGE[judge]
-    for key in sorted(set(given) - set(module.options)):
-        others = [other for other, keys in OF_JUDGE.items() if key in keys and key not in mine]
-        if others:
-            raise InputError(
-                f"{variable}.{key}: it is for the judge {' or '.join(others)}, and this one is {judge}; leave one of them out"
-            )
-    values.refuse_unknown(given, {*OF_ALL, *mine, *module.options}, variable + ".")
-    own = {key: value for key, value in given.items() if key in module.options}
-    limits = _limits(given, interval, count, variable)
+    _refuse_other_judges(set(given) - set(module.options), judge, variable)
+    rules = OF_JUDGE[judge]
+    values.refuse_unknown(given, {*METRIC, *rules, *module.options}, f"{variable}.")
+    common, judged = METRIC.parse(METRIC.part(given), f"{variable}."), rules.parse(rules.part(given), f"{variable}.")
+    limits = Limits(
+        count=common["count"] or count,
+        interval=common["interval"] or interval,
+        initial_delay=common["initial_delay"],
+        consecutive_error_limit=common["consecutive_error_limit"],
+        **LIMITS.part(judged),
+    )
     if judge == KAYENTA and not limits.measurements:
         raise InputError(f"{variable}.judge: kayenta judges at the end, and this analysis has none; use sequential or threshold")
-    success, failure = (Expression(given[key], f"{variable}.{key}") if given.get(key) is not None else None for key in CONDITIONS)
     return Metric(
-        name,
+        common["name"],
         driver,
-        module.check(own, variable),
+        module.check(module.options.part(given), variable),
         module,
         judge,
-        {
-            key: _rule(key, given.get(key, default), f"{variable}.{key}")
-            for key, default in mine.items()
-            if key not in (*CONDITIONS, *COUNTS)
-        },
+        {} if judge == THRESHOLD else judged,
         limits,
-        success,
-        failure,
-        values.boolean(given.get("dry_run") or False, variable + ".dry_run"),
+        judged.get("success_condition"),
+        judged.get("failure_condition"),
+        common["dry_run"],
         variable,
     )
 
 
-def _limits(given: Mapping[str, t.Any], interval: float, count: int, variable: str) -> Limits:
-    limits = {
-        key: values.whole(given[key], f"{variable}.{key}", -1 if key in ENDLESS else 0)
-        for key in (*COUNTS, "consecutive_error_limit")
-        if given.get(key) is not None
-    }
-    return Limits(
-        count=values.whole(given["count"], variable + ".count", 1) if given.get("count") is not None else count,
-        interval=values.duration(given["interval"], variable + ".interval", 0.1)
-        if given.get("interval") is not None
-        else interval,
-        initial_delay=values.duration(given.get("initial_delay") or 0, variable + ".initial_delay"),
-        **limits,
-    )
-
-
-def _rule(key: str, value: t.Any, variable: str) -> t.Any:
-    """One option of a judge."""
-    if key in CHOICES:
-        if value not in CHOICES[key]:
-            raise InputError(f"{variable}: {value!r} must be one of {', '.join(CHOICES[key])}")
-        return value
-    if key in RANGES:
-        return None if value is None else _number(value, variable, *RANGES[key], exclusive=True)
-    if key == "group":
-        return values.label(value, variable)
-    return values.boolean(value, variable)
-
-
-def _number(value: t.Any, variable: str, least: float, most: float, exclusive: bool = False) -> float:
-    try:
-        number = float("nan") if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        number = float("nan")
-    if not (least < number < most if exclusive else least <= number <= most):
-        between = f"between {least:g} and {most:g}" if exclusive else f"from {least:g} to {most:g}"
-        raise InputError(f"{variable}: {value!r} is not a number {between}; write one, as in {(least + min(most, 2.0)) / 2:g}")
-    return number
+def _refuse_other_judges(given: Collection[str], judge: str, variable: str) -> None:
+    """Refuse options of judges other than the metric's own."""
+    for key in sorted(given):
+        others = [other for other, table in OF_JUDGE.items() if key in table and key not in OF_JUDGE[judge]]
+        if others:
+            raise InputError(
+                f"{variable}.{key}: belongs to the judge {' or '.join(others)}, and this metric's is {judge}; remove one of them",
+                "PR-107",
+            )

@@ -19,6 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import amount, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
@@ -29,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
 ON_FAILURE = tuple(FailureAction)
 # For steps that do not work with the fleet.
-NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, {}), {})
+NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, Options()), {})
 ON_STABLE_LOST = ("repair", "promote", "hold")
 # What every step takes; the role passes each as `rollout_<name>`.
 COMMON = (

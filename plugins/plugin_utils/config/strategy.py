@@ -102,7 +102,7 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
         raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; give one, as in {{driver: web}}")
     module = loader.load(GateDriver, driver, variable)
     values.refuse_unknown(given, {*module.options, *OF_GATES}, variable + ".")
-    return module.check({name: value for name, value in given.items() if name in module.options}, variable)
+    return module.check(module.options.part(given), variable)
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     options = check_gate(driver, given, variable)
     gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
-        gate = replace(person.gate(key), options={**person.options, **options}, variable=variable)
+        gate = replace(person.gate(key), options={**person.options, **_set(options)}, variable=variable)
     if given.get("interval") is not None and "interval" not in options:
         gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
     if given.get("on_error") is not None:
@@ -371,7 +371,12 @@ def _person(given: t.Any) -> Person:
     places = {key: value for key, value in given.items() if key not in ("timeout", "on_timeout")}
     values.refuse_unknown(given, ("timeout", "on_timeout", "file", "url"), variable + ".")
     bounds = _bounded(Person().gate(""), given, variable)
-    return Person(bounds.timeout, bounds.on_timeout, check_gate("approval", places, variable) if places else {})
+    return Person(bounds.timeout, bounds.on_timeout, _set(check_gate("approval", places, variable)))
+
+
+def _set(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the options that are given or have a default."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _mapping(given: t.Any, variable: str) -> Mapping[str, t.Any]:

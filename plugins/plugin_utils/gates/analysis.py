@@ -40,16 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 
-OPTIONS: dict[str, t.Any] = {
-    "metrics": {"type": "raw"},
-    "interval": {"type": "str", "default": "10s"},
-    "count": {"type": "int", "default": 30},
-    "pass": {"type": "raw", "default": 95.0},
-    "marginal": {"type": "raw", "default": 75.0},
-    "weights": {"type": "dict", "default": {}},
-    "probe": {"type": "dict", "no_log": True},
-    "baseline": {"type": "bool", "default": False},
-}
+OPTIONS = spec.OPTIONS
 
 PATIENCE = 0.5  # seconds that measurements are waited for together; what takes longer is judged when it comes
 KEPT = 10  # of each metric's last measurements (Argo's measurementRetention)
@@ -61,7 +52,7 @@ class Driver(GateDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._analysis = spec.parse(options, "gate", "latency" in context.counted)
-        probe = options.get("probe")
+        probe = options["probe"]
         self._prober = Prober(probe, context, "gate.probe") if probe else None
         if self._prober:
             context = replace(context, served=self._prober.served)

@@ -20,13 +20,33 @@ import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http import Client, origin, url
 
-OPTIONS: dict[str, t.Any] = {"file": {"type": "str"}, "url": {"type": "str"}}
+
+def _file(value: t.Any, variable: str) -> str:
+    path = values.absolute(value, variable)
+    fill(path, variable)
+    return path
+
+
+OPTIONS = Options(
+    Field(
+        "file",
+        Kind("str", _file, "An absolute path."),
+        "File on the controller. The gate passes once the file exists, and fails if its first word is V(no) or V(rejected).",
+    ),
+    Field(
+        "url",
+        Kind("str", url),
+        "URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else fails.",
+    ),
+)
 
 _NOT_YET = (202, 404, 409, 425)
 _NO = ("no", "rejected")
@@ -39,12 +59,8 @@ class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._file, self._url = options.get("file") or "", ""
-        if self._file and not self._file.startswith("/"):
-            raise InputError(f"gate.file: {self._file!r} is not an absolute path; begin it with /")
-        fill(self._file, "gate.file")
-        if options.get("url"):
-            self._url = url(options["url"], "gate.url")
+        self._file, self._url = options.get("file") or "", options.get("url") or ""
+        if self._url:
             self._client = Client(timeout=_TIMEOUT)
         self.blocking = bool(self._file or self._url)
 

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
-OPTIONS = command.OPTIONS
+OPTIONS = command.options(OF_GATES)
 
 _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
 

@@ -10,11 +10,11 @@ import typing as t
 from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import DURATION, Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, WAIT, Answer, GateDriver
 
-OPTIONS: dict[str, t.Any] = {"duration": {"type": "str", "required": True}}
+OPTIONS = Options(Field("duration", DURATION, "How long the gate waits until it passes.", required=True))
 
 
 class Driver(GateDriver):
@@ -23,7 +23,7 @@ class Driver(GateDriver):
     blocking = False
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._duration = values.duration(options.get("duration"), "gate.duration")
+        self._duration = options["duration"]
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         left = self._duration - waited

@@ -9,10 +9,11 @@ import typing as t
 from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer, GateDriver
 
-OPTIONS: dict[str, t.Any] = {}
+OPTIONS = Options()
 
 
 class Driver(GateDriver):

@@ -21,41 +21,53 @@ import typing as t
 from collections.abc import Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    FLAG,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    choice,
+    duration,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
-OPTIONS: dict[str, t.Any] = {
-    "url": {"type": "str", "required": True},
-    "method": {"type": "str", "default": "POST", "choices": ["POST", "GET"]},
-    "headers": {"type": "dict", "default": {}, "no_log": True},
-    "secret": {"type": "str", "no_log": True},
-    "answer_within": {"type": "str", "default": "10s"},
-    "retries": {"type": "int", "default": http.RETRIES},
-    "validate_certs": {"type": "bool", "default": True},
-    "ca_path": {"type": "str"},
-}
+OPTIONS = Options(
+    Field("url", Kind("str", http.url), "URL of the web service.", required=True),
+    Field("method", choice("POST", "GET"), "HTTP method. V(GET) sends nothing.", default="POST"),
+    Field("headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True),
+    Field(
+        "secret",
+        TEXT,
+        "Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.",
+        no_log=True,
+    ),
+    Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
+    Field("retries", whole(0, 10), "How often a request is repeated that had no answer, or 5xx.", default=http.RETRIES),
+    Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
+    Field("ca_path", TEXT, "File on the controller with the authorities that may have signed the certificate."),
+)
 
 _NOT_YET = (409, 425)
-_MOST = 10  # retries
 
 
 class Driver(GateDriver):
     """A `drivers.GateDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = http.url(options.get("url") or "", "gate.url")
-        self._method = options.get("method") or "POST"
-        self._secret = _secret(options.get("secret"), self._method)
-        headers = http.headers(options.get("headers") or {}, "gate.headers")
+        self._url, self._method, self._secret = options["url"], options["method"], options["secret"] or ""
+        if self._secret and self._method == "GET":
+            raise InputError("gate.secret: GET sends nothing that could be signed; use method POST", "PR-107")
         self._client = http.Client(
-            timeout=values.duration(options.get("answer_within") or "10s", "gate.answer_within", minimum=0.01),
-            retries=_retries(options.get("retries", http.RETRIES)),
-            headers=headers,
-            secrets=[*headers.values(), self._secret],
-            verify=http.verify(options.get("validate_certs", True), options.get("ca_path"), "gate"),
+            timeout=options["answer_within"],
+            retries=options["retries"],
+            headers=options["headers"],
+            secrets=[*options["headers"].values(), self._secret],
+            verify=http.verify(options["validate_certs"], options["ca_path"], "gate"),
         )
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
@@ -69,18 +81,3 @@ class Driver(GateDriver):
         reply = self._client.ask(self._method, address, body, headers)
         verdict = PASS if 200 <= reply.status < 300 else WAIT if reply.status in _NOT_YET else FAIL
         return Answer(verdict, str(reply))
-
-
-def _secret(value: str | None, method: str) -> str:
-    if value == "":
-        raise InputError("gate.secret: it is empty, so nothing would be signed; set it, or leave it out")
-    if value and method == "GET":
-        raise InputError("gate.secret: a signature is of what is sent, which by GET is nothing; use method POST")
-    return value or ""
-
-
-def _retries(value: t.Any) -> int:
-    try:
-        return values.whole(value, "gate.retries", 0, maximum=_MOST)
-    except InputError:
-        raise InputError(f"gate.retries: {values.shown(value)} is not a whole number from 0 to {_MOST}") from None

@@ -29,6 +29,7 @@ class Kind:
     elements: str = ""  # the type of a list's items
     choices: Mapping[str, str] = field(default_factory=dict)  # with a sentence each, or none
     fields: Options | None = None  # of a mapping, or of each mapping in a list
+    drivers: str = ""  # the folder of the drivers whose options it takes, too
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ class Options(Mapping[str, Field]):
         """
         values.refuse_unknown(given, self, prefix)
         return {one.name: one.parse(given.get(one.name), prefix + one.name) for one in self.fields}
+
+    def part(self, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+        """Return what of `given` belongs to these options."""
+        return {name: value for name, value in given.items() if name in self}
 
     def parted(self, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """Return the options that may be shown, and the secret ones. Empty ones are in neither."""

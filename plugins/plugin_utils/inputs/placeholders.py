@@ -60,4 +60,4 @@ def insert(text: str, variable: str, facts: Mapping[str, t.Any] | None = None) -
 
 
 def _unknown(placeholder: str, variable: str, names: Collection[str]) -> str:
-    return f"{variable}: there is no placeholder {placeholder!r}; there are {', '.join(f'{{{name}}}' for name in names)}"
+    return f"{variable}: unknown placeholder {placeholder!r}; known: {', '.join(f'{{{name}}}' for name in names)}"

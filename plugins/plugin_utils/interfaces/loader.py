@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 
 if t.TYPE_CHECKING:
@@ -25,10 +25,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
 
 @dataclass(frozen=True)
 class DriverModule(t.Generic[D]):
-    """A driver's class, and the argument spec of its options."""
+    """A driver's class, and the table of its options."""
 
     driver: type[D]
-    options: Mapping[str, t.Any]
+    options: Options
 
     def check(self, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
         """Return the options with defaults filled in; raise InputError for what does not fit."""
@@ -36,7 +36,7 @@ class DriverModule(t.Generic[D]):
             if given.get(name) not in (None, "", {}, []):
                 raise InputError(f"{variable}.{name}: {why}", "PR-310")
         own = {name: value for name, value in given.items() if name not in self.driver.unsupported}
-        return values.options(self.options, own, variable)
+        return self.options.parse(own, f"{variable}.")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
         ) from None
     found = vars(module)
     driver, options = found.get("Driver"), found.get("OPTIONS")
-    if not (isinstance(driver, type) and issubclass(driver, kind) and isinstance(options, Mapping)):
+    if not (isinstance(driver, type) and issubclass(driver, kind) and isinstance(options, Options)):
         raise InputError(
             f"{variable}.driver: {name!r} is not a driver of a {kind.kind}: {path} needs OPTIONS"
             f" and a class Driver derived from {kind.__name__}",

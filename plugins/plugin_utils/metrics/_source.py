@@ -10,17 +10,17 @@ import typing as t
 from collections.abc import Collection, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, TEXT, Field, Kind, Options, duration
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
-OPTIONS: dict[str, t.Any] = {
-    "headers": {"type": "dict", "default": {}, "no_log": True},
-    "answer_within": {"type": "str", "default": "10s"},
-    "validate_certs": {"type": "bool", "default": True},
-    "ca_path": {"type": "str"},
-    "client_cert": {"type": "str"},
-    "client_key": {"type": "str"},
-}
+OPTIONS = Options(
+    Field("headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True),
+    Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
+    Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
+    Field("ca_path", TEXT, "File on the controller with the authorities that may have signed the certificate."),
+    Field("client_cert", TEXT, "File on the controller with a client certificate."),
+    Field("client_key", TEXT, "File on the controller with its key, if C(client_cert) does not have it."),
+)
 
 _MOST = 1024 * 1024  # bytes of an answer
 
@@ -31,15 +31,15 @@ class Source:
     def __init__(
         self, options: Mapping[str, t.Any], more: Mapping[str, str] | None = None, secrets: Collection[str] = ()
     ) -> None:
-        headers = {**http.headers(options.get("headers") or {}, "metric.headers"), **(more or {})}
-        self.timeout = values.duration(options.get("answer_within") or "10s", "metric.answer_within", minimum=0.01)
+        headers = {**options["headers"], **(more or {})}
+        self.timeout = options["answer_within"]
         self.client = http.Client(
             timeout=self.timeout,
             retries=0,
             headers=headers,
             secrets=[*headers.values(), *secrets],
-            verify=http.verify(options.get("validate_certs", True), options.get("ca_path"), "metric"),
-            certificate=_certificate(options.get("client_cert"), options.get("client_key")),
+            verify=http.verify(options["validate_certs"], options["ca_path"], "metric"),
+            certificate=_certificate(options["client_cert"], options["client_key"]),
             most=_MOST,
             variable="metric",
             error=MetricError,
@@ -61,7 +61,7 @@ class Source:
 def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | None:
     """A client's certificate and its key, perhaps in the same file."""
     if key and not certificate:
-        raise InputError(f"metric.client_key: {key!r} is of no use alone; give client_cert, too")
+        raise InputError(f"metric.client_key: {key!r} needs client_cert as well")
     if not certificate:
         return None
     http.file(certificate, "metric.client_cert")

@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.met
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
 
-OPTIONS = command.OPTIONS
+OPTIONS = command.options(OF_METRICS)
 
 
 class Driver(MetricDriver):

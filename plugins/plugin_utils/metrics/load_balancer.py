@@ -15,13 +15,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, choice
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 
-OPTIONS: dict[str, t.Any] = {
-    "of": {"type": "str", "default": "errors", "choices": ["errors", "latency"]},
-}
+OPTIONS = Options(
+    Field(
+        "of",
+        choice(errors="Answers of 5xx, and requests without an answer.", latency="The time to the answer."),
+        "What is compared, as the load balancers count it.",
+        default="errors",
+    ),
+)
 
 # Answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow answer is no slow instance.
 ENOUGH = 30
@@ -36,7 +42,7 @@ class Driver(MetricDriver):
     counting = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._of = options.get("of") or "errors"
+        self._of = options["of"]
         self._context = context
         self._last: Snapshot = {}
         self._sampled: dict[str, Served] = {}

@@ -24,6 +24,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import insert
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
@@ -31,17 +33,45 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
-OPTIONS: dict[str, t.Any] = {
-    "address": {"type": "str", "required": True},
-    "query": {"type": "str"},
-    "errors": {"type": "str"},
-    "requests": {"type": "str"},
-    "label": {"type": "str", "default": "revision"},
-    "username": {"type": "str"},
-    "password": {"type": "str", "no_log": True},
-    "bearer_token": {"type": "str", "no_log": True},
-    **_source.OPTIONS,
-}
+
+def _address(given: t.Any, variable: str) -> str:
+    """Return where Prometheus is, perhaps below a path."""
+    address = http.url(given, variable, ())
+    if re.search(r"[?#{}]", address):
+        raise InputError(f"{variable}: must not have ? or #; write https://host:9090")
+    return address
+
+
+def _label(given: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", str(given)):
+        raise InputError(f"{variable}: {given!r} is not the name of a label; use letters, digits and _")
+    return str(given)
+
+
+def _promql(given: t.Any, variable: str) -> str:
+    text = values.text(given, variable).strip()
+    if not text:
+        raise InputError(f"{variable}: must not be empty; write PromQL")
+    insert(text, variable)
+    return text
+
+
+_PROMQL = Kind("str", _promql)
+OPTIONS = Options(
+    Field("address", Kind("str", _address), "URL of Prometheus (V(https://prometheus:9090)).", required=True),
+    Field("query", _PROMQL, "Expression in PromQL, for the present value."),
+    Field(
+        "errors",
+        _PROMQL,
+        "Expression in PromQL for the errors since the analysis began. Goes with C(requests), instead of C(query).",
+    ),
+    Field("requests", _PROMQL, "Expression in PromQL for the requests since the analysis began."),
+    Field("label", Kind("str", _label), "Label that tells the revisions apart.", default="revision"),
+    Field("username", TEXT, "User for basic authentication. Goes with C(password)."),
+    Field("password", TEXT, "Password of the user.", no_log=True),
+    Field("bearer_token", TEXT, "Token, instead of a user.", no_log=True),
+    *_source.OPTIONS.fields,
+)
 
 STALE = 60.0  # s that an answer may be older than the response it comes in
 _PART = "rollout_part"  # the label that tells errors from requests in one answer
@@ -54,13 +84,11 @@ class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._origin = http.origin(_address(options.get("address") or ""))
+        self._origin = http.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, self._query = _query(options)
-        self._label = options.get("label") or "revision"
-        if not re.fullmatch(r"[A-Za-z_]\w*", self._label):
-            raise InputError(f"metric.label: {self._label!r} is not the name of a label; use letters, digits and _")
-        self._source = _source.Source(options, _authorization(options), [options.get("password") or ""])
+        self._label = options["label"]
+        self._source = _source.Source(options, _authorization(options), [options["password"] or ""])
 
     def measure(self, question: Question) -> t.Any:
         form = {"query": insert(self._query, "metric.query", facts(question)), "timeout": f"{self._source.timeout:.3f}"}
@@ -127,22 +155,11 @@ class Driver(MetricDriver):
         return found
 
 
-def _address(given: str) -> str:
-    """Where Prometheus is, perhaps below a path."""
-    if re.search(r"[?#{}]", http.url(given, "metric.address", ())):
-        raise InputError("metric.address: it is where Prometheus is, without ? and #; write https://host:9090")
-    return given
-
-
 def _query(options: Mapping[str, t.Any]) -> tuple[bool, str]:
     """Whether it is errors and requests that are asked for, and the PromQL that does."""
-    given = {name: str(options[name]).strip() for name in ("query", *_COUNTS) if options.get(name) is not None}
+    given = {name: options[name] for name in ("query", *_COUNTS) if options[name] is not None}
     if sorted(given) not in (["query"], ["errors", "requests"]):
         raise InputError(f"metric: it has {' and '.join(given) or 'no query'}; give either query, or errors and requests")
-    for name, text in given.items():
-        if not text:
-            raise InputError(f"metric.{name}: it is empty; write PromQL")
-        insert(text, f"metric.{name}")
     if "query" in given:
         return False, given["query"]
     # The line ends where a comment would go on.
@@ -151,8 +168,8 @@ def _query(options: Mapping[str, t.Any]) -> tuple[bool, str]:
 
 def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
     """The header that says who asks."""
-    user, password, token = (options.get(name) for name in ("username", "password", "bearer_token"))
-    named = any(str(name).lower() == "authorization" for name in options.get("headers") or {})
+    user, password, token = (options[name] for name in ("username", "password", "bearer_token"))
+    named = any(str(name).lower() == "authorization" for name in options["headers"])
     if (user is None) != (password is None):
         raise InputError("metric.username: it goes with password; give both, or none")
     if (user is not None) + (token is not None) + named > 1:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import typing as t
 from collections.abc import Mapping
+from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Path
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import RAW, Field, Kind, Options, choice
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS, fill, insert
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
@@ -22,23 +24,28 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 
-OPTIONS: dict[str, t.Any] = {
-    "url": {"type": "str", "required": True},
-    "method": {"type": "str", "default": "GET", "choices": ["GET", "POST"]},
-    "body": {"type": "raw"},
-    "path": {"type": "str", "default": "$"},
-    **_source.OPTIONS,
-}
+OPTIONS = Options(
+    Field(
+        "url",
+        Kind("str", partial(http.url, names=OF_METRICS)),
+        "URL of a service that answers with JSON. Judges that compare need a mapping with V(new) and V(stable) there.",
+        required=True,
+    ),
+    Field("method", choice("GET", "POST"), "HTTP method.", default="GET"),
+    Field("body", RAW, "What V(POST) sends, a text, or anything else as JSON."),
+    Field(
+        "path", Kind("str", Path), "Path of the result in the answer (V(data.items[0].value)). V($) is all of it.", default="$"
+    ),
+    *_source.OPTIONS.fields,
+)
 
 
 class Driver(MetricDriver):
     """A `drivers.MetricDriver`."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url = http.url(options.get("url") or "", "metric.url", OF_METRICS)
-        self._method = options.get("method") or "GET"
-        self._body, kind = _body(options.get("body"), self._method)
-        self._path = Path(options.get("path") or "$", "metric.path")
+        self._url, self._method, self._path = options["url"], options["method"], options["path"]
+        self._body, kind = _body(options["body"], self._method)
         self._source = _source.Source(options)
         self._headers = {"Accept": "application/json", **({"Content-Type": kind} if self._body else {})}
 
@@ -55,7 +62,7 @@ def _body(given: t.Any, method: str) -> tuple[str, str]:
     if given is None:
         return "", ""
     if method == "GET":
-        raise InputError("metric.body: by GET nothing is sent; use method POST")
+        raise InputError("metric.body: GET sends nothing; use method POST", "PR-107")
     text, kind = (given, "text/plain") if isinstance(given, str) else (json.dumps(given), "application/json")
     insert(text, "metric.body")
     return text, kind

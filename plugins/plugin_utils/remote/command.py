@@ -12,14 +12,33 @@ from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options, duration
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER, Command, Result, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
 
-OPTIONS: dict[str, t.Any] = {
-    "command": {"type": "raw", "required": True},  # not a list of Ansible's, which a string becomes without a word
-    "host": {"type": "str"},
-    "answer_within": {"type": "str", "default": "60s"},
-}
+
+def options(names: Collection[str]) -> Options:
+    """Return the options of a command whose arguments may have these placeholders."""
+
+    def command(given: t.Any, variable: str) -> list[str]:
+        words = values.sequence(given, variable, '["/opt/shop/smoke-test", "{revision}"]')
+        for word in words:
+            if isinstance(word, bool) or not isinstance(word, (str, int)):
+                raise InputError(f"{variable}: expected a text, got {type(word).__name__}; put it in quotes")
+            if "\0" in str(word):
+                raise InputError(f"{variable}: a NUL character cannot be passed to a command")
+            fill(str(word), variable, names=names)
+        if not str(words[0]):
+            raise InputError(f"{variable}: its first word, the program, is empty")
+        return [str(word) for word in words]
+
+    return Options(
+        Field("command", Kind("list", command, elements="str"), "The program and its arguments.", required=True),
+        Field("host", TEXT, "Inventory host that the command runs on, the controller if not given."),
+        Field("answer_within", duration(0.01), "How long the command may take.", default="60s"),
+    )
+
 
 _SHOWN = 200  # characters of its output
 
@@ -40,12 +59,8 @@ class Program:
         self, options: Mapping[str, t.Any], transport: Transport, variable: str, names: Collection[str], error: type[RolloutError]
     ) -> None:
         self._variable, self._names, self._error = variable, names, error
-        self._command = self._words(options.get("command"))
-        self._timeout = values.duration(options.get("answer_within") or "60s", f"{variable}.answer_within", minimum=0.01)
-        self._host = options.get("host") or CONTROLLER
-        if self._host != CONTROLLER and (found := transport.hosts(self._host)) != [self._host]:
-            what = f"names {len(found)} hosts" if found else "is not in the inventory"
-            raise InputError(f"{variable}.host: {self._host!r} {what}; name one inventory host, or none for the controller")
+        self._command, self._timeout = options["command"], options["answer_within"]
+        self._host = host_or_controller(transport, options["host"], f"{variable}.host")
         self._transport = transport.apart()  # a command may take long, and others need the host meanwhile
 
     def run(self, facts: Mapping[str, t.Any], rollout: Mapping[str, t.Any]) -> Ended:
@@ -60,26 +75,12 @@ class Program:
         finally:
             self._transport.close()
         if result.unreachable:
-            raise self._error(f"{argv[0]} on {self._host or 'the controller'}: {result.unreachable}")
+            raise self._error(f"{argv[0]} on {label(self._host)}: {result.unreachable}")
         return Ended(result.rc, result.stdout, f"{argv[0]} ended with {result.rc}{_said(result)}")
 
     def end(self) -> None:
         """Nobody waits for it any more: one under way is killed, since it would outlive the run."""
         self._transport.abandon()
-
-    def _words(self, given: t.Any) -> list[str]:
-        variable = f"{self._variable}.command"
-        if not isinstance(given, (list, tuple)) or not given:
-            raise InputError(f'{variable}: it is not a list of words; write ["/opt/shop/smoke-test", "{{revision}}"]')
-        for word in given:
-            if isinstance(word, bool) or not isinstance(word, (str, int)):
-                raise InputError(f"{variable}: a word of the type {type(word).__name__} is not text; put it in quotes")
-            if "\0" in str(word):
-                raise InputError(f"{variable}: a NUL character cannot be passed to a command")
-            fill(str(word), variable, names=self._names)
-        if not str(given[0]):
-            raise InputError(f"{variable}: its first word, the program, is empty")
-        return [str(word) for word in given]
 
 
 def _said(result: Result) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES, fill
 
 RETRIES = 2
@@ -169,9 +170,9 @@ def origin(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def headers(given: Mapping[str, t.Any], variable: str) -> dict[str, str]:
-    """Headers as text. What is wrong with a value is said without it. Raises InputError."""
-    found = {str(name): str(value) for name, value in given.items()}
+def headers(given: t.Any, variable: str) -> dict[str, str]:
+    """Return headers as text; raise InputError. A message never has a value: it may be a secret."""
+    found = {str(name): str(value) for name, value in values.mapping(given, variable).items()}
     for name, value in found.items():
         if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
             raise InputError(f"{variable}: {name!r} is not the name of a header that can be set; use letters, digits and -")
@@ -183,7 +184,7 @@ def headers(given: Mapping[str, t.Any], variable: str) -> dict[str, str]:
 def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | str:
     """What the certificate is checked against: the usual authorities, those of a file, or nothing. Raises InputError."""
     if ca_path and not validate_certs:
-        raise InputError(f"{variable}.ca_path: {ca_path!r} is of no use with validate_certs false; leave one of them out")
+        raise InputError(f"{variable}.ca_path: {ca_path!r} has no effect with validate_certs false; remove one of them", "PR-107")
     if ca_path:
         file(ca_path, f"{variable}.ca_path")
     return ca_path or bool(validate_certs)
