@@ -32,7 +32,7 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import ALPHA
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling

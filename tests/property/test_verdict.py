@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import ALPHA
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
 from ansible_collections.progressive.rollout.tests.simulations.verdict import (
     RUNS,
     by_kayenta,

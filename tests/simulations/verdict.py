@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta, sequential, threshold
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import Counts, Ledger, Samples
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta, threshold
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import Histogram, compare_quantile
 
 RUNS, INTERVALS = 150, 60
 REQUESTS = 1000  # to each side in an interval
@@ -63,11 +64,11 @@ def drawn(seed: str, stable: float, new: float) -> Drawn:
 def by_sequential(analysis: Drawn) -> int | None:
     """The sequential judge, asked after every interval."""
     stable = new = 0
-    ledger = Ledger()
+    ledger = CountHistory()
     for interval, (before, after) in enumerate(analysis, 1):
         stable, new = stable + before, new + after
-        ledger = ledger.counted("", Counts(interval * REQUESTS, new), Counts(interval * REQUESTS, stable))
-        if sequential.errors(ledger).worse:
+        ledger = ledger.add("", Counts(interval * REQUESTS, new), Counts(interval * REQUESTS, stable))
+        if compare_errors(ledger).worse:
             return interval
     return None
 
@@ -85,7 +86,7 @@ def by_threshold(analysis: Drawn) -> int | None:
     """A limit for all revisions, as one sets it who knows of no other figure."""
     tally = threshold.MeasurementCounts()
     for interval, (_before, after) in enumerate(analysis, 1):
-        tally = tally.taken(threshold.measured(after <= ALLOWED, None))
+        tally = tally.add(threshold.phase_of(after <= ALLOWED, None))
         if threshold.assess(LIMITS, tally)[0] is threshold.AnalysisPhase.FAILED:
             return interval
     return None
@@ -134,7 +135,7 @@ def canary(
 
     None: it was not found.
     """
-    random, ledger = Random(seed), Ledger()
+    random, ledger = Random(seed), CountHistory()
     counts = [0, 0, 0, 0]
     for step in steps:
         for _look in range(looks):
@@ -142,8 +143,8 @@ def canary(
             to_stable = requests - to_new
             seen = [to_new, poisson(random, to_new * fails), to_stable, poisson(random, to_stable * stable_fails)]
             counts = [count + more for count, more in zip(counts, seen, strict=True)]
-            ledger = ledger.counted(f"{step} %", Counts.of(*counts[:2]), Counts.of(*counts[2:]))
-            if sequential.errors(ledger, **options).worse:
+            ledger = ledger.add(f"{step} %", Counts.of(*counts[:2]), Counts.of(*counts[2:]))
+            if compare_errors(ledger, **options).worse:
                 return counts[1]
     return None
 
@@ -158,11 +159,11 @@ def slow(
 ) -> int | None:
     """After how many looks a revision that takes so many times as long is found slower; None: never."""
     random = Random(seed)
-    new = stable = Samples({})
+    new = stable = Histogram({})
     for look in range(1, looks + 1):
-        new = new.more(times * random.lognormvariate(0, 0.5) for _sample in range(new_each))
-        stable = stable.more(random.lognormvariate(0, 0.5) for _sample in range(stable_each))
-        if sequential.slower(new, stable, **options).worse:
+        new = new.add(times * random.lognormvariate(0, 0.5) for _sample in range(new_each))
+        stable = stable.add(random.lognormvariate(0, 0.5) for _sample in range(stable_each))
+        if compare_quantile(new, stable, **options).worse:
             return look
     return None
 

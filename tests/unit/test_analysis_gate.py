@@ -166,7 +166,7 @@ def test_errors_in_a_row_are_no_failure_but_a_persons(now: SimpleNamespace, trou
 
 def test_what_is_told_of_a_metric_begins_with_its_name(now: SimpleNamespace) -> None:
     answer = Judged(now, metric("m", [], success_condition="result[0] < 1", consecutive_error_limit=0)).end()
-    assert answer.message == "m 1 errors in a row > consecutive_error_limit 0: nothing was found"
+    assert answer.message == "m 1 errors in a row > consecutive_error_limit 0: empty result"
     answer = Judged(now, metric("m", [1.0], success_condition="result[1] < 1", consecutive_error_limit=0)).end()
     assert ": success_condition: `result[1] < 1` fails on a list of 1: " in answer.message and "gate" not in answer.message
     answer = Judged(now, metric("m", {"new": 1, "stable": 1}), count=1).end()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import Taken
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import Measurement
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import Analysis, Metric
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import AnalysisPhase
@@ -25,8 +25,8 @@ def metric(**given: t.Any) -> Metric:
     return found
 
 
-def take(given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1") -> Taken:
-    return judging.take(given, {} if state is None else state, result, stratum)
+def take(given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1") -> Measurement:
+    return judging.judge_result(given, {} if state is None else state, result, stratum)
 
 
 # By thresholds
@@ -62,8 +62,9 @@ def test_conditions(conditions: tuple[str | None, str | None], result: t.Any, ph
 
 @pytest.mark.parametrize("nothing", [None, [], {}, ""])
 def test_nothing_is_an_error(nothing: t.Any) -> None:
-    with pytest.raises(MetricError, match="nothing was found"):
+    with pytest.raises(MetricError) as error:
         take(metric(success_condition="true"), nothing)
+    assert error.value.id == "PR-423"
 
 
 def test_a_condition_that_fails_is_an_error() -> None:
@@ -102,10 +103,10 @@ def of(requests: float, errors: float) -> dict[str, float]:
 def test_errors_are_compared_and_remembered() -> None:
     state: judging.State = {}
     taken = take(metric(), {"new": of(10, 0), "stable": of(90, 0)}, state)
-    assert taken.phase is GOOD and taken.short and "needs 96 more requests" in taken.sentence
+    assert taken.phase is GOOD and taken.lacking and "needs 96 more requests" in taken.sentence
     state = json.loads(json.dumps(state))  # as a run that goes on finds it
     taken = take(metric(), {"new": of(110, 0), "stable": of(900, 0)}, state)
-    assert taken.phase is GOOD and not taken.short
+    assert taken.phase is GOOD and not taken.lacking
     taken = take(metric(), {"new": of(200, 10), "stable": of(1800, 3)}, state)
     assert taken.phase is BAD and taken.sentence.startswith("errors 10 of 200 against 3 of 1,800 on stable; e-value ")
     assert taken.value == {"new": of(200, 10), "stable": of(1800, 3)}
@@ -129,12 +130,12 @@ def test_counts_that_fall_are_not_believed() -> None:
 
 def test_a_nan_is_nothing_counted() -> None:
     taken = take(metric(), {"new": of(NAN, 1), "stable": of(900, 1)})
-    assert taken.phase is GOOD and taken.short and "no requests to the new revision" in taken.sentence
+    assert taken.phase is GOOD and taken.lacking and "no requests to the new revision" in taken.sentence
 
 
 def test_no_request_to_stable_is_nothing_to_compare() -> None:
     taken = take(metric(), {"new": of(900, 900), "stable": of(0, 0)})
-    assert taken.phase is GOOD and taken.short and "no requests to stable, nothing to compare" in taken.sentence
+    assert taken.phase is GOOD and taken.lacking and "no requests to stable, nothing to compare" in taken.sentence
 
 
 def test_one_bad_instance_is_named() -> None:
@@ -160,28 +161,28 @@ def test_times_are_compared_and_remembered() -> None:
 
 def test_no_times_of_stable_are_nothing_to_compare() -> None:
     taken = take(metric(of="latency"), {"new": [0.01] * 20, "stable": []})
-    assert taken.phase is GOOD and taken.short and taken.sentence.endswith("(0 samples); needs 11 more samples of stable")
+    assert taken.phase is GOOD and taken.lacking and taken.sentence.endswith("(0 samples); needs 11 more samples of stable")
     taken = take(metric(of="latency", quantile=0.9), {"new": [0.01] * 20, "stable": [0.01] * 20})
-    assert taken.phase is GOOD and taken.short and "needs " in taken.sentence and taken.sentence.endswith("of stable")
+    assert taken.phase is GOOD and taken.lacking and "needs " in taken.sentence and taken.sentence.endswith("of stable")
 
 
 def test_a_number_is_a_sample_and_a_nan_is_none() -> None:
     state: judging.State = {}
     taken = take(metric(of="latency"), {"new": 3, "stable": NAN}, state)
-    assert taken.phase is GOOD and taken.short and "(1 samples)" in taken.sentence and "on stable (0 samples)" in taken.sentence
+    assert taken.phase is GOOD and taken.lacking and "(1 samples)" in taken.sentence and "on stable (0 samples)" in taken.sentence
 
 
 WRONG: list[tuple[t.Any, str]] = [
-    (7, "7 has no new and stable"),
-    ({"new": 1}, "{new: 1} has no new and stable"),
-    ({"new": "many", "stable": 1}, "many is neither a number nor a list"),
-    ({"new": [1, None], "stable": 1}, "neither a number nor a list"),
-    ({"new": True, "stable": 1}, "True is neither"),
-    ({"new": None, "stable": None}, "None is neither"),
-    ({"new": {"requests": 1}, "stable": {"requests": 1}}, "{requests: 1} has no requests and errors"),
-    ({"new": {"requests": "1", "errors": 0}, "stable": of(1, 0)}, "has no requests and errors"),
-    ({"new": of(1, 0), "stable": 7}, "neither a number nor a list"),
-    ({"new": of(1, 0), "stable": of(1, 0), "instances": {"a": 1}}, "1 has no requests and errors"),
+    (7, "new and stable, got 7"),
+    ({"new": 1}, "new and stable, got {new: 1}"),
+    ({"new": "many", "stable": 1}, "got many"),
+    ({"new": [1, None], "stable": 1}, "got [1, None]"),
+    ({"new": True, "stable": 1}, "got True"),
+    ({"new": None, "stable": None}, "got None"),
+    ({"new": {"requests": 1}, "stable": {"requests": 1}}, "requests and errors, got {requests: 1}"),
+    ({"new": {"requests": "1", "errors": 0}, "stable": of(1, 0)}, "requests and errors, got {requests: 1, errors: 0}"),
+    ({"new": of(1, 0), "stable": 7}, "got {requests: 1, errors: 0}"),
+    ({"new": of(1, 0), "stable": of(1, 0), "instances": {"a": 1}}, "requests and errors, got 1"),
 ]
 
 
@@ -189,7 +190,7 @@ WRONG: list[tuple[t.Any, str]] = [
 def test_what_cannot_be_compared_is_an_error(result: t.Any, message: str) -> None:
     with pytest.raises(MetricError) as error:
         take(metric(), result)
-    assert message in str(error.value)
+    assert error.value.id == "PR-423" and message in str(error.value)
 
 
 @pytest.mark.parametrize(("result", "message"), WRONG[:6])
@@ -215,7 +216,7 @@ def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[Analys
         for new, stable in zip(samples[one.name], OK, strict=True):
             assert take(one, {"new": new, "stable": stable}, state).phase is GOOD
         asked[one.name] = (one, json.loads(json.dumps(state)))
-    return judging.together(asked, parsed)
+    return judging.judge_by_kayenta(asked, parsed)
 
 
 def test_kayenta_passes_what_is_alike_and_fails_what_is_not() -> None:
@@ -244,7 +245,7 @@ def test_what_kayenta_cannot_judge_is_an_error() -> None:
     assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, AnalysisPhase.ERROR)
     (one,) = spec.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
     parsed = spec.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
-    assert judging.together({"a": (one, {})}, parsed)[0] is not GOOD
+    assert judging.judge_by_kayenta({"a": (one, {})}, parsed)[0] is not GOOD
 
 
 def test_kayenta_keeps_the_last_thousand_samples() -> None:

@@ -22,8 +22,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import sequential
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.sequential import Counts, Ledger
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import find_outliers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
@@ -304,13 +304,13 @@ def test_the_judges_say_what_the_page_says() -> None:
     assert len(found) == 3 and len(LATENCY.findall(said)) == 2
     for line in found:
         failed, requests, others, all_others = (int(number.replace(",", "")) for number in line.groups())
-        ledger = Ledger().counted("", Counts(requests, failed), Counts(all_others, others))
-        assert sequential.errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence == line[0]
+        ledger = CountHistory().add("", Counts(requests, failed), Counts(all_others, others))
+        assert compare_errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence == line[0]
     assert "`shop-7: errors 9 of 300 against 2 of 2,700 on all others`" in read(ANALYSIS)
-    apart = sequential.apart(
+    outliers = find_outliers(
         {"shop-7": Counts(300, 9), "shop-8": Counts(300, 0)}, Counts(2400, 2), rules["alpha"], rules["tolerance"]
     )
-    assert apart.sentence.startswith("shop-7: errors 9 of 300 against 2 of 2,700 on all others;")
+    assert outliers.sentence.startswith("shop-7: errors 9 of 300 against 2 of 2,700 on all others;")
 
 
 def test_so_many_requests_are_needed() -> None:
@@ -318,8 +318,8 @@ def test_so_many_requests_are_needed() -> None:
     rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
     for detect, row in zip((rules["detect"], 0.01), body, strict=True):
         for share, cell in zip(head[1:], row[1:], strict=True):
-            ledger = Ledger().counted("", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0))
-            assert sequential.errors(ledger, rules["alpha"], rules["tolerance"], detect).needs == int(cell.replace(",", ""))
+            ledger = CountHistory().add("", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0))
+            assert compare_errors(ledger, rules["alpha"], rules["tolerance"], detect).missing == int(cell.replace(",", ""))
 
 
 def test_the_judges_are_as_good_as_the_page_says() -> None:

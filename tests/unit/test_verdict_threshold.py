@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     MeasurementCounts,
     assess,
     due,
-    measured,
+    phase_of,
     worst,
 )
 from hypothesis import given
@@ -31,7 +31,7 @@ ENDLESS = Limits(interval=1.0)
 def after(taken: Iterable[AnalysisPhase]) -> MeasurementCounts:
     tally = MeasurementCounts()
     for phase in taken:
-        tally = tally.taken(phase)
+        tally = tally.add(phase)
     return tally
 
 
@@ -57,7 +57,7 @@ def phase(limits: Limits, *taken: AnalysisPhase, terminating: bool = False) -> A
     ],
 )
 def test_conditions(success: bool | None, failure: bool | None, expected: AnalysisPhase) -> None:
-    assert measured(success, failure) is expected
+    assert phase_of(success, failure) is expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_conditions(success: bool | None, failure: bool | None, expected: Analys
 )
 def test_what_a_measurement_counts_and_resets(taken: AnalysisPhase, expected: MeasurementCounts) -> None:
     before = MeasurementCounts(4, 1, 1, 1, 4, consecutive_success=2, consecutive_failure=2, consecutive_error=2)
-    assert before.taken(taken) == expected
+    assert before.add(taken) == expected
 
 
 # Limits ---------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_any_measurements(limits: Limits, taken: list[AnalysisPhase]) -> None:
     for number, one in enumerate(taken, 1):
         if assess(limits, tally)[0].over:
             break
-        tally = tally.taken(one)
+        tally = tally.add(one)
         so_far = taken[:number]
         assert (tally.successful, tally.failed, tally.inconclusive, tally.error) == tuple(map(so_far.count, [S, F, I, E]))
         assert tally.count == tally.successful + tally.failed + tally.inconclusive

@@ -191,6 +191,10 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-421": Message("An analysis is inconclusive.", "See [verdicts](../how-to/analysis.md)."),
     "PR-422": Message("The analysis failed the new revision.", "Mend the revision."),
+    "PR-423": Message(
+        "The result of a metric is not of the form that its judge, `path` or condition needs.",
+        "Look at the result that the message shows; correct the query, the `path` or the condition.",
+    ),
     # -- journal, lease, runs
     "PR-500": Message(
         "The journal cannot be read or written.", "Mend what the message names; instances are found without the journal, too."

@@ -117,7 +117,9 @@ class Driver(GateDriver):
         over = all(metric.phase.over for metric in self._metrics)  # also those that are of no consequence
         together = [metric for metric in counted if metric.metric.judge == KAYENTA]
         if not phase.bad and together and all(metric.phase.over for metric in together):
-            found, score = judging.together({metric.name: (metric.metric, metric.state) for metric in together}, self._analysis)
+            found, score = judging.judge_by_kayenta(
+                {metric.name: (metric.metric, metric.state) for metric in together}, self._analysis
+            )
             if found.bad or over:
                 return worst((phase, found)), _told([score] if found.bad else [score, *self._said(self._metrics, KAYENTA)])
         if phase.bad:
@@ -225,15 +227,15 @@ class _Measured:
         try:
             if result.error is not None:
                 raise MetricError(result.error)
-            taken = judging.take(self.metric, self.state, result.found, _stratum(result.question.rollout))
-            phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.short
+            taken = judging.judge_result(self.metric, self.state, result.found, _stratum(result.question.rollout))
+            phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.lacking
             self._result = result.found if self._driver.counting and result.question.counts else None
         except MetricError as exc:  # beside the metric's name its place is of no use
             phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # what it found is not what anybody expects
             phase, value = AnalysisPhase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
         self._asked, self._finished, self._last = False, result.at, phase
-        self._tally = self._tally.taken(phase)
+        self._tally = self._tally.add(phase)
         self.recent = [*self.recent, {"at": round(result.at, 3), "phase": phase.value, "value": value}][-KEPT:]
         self.phase, self._reason = assess(self.metric.limits, self._tally)
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:

@@ -88,7 +88,7 @@ class MeasurementCounts:
     consecutive_failure: int = 0  # an error in between does not end them: nothing was measured
     consecutive_error: int = 0
 
-    def taken(self, phase: AnalysisPhase) -> MeasurementCounts:
+    def add(self, phase: AnalysisPhase) -> MeasurementCounts:
         """The tally after a measurement that came to this phase."""
         if phase is AnalysisPhase.ERROR:
             return replace(self, error=self.error + 1, consecutive_error=self.consecutive_error + 1, consecutive_success=0)
@@ -104,7 +104,7 @@ class MeasurementCounts:
         )
 
 
-def measured(success: bool | None, failure: bool | None) -> AnalysisPhase:
+def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
     """What one measurement comes to, by what its conditions say; None: there is no such condition."""
     if failure:
         return AnalysisPhase.FAILED
