@@ -20,8 +20,12 @@ NAN, INFINITE = float("nan"), float("inf")
 GOOD, BAD, NEITHER = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPhase.INCONCLUSIVE
 
 
+def parse(**given: t.Any) -> Analysis:
+    return spec.parse(spec.OPTIONS.parse(given, "gate."), "gate", True)
+
+
 def metric(**given: t.Any) -> Metric:
-    (found,) = spec.parse({"metrics": [{"name": "m", **given}]}, "gate", True).metrics
+    (found,) = parse(metrics=[{"name": "m", **given}]).metrics
     return found
 
 
@@ -209,7 +213,7 @@ OK, HIGH = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2, [20, 22, 19, 23, 21, 20
 def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[AnalysisPhase, str]:
     """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are `OK`."""
     metrics = [{"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})} for name in samples]
-    parsed: Analysis = spec.parse({"metrics": metrics} | options.get("all", {}), "gate", True)
+    parsed = parse(metrics=metrics, **options.get("all", {}))
     asked = {}
     for one in parsed.metrics:
         state: judging.State = {}
@@ -243,8 +247,8 @@ def test_groups_count_for_their_weights() -> None:
 
 def test_what_kayenta_cannot_judge_is_an_error() -> None:
     assert judged({}, a=OK, b=[INFINITE] * 20)[0] in (BAD, AnalysisPhase.ERROR)
-    (one,) = spec.parse({"metrics": [{"name": "a", "judge": "kayenta"}]}, "gate", True).metrics
-    parsed = spec.parse({"metrics": [{"name": "a", "judge": "kayenta", "must_have_data": True}]}, "gate", True)
+    one = metric(judge="kayenta")
+    parsed = parse(metrics=[{"name": "a", "judge": "kayenta", "must_have_data": True}])
     assert judging.judge_by_kayenta({"a": (one, {})}, parsed)[0] is not GOOD
 
 
