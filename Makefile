@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint unit format bench clean
+.PHONY: help setup demo quick test soak test-all lint format bench clean
 export STRATEGY FAIL # of the demo
 
 help: ## this list
@@ -12,22 +12,28 @@ setup: ## the virtual environment .venv with all that rollouts and the demo need
 demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; FAIL=1|errors: its revision is broken)
 	@scripts/run scripts/demo
 
-test: ## everything: style, types, the Ansible gates, all tests
+quick: ## what one runs at every save: style, types, unit and property tests, some rollouts; below three minutes
+	@scripts/system-packages
+	@scripts/setup run test lint
+	@scripts/check --quick
+
+test: ## everything: style, types, the Ansible gates, all tests; the same each time
 	@scripts/system-packages
 	@scripts/setup run test lint
 	@scripts/check
+
+soak: ## tests that draw at random, with other seeds for as long as it is told (FOR=30m; SEED=... repeats one)
+	@scripts/system-packages
+	@scripts/setup run test
+	@scripts/soak $(FOR)
 
 test-all: ## what depends on ansible-core, on every supported one
 	@scripts/system-packages
 	@scripts/test-all
 
-lint: ## the quick gates
+lint: ## the gates that take seconds, and types
 	@scripts/setup run test lint
-	@scripts/check ruff-check ruff-format shell types
-
-unit: ## the quick tests
-	@scripts/setup run test
-	@scripts/check unit
+	@scripts/check ruff-check ruff-format shell imports types
 
 format: ## rewrite the code in the agreed format
 	@scripts/setup run test lint

@@ -241,6 +241,7 @@ def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
     pair.ended("aborted")
 
 
+@pytest.mark.quick
 def test_blue_green_that_asks_nobody(shop: Shop) -> None:
     pair = Walk(shop, "blue_green", rollout_hold="1s")
     with loaded(shop, most=2 * REPLICAS):
@@ -407,6 +408,7 @@ def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, 
     pair.ended("rolled_back")
 
 
+@pytest.mark.quick
 def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
     """At 60 % as well: nothing is gone on with because it is nearly done (E-4f)."""
     alarm = shop.home / "alarm"
@@ -490,6 +492,7 @@ def test_superseded_in_the_middle(shop: Shop) -> None:
     other.ended("promoted")
 
 
+@pytest.mark.quick
 def test_in_place_on_a_fixed_fleet() -> None:
     """No port is spare: one is drained and replaced, judged, then the others, one after the other."""
     shop = opened(FRONTS["haproxy"](), "8100-8100", rollout_replicas=3, rollout_budget={"max_surge": 0, "max_unavailable": 1})

@@ -205,7 +205,7 @@ BAD: dict[str, tuple[dict[str, str], dict[str, t.Any], str]] = {
     ("front", "kind"),
     [
         ("haproxy", "crashes"),
-        ("envoy", "crashes"),
+        pytest.param("envoy", "crashes", marks=pytest.mark.quick),
         ("envoy", "never listens"),
         ("haproxy", "answers 503 when asked for its health"),
     ],
