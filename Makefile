@@ -27,9 +27,9 @@ soak: ## tests that draw at random, with other seeds for as long as it is told (
 	@scripts/setup run test
 	@scripts/soak $(FOR)
 
-test-all: ## what depends on ansible-core, on every supported one
+test-all: ## what depends on ansible-core, on every supported one (CORES=2.19)
 	@scripts/system-packages
-	@scripts/test-all
+	@scripts/test-all $(CORES)
 
 lint: ## the gates that take seconds, and types
 	@scripts/setup run test lint
