@@ -1,23 +1,22 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validate everything, take the lease, and resume, open, or find nothing to do."""
+"""Validate everything, take the lease, and resume a rollout, open one, or find nothing to do."""
 
 from __future__ import annotations
 
 import typing as t
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import (
-    generations,
-    in_place,
-    lifecycle,
-    plays,
-    takeover,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import plays, takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import fewer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
@@ -27,66 +26,98 @@ class ActionModule(StepAction):
     own = ("restart", "rebalance", "variables", "hosts", "reached")
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
-        """The step, and for which of the play's hosts the others go on."""
+        """Run the step, and return for which of the play's hosts the next steps continue."""
         if "hosts" in self._task.args:
             plays.check(self._task.get_play())
         return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
-    def step(self, run: Run) -> Result:
-        result = self._begin(run)
-        if run.in_place and run.record.open and not run.check_mode:
-            in_place.pass_over(run, run.record.open)
+    def perform(self, step: StepContext) -> Result:
+        result = _Begin(step).run()
+        if step.in_place and step.record.open and not step.check_mode:
+            InPlace(step).skip_unreachable(step.record.open)
         return result
 
-    def _begin(self, run: Run) -> Result:
-        restart = values.boolean(run.own.get("restart", False), "rollout_restart")
-        rebalance = values.boolean(run.own.get("rebalance", False), "rollout_rebalance")
-        if "hosts" in run.own:
-            in_place.check(run)
-        revision, replicas = lifecycle.asked(run, restart)
-        run.session.read()
-        if "hosts" not in run.own:
-            lifecycle.fits(run, replicas, run.settings.plan)
-        run.conductor.traffic.check()
-        lifecycle.fits_balancers(run, replicas, run.settings.plan)
-        run.conductor.platform.check()
-        lifecycle.fits_hosts(run, replicas, run.settings.plan)
-        if host := takeover.begin(run, revision):
-            return run.left_to(host)
-        run.conductor.look()
-        lifecycle.adopt(run)
-        if run.in_place:
-            in_place.again(run)
-            in_place.refuse_unreachable(run, revision, restart)
-        record = run.record
-        if run.check_mode and run.in_place:
-            return in_place.plan(run, would=True, restart=restart)
-        if record.open is not None and not lifecycle.superseded(run, record.open, revision):
-            stages_of = in_place.stages_of if run.in_place else lifecycle.stages_of
-            return lifecycle.resume(run, record.open, revision, replicas, partial(stages_of, run))
-        kind, generation = Kind.RESTART if restart else Kind.ROLLOUT, record.generation + 1
-        if record.stable and record.stable.revision == revision and not restart:
-            kind, generation = Kind.SCALE, record.stable.generation
-            if unapplied := generations.unlike(run, generation):
-                run.say(
-                    f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; restart.yml applies those given"
-                )
-            there = run.conductor.foresee(rolling(generation, replicas)).reached and not run.conductor.left_over()
-            if rebalance and not run.conductor.foresee(replace(rolling(generation, replicas), rebalance=True)).reached:
-                kind, there = Kind.REBALANCE, False
-            if record.open is None and there:
-                for line in filter(None, [*lifecycle.elsewhere(run), lifecycle.idle_hosts(run)]):
-                    run.say(line)
-                done = f"{record.service} {revision} already runs with {replicas} instance(s); nothing to do"
-                return run.report(False, msg=done)
+
+class _Begin(StepPart):
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.lifecycle = Lifecycle(step)
+        self.validation = self.lifecycle.validation
+        self.restart = values.boolean(step.own.get("restart", False), "rollout_restart")
+        self.rebalance = values.boolean(step.own.get("rebalance", False), "rollout_rebalance")
+
+    @cached_property
+    def in_place(self) -> InPlace:
+        return InPlace(self.step)
+
+    def run(self) -> Result:
+        revision, replicas = self._validate()
+        if host := takeover.begin(self.step, revision, replicas):
+            return self.step.left_to(host)
+        self.conductor.look()
+        self.lifecycle.adopt()
+        if self.step.in_place:
+            self.in_place.deployments.retry_failed()
+            self.in_place.plan.refuse_unreachable(revision, self.restart)
+            if self.step.check_mode:
+                return self.in_place.plan.show(would=True, restart=self.restart)
+        rollout = self.record.open
+        if rollout is None or self.lifecycle.gives_way(rollout, revision):
+            return self._open(revision, replicas)
+        self.lifecycle.check_resumable(rollout, revision)
+        if self.step.check_mode:
+            return DryRun(self.step).resume(rollout, replicas)
+        return self.lifecycle.resume(rollout, replicas)
+
+    def _validate(self) -> tuple[str, int]:
+        in_play = "hosts" in self.step.own
+        if in_play:
+            self.in_place.plan.check()
+        revision, replicas = requested(self.step, self.restart)
+        self.step.session.read()
+        if not in_play:
+            self.validation.check_capacity(replicas, self.settings.plan)
+        self.validation.check(replicas, self.settings.plan)
+        return revision, replicas
+
+    def _open(self, revision: str, replicas: int) -> Result:
+        """Open a rollout, unless the fleet is already as asked for."""
+        step, record, plan = self.step, self.record, self.settings.plan
+        kind, generation = Kind.RESTART if self.restart else Kind.ROLLOUT, record.generation + 1
+        if record.stable and record.stable.revision == revision and not self.restart:
+            generation = record.stable.generation
+            same = self._kind_of_same(revision, generation, replicas)
+            if same is None:
+                return self._nothing_to_do(revision, replicas)
+            kind = same
         if kind not in (Kind.SCALE, Kind.REBALANCE):
-            lifecycle.same_balancers(run)
-        for line in lifecycle.tight_hosts(run, replicas, run.settings.plan):
-            run.say(line)
-        if run.check_mode:
-            return lifecycle.would_open(run, kind, revision, generation, replicas)
+            self.validation.check_same_balancers()
+        for line in self.validation.tight_hosts(replicas, plan):
+            step.say(line)
+        if step.check_mode:
+            return DryRun(step).open(kind, revision, generation, replicas)
         if record.open is not None:
-            lifecycle.supersede(run, record.open, revision)
-        base = 0 if run.in_place else lifecycle.kept(run, replicas, run.settings.plan)
-        lifecycle.open_(run, kind, revision, generation, replicas, base)
-        return run.report(True, **lifecycle.fewer(record.service, base, replicas))
+            self.lifecycle.supersede(record.open, revision)
+        base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
+        self.lifecycle.open(kind, revision, generation, replicas, base)
+        return step.report(True, **fewer(record.service, base, replicas))
+
+    def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:
+        """Return the kind of a rollout of the stable revision; None where there is nothing to do."""
+        record = self.record
+        if unapplied := self.lifecycle.generations.differences(generation):
+            self.step.say(
+                f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; apply the present ones with restart.yml"
+            )
+        final = rolling(generation, replicas)
+        reached = self.conductor.foresee(final).reached and not self.conductor.left_over()
+        if self.rebalance and not self.conductor.foresee(replace(final, rebalance=True)).reached:
+            return Kind.REBALANCE
+        return None if reached and record.open is None else Kind.SCALE
+
+    def _nothing_to_do(self, revision: str, replicas: int) -> Result:
+        places = self.lifecycle.places
+        for line in filter(None, [*places.left(), places.idle_hosts()]):
+            self.step.say(line)
+        done = f"{self.record.service} {revision} already runs with {replicas} instance(s); nothing to do"
+        return self.step.report(False, msg=done)

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say an operator's word to the rollout under way. Writes it into the journal, without the lease; whoever has that obeys."""
+"""Send an operator command to the rollout in progress: into the journal, without the lease; its run obeys."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from ansible import context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
@@ -28,113 +29,118 @@ _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*
 class ActionModule(StepAction):
     own = ("command", "why", "force", "withdraw")
 
-    def drives(self, own: Mapping[str, t.Any]) -> bool:
-        return False  # it has to be quick, and to work where balancers and hosts do not
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return False  # a command must be quick, and work where load balancers and hosts do not
 
-    def step(self, run: Run) -> Result:
-        if "withdraw" in run.own:
-            return withdraw(run, values.whole(run.own["withdraw"], "rollout_withdraw", 1))
-        said = asked(run.own, run.settings.replicas)
-        word, record, store, me = said["word"], run.session.read(), run.session.store, run.session.identity
-        pending = [
-            one for one in commands.standing(store.words(record.obeyed)) if record.open and one["rollout"] == record.open.id
-        ]
-        last = pending[-1] if pending else None
-        lease, running = at_work(run)
-        if host := next((one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))), ""):
-            return run.left_to(host, running=running)
-        told = (
-            f"the run of {lease.holder} obeys it in a moment"
+    def perform(self, step: StepContext) -> Result:
+        if "withdraw" in step.own:
+            return withdraw(step, values.whole(step.own["withdraw"], "rollout_withdraw", 1))
+        asked = parse(step.own, step.settings.replicas)
+        command, record, store, me = asked["word"], step.session.read(), step.session.store, step.session.identity
+        lease, running = current_run(step)
+        sent_before = (one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host")))
+        if host := next(sent_before, ""):
+            return step.left_to(host, running=running)
+        effect = (
+            f"the run of {lease.holder} obeys shortly"
             if lease and running
-            else "nobody runs it now: it obeys when it is next run"
+            else "no run is active, it takes effect on the next run"
         )
-        if last and same(last, said):
-            return answer(
-                run, False, last["number"], running, f"{word} was said by {last['by']} before and is not obeyed yet; {told}"
-            )
-        rollout = sensible(record, word, last["word"] if last else "", bool(said.get("force")))
-        if run.check_mode:
-            return answer(run, True, None, running, f"{word} would be said; {told}")
-        said |= {"rollout": rollout.id, "by": me.holder, "at": round(clock.now(), 3), "request": me.request, "host": me.host}
-        return answer(run, True, store.post(said), running, f"{word} is said; {told}")
+        last = pending(step, record)
+        if last and same(last, asked):
+            told = f"command '{command}' was sent by {last['by']} before and is still pending; {effect}"
+            return answer(step, False, last["number"], running, told)
+        rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
+        if step.check_mode:
+            return answer(step, True, None, running, f"command '{command}' would be recorded; {effect}")
+        asked |= {"rollout": rollout.id, "by": me.holder, "at": round(clock.now(), 3), "request": me.request, "host": me.host}
+        return answer(step, True, store.post(asked), running, f"command '{command}' recorded; {effect}")
 
 
-def at_work(run: Run) -> tuple[Lease | None, bool]:
-    """The lease, and whether its run is at work: a lease may outlive its run for a while."""
-    lease = run.session.store.lease()
+def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
+    """Return the last command for the rollout in progress that its run has not obeyed yet."""
+    if record.open is None:
+        return None
+    sent = commands.not_withdrawn(step.session.store.words(record.obeyed))
+    return next((one for one in reversed(sent) if one["rollout"] == record.open.id), None)
+
+
+def current_run(step: StepContext) -> tuple[Lease | None, bool]:
+    """Return the lease, and whether its run is active: a lease may outlive its run for a while."""
+    lease = step.session.store.lease()
     return lease, lease is not None and identity.gone(lease.details) is not True
 
 
-def withdraw(run: Run, number: int) -> Result:
-    """Take back a word, unless it was obeyed: what ends red must not act later."""
-    record = run.session.read()
-    known = {"number": number, "running": at_work(run)[1]}
+def withdraw(step: StepContext, number: int) -> Result:
+    """Withdraw a command unless it was obeyed: what a failed task sent must not act later."""
+    record = step.session.read()
+    known = {"number": number, "running": current_run(step)[1]}
     if number <= record.obeyed or record.open is None:
-        return run.report(False, **known)
-    if not run.check_mode:
-        by, at = run.session.identity.holder, round(clock.now(), 3)
-        run.session.store.post({"word": commands.WITHDRAW, "of": number, "rollout": record.open.id, "by": by, "at": at})
-    return run.report(True, msg=f"{record.service} {record.open.revision}: the word was not obeyed, and is taken back", **known)
+        return step.report(False, **known)
+    if not step.check_mode:
+        takeover.post(step, record.open, commands.WITHDRAW, of=number)
+    title = f"{record.service} {record.open.revision}"
+    return step.report(True, msg=f"{title}: the command was not obeyed and is withdrawn [PR-702]", **known)
 
 
-def asked(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
-    """The word, why, whether it is forced, and to how many replicas; raises InputError."""
-    word = own.get("command")
-    if word not in commands.WORDS:
-        raise InputError(f"rollout_command: {word!r} must be one of {', '.join(commands.WORDS)}; say one of them")
+def parse(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
+    """Return the command, why, whether it is forced, and the number of replicas, as the journal keeps them."""
+    command = own.get("command")
+    if command not in commands.COMMANDS:
+        raise InputError(f"rollout_command: {command!r} must be one of {', '.join(commands.COMMANDS)}")
     force = values.boolean(own.get("force", False), "rollout_force")
-    if force and word != "promote":
-        raise InputError(f"rollout_force: {word} cannot be forced, only promote can; leave it out")
-    why = whole(values.line(own.get("why"), "rollout_why"), context.CLIARGS.get("extra_vars") or ())
+    if force and command != "promote":
+        raise InputError(f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107")
+    why = complete(values.line(own.get("why"), "rollout_why"), context.CLIARGS.get("extra_vars") or ())
     number = {}
-    if word == "scale":
+    if command == "scale":
         if not isinstance(replicas, int):
-            raise InputError(
-                f"rollout_replicas: {replicas or 'not given'}; scale needs a whole number: say how many there shall be"
-            )
+            given = f"{replicas} is not a whole number" if replicas else "required"
+            raise InputError(f"rollout_replicas: {given}; give scale the number of instances", "PR-102")
         number = {"replicas": replicas}
-    return {"word": word, "why": why} | ({"force": True} if force else {}) | number
+    return {"word": command, "why": why} | ({"force": True} if force else {}) | number
 
 
-def whole(why: str, given: Sequence[str]) -> str:
-    """The reason as it was `given` on the command line: of `-e rollout_why='wrong prices shown'` Ansible passes on the first word.
+def complete(why: str, given: Sequence[str]) -> str:
+    """Return the reason as `given` on the command line: of `-e rollout_why='wrong prices shown'` Ansible passes the first word.
 
-    Raises InputError where it cannot be told where the reason ends.
+    Raises InputError where the end of the reason is ambiguous.
     """
     for text in reversed(given):
         found = _WHY.search(text)
         if not found or text[:1] in "@{[" or found[1].split()[0] != why:
             continue
-        if any("=" not in word for word in found[2].split()):
+        if any("=" not in part for part in found[2].split()):
             raise InputError(
-                f'rollout_why: Ansible takes {why!r} alone of {text!r}; write -e \'{{"rollout_why": "..."}}\', or -e "rollout_why=\'...\'"'
+                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why": "..."}}\', or '
+                "-e \"rollout_why='...'\""
             )
         return " ".join(found[1].split())
     return why
 
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
-    """Whether two words ask for the same."""
+    """Return whether two commands ask for the same."""
     return all(one.get(key) == other.get(key) for key in ("word", "force", "replicas"))
 
 
-def sensible(record: Record, word: str, before: str, force: bool) -> Rollout:
-    """The rollout the word is for; `before` was said to it and is not obeyed yet. Raises RolloutFailed where it makes no sense."""
+def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
+    """Return the rollout that the command is for; `before` is a pending command. Raises RolloutFailed if it does not fit."""
     rollout = record.open
     phase = rollout.phase if rollout else Phase.FINISHED
     phase = commands.ahead(phase, before) if before else phase
-    reason = commands.refusal(phase, word, force)
+    reason = commands.refusal(phase, command, force)
     if rollout is None or reason:
         last = record.rollout
-        standing = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service
-        raise RolloutFailed(f"{standing}: {word} makes no sense now: {reason}")
+        title = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service
+        raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {reason}", "PR-700")
     return rollout
 
 
-def answer(run: Run, changed: bool, number: int | None, running: bool, told: str) -> Result:
-    """The result; `told` is about the rollout under way."""
-    rollout = run.record.open
-    title = f"{run.record.service} {rollout.revision}" if rollout else run.record.service
-    known = remembered.told(run.record) if rollout else {}
-    walker = run.session.identity.host
-    return run.report(changed, number=number, running=running, settings=known, walker=walker, msg=f"{title}: {told}")
+def answer(step: StepContext, changed: bool, number: int | None, running: bool, told: str) -> Result:
+    """Return the result; `told` is about the rollout in progress."""
+    rollout = step.record.open
+    title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
+    known = remembered.of_rollout(step.record) if rollout else {}
+    walker = step.session.identity.host
+    return step.report(changed, number=number, running=running, settings=known, walker=walker, msg=f"{title}: {told}")

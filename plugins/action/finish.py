@@ -1,21 +1,21 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""Retire what is left, write the history, give the lease back."""
-
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
 
 
 class ActionModule(StepAction):
-    def step(self, run: Run) -> Result:
-        run.begin()
-        if not run.check_mode:
-            return forward.finish(run)
-        run.conductor.look()
-        rollout = run.record.open
-        diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
-        return run.report(rollout is not None, diff=diff)
+    def perform(self, step: StepContext) -> Result:
+        step.begin()
+        rollout = step.record.open
+        if step.check_mode:
+            step.conductor.look()
+            diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
+            return step.report(rollout is not None, diff=diff)
+        if rollout is None or not step.in_place:
+            return Forward(step).finish()
+        in_place = InPlace(step)
+        with in_place.explained():
+            return in_place.finish(rollout)

@@ -1,13 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rollout, the fleet, the history, as data. Reads only."""
+"""Return the rollout, the fleet and the history as data. Reads only."""
 
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 
@@ -15,15 +15,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report import 
 class ActionModule(StepAction):
     own = ("timeline",)
 
-    def step(self, run: Run) -> Result:
-        timeline = values.boolean(run.own.get("timeline", False), "rollout_timeline")
-        record = run.session.read()
-        store, rollout = run.session.store, record.rollout
+    def perform(self, step: StepContext) -> Result:
+        timeline = values.boolean(step.own.get("timeline", False), "rollout_timeline")
+        record = step.session.read()
+        store, rollout = step.session.store, record.rollout
         lease = store.lease()
-        troubles = run.conductor.glance()
-        known = instances(run)
+        troubles = step.conductor.glance()
+        known = instances(step)
         held = {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
-        return run.report(
+        return step.report(
             False,
             instances=known,
             history=record.history,
@@ -34,19 +34,19 @@ class ActionModule(StepAction):
         )
 
 
-def instances(run: Run) -> list[dict[str, object]]:
-    """Every instance, in the order they were made: their ids are numbered."""
+def instances(step: StepContext) -> list[dict[str, object]]:
+    """Return every instance, in the order of their numbers."""
     return [
         {
             "id": i.id,
             "revision": i.revision,
             "generation": i.generation,
             "state": i.state.value,
-            "rotation": i.rotation.value if run.conductor.balanced and run.conductor.table else None,
+            "rotation": i.rotation.value if step.conductor.balanced and step.conductor.table else None,
             "active": i.active,
             "host": i.host,
             "age": round(clock.now() - i.created, 1),
             "detail": i.detail,
         }
-        for i in sorted(run.conductor.fleet, key=lambda i: (len(i.id), i.id))
+        for i in sorted(step.conductor.fleet, key=lambda i: (len(i.id), i.id))
     ]

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rollout would do, and what the engine would do now for a fleet that is only thought of. Reads only."""
+"""Plan a rollout of the fleet as it is, or of a fleet that is only imagined. Reads only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, generations, in_place, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place_plan import InPlacePlan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, fewer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
@@ -23,66 +30,106 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView
 
-OLD, NEW = 1, 2  # the generations of a fleet that is only thought of
-GUESS = 5.0  # seconds an instance is taken to need to start, where no rollout has shown it yet
+OLD, NEW = 1, 2  # the generations of an imagined fleet
+GUESS = 5.0  # seconds an instance is assumed to need to start, until a rollout has shown it
 
 
 class ActionModule(StepAction):
     own = ("fleet", "variables", "hosts")
 
-    def drives(self, own: Mapping[str, t.Any]) -> bool:
-        return "fleet" not in own
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return "fleet" not in args or bool(args.get("platform"))
 
-    def step(self, run: Run) -> Result:
-        if "hosts" in run.own:
-            in_place.check(run)
-        if "fleet" in run.own:
-            gate_runner.check(run.settings.plan.gates, run.context)
-            fleet = imagined(run.own["fleet"], run.settings.revision or "")
-            old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
-            _revision, replicas = lifecycle.asked(run, False, old)
-            found = lifecycle.listed(run, NEW, replicas, Composition("", OLD, old), run.settings.plan)
-            less = lifecycle.fewer(run.settings.service, old, replicas)
-            return {"changed": False, **plan(run, fleet, found, replicas, (GUESS, 0.0)), **less}
-        revision, replicas = lifecycle.asked(run, False)
-        run.session.read()
-        if "hosts" in run.own:
-            run.conductor.look()
-            return in_place.plan(run)
-        lifecycle.fits(run, replicas, run.settings.plan)
-        run.conductor.traffic.check()
-        lifecycle.fits_balancers(run, replicas, run.settings.plan)
-        run.conductor.platform.check()
-        lifecycle.fits_hosts(run, replicas, run.settings.plan)
-        record = run.record
-        fleet = run.conductor.look()
-        lifecycle.adopt(run)
-        base = lifecycle.kept(run, replicas, run.settings.plan)
-        stable = record.stable and replace(record.stable, replicas=base)
-        found = lifecycle.listed(run, record.generation + 1, replicas, stable, run.settings.plan)
-        if record.open and record.open.revision == revision:
-            listed = lifecycle.stages_of(run, record.open)
-            found = tuple(lifecycle.onward(listed, record.open) or listed[-1:])
-        elif record.stable and record.stable.revision == revision:
-            found = lifecycle.listed(run, record.stable.generation, replicas, record.stable, Plan())
-        times = lifecycle.measured(run)
-        unknown = [] if times else [f"how long an instance takes to start: no rollout has shown it yet, {GUESS:g} s is a guess"]
-        unknown += [] if run.conductor.balanced else ["who sends requests: no load balancer is given, so nothing can be drained"]
-        unknown += [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
-        result = plan(run, fleet, found, replicas, times or (GUESS, 1.0))
-        weighted = run.conductor.balanced and any(stage.waypoint.weight is not None for stage in found)
-        shares = "by the load balancers' weights" if weighted else "by the number of instances"
-        diff = run.difference(found[-1].waypoint, revision)
-        settings = generations.unlike(run, record.stable.generation) if record.stable else []
-        less = {} if record.open else lifecycle.fewer(record.service, base, replicas)
-        return run.report(False, **result, **less, shares=shares, unknown=unknown, settings=settings, diff=diff)
+    def perform(self, step: StepContext) -> Result:
+        if "hosts" in step.own:
+            plan = InPlacePlan(step)
+            plan.check()
+            if "fleet" not in step.own:
+                requested(step)
+                step.session.read()
+                step.conductor.look()
+                return plan.show()
+        if "fleet" in step.own:
+            return imagine(step)
+        revision, replicas = requested(step)
+        step.session.read()
+        validation = Validation(step)
+        validation.check_capacity(replicas, step.settings.plan)
+        validation.check(replicas, step.settings.plan)
+        step.conductor.look()
+        Lifecycle(step).adopt()
+        return show(step, revision, replicas, validation.kept_replicas(replicas, step.settings.plan))
 
 
-def plan(
-    run: Run, fleet: Sequence[Instance], found: Sequence[Stage], replicas: int, times: tuple[float, float]
+def imagine(step: StepContext) -> Result:
+    """Plan a rollout of a fleet that is only imagined."""
+    settings = step.settings
+    gate_runner.check(settings.plan.gates, step.context)
+    settings.traffic.make(step.context)
+    if step.given.get("platform"):
+        settings.platform.make(step.context)
+    fleet = imagined(step.own["fleet"], settings.revision or "")
+    old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
+    _revision, replicas = requested(step, present=old)
+    found = LaunchStages(step).planned(NEW, replicas, Composition("", OLD, old), settings.plan)
+    forecast = foresee(step, fleet, found, replicas, (GUESS, 0.0))
+    return {"changed": False, **forecast, **fewer(settings.service, old, replicas)}
+
+
+def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
+    """Plan a rollout of the fleet as it is, which keeps `base` stable instances until the promotion."""
+    record, conductor = step.record, step.conductor
+    found = stages_to(step, revision, replicas, base)
+    times = measured(step)
+    forecast = foresee(step, conductor.fleet, found, replicas, times or (GUESS, 1.0))
+    weighted = conductor.balanced and any(stage.waypoint.weight is not None for stage in found)
+    less = {} if record.open else fewer(record.service, base, replicas)
+    return step.report(
+        False,
+        **forecast,
+        **less,
+        shares="by the load balancers' weights" if weighted else "by the number of instances",
+        unknown=unknown(found, times is not None, conductor.balanced),
+        settings=Generations(step).differences(record.stable.generation) if record.stable else [],
+        diff=step.difference(found[-1].waypoint, revision),
+    )
+
+
+def stages_to(step: StepContext, revision: str, replicas: int, base: int) -> Sequence[Stage]:
+    """Return the stages from the fleet as it is to the revision."""
+    record, stages = step.record, LaunchStages(step)
+    if record.open and record.open.revision == revision:
+        return stages.ahead(record.open) or stages.of(record.open)[-1:]
+    if record.stable and record.stable.revision == revision:
+        return stages.planned(record.stable.generation, replicas, record.stable, Plan())
+    stable = record.stable and replace(record.stable, replicas=base)
+    return stages.planned(record.generation + 1, replicas, stable, step.settings.plan)
+
+
+def unknown(found: Sequence[Stage], measured: bool, balanced: bool) -> list[str]:
+    """Return what the forecast cannot know, a sentence each."""
+    lines = [] if measured else [f"how long an instance takes to start: no rollout has shown it yet, assuming {GUESS:g} s"]
+    lines += [] if balanced else ["who sends requests: without a load balancer, no instance can be drained"]
+    return lines + [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
+
+
+def measured(step: StepContext) -> tuple[float, float] | None:
+    """Return the median seconds in which instances of the last rollout became ready and stopped; None if unknown."""
+    rollout = step.record.rollout
+    first: dict[str, dict[str, float]] = {}
+    for event in step.session.store.timeline(rollout.id) if rollout else ():
+        if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
+            first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
+    starts = [states["ready"] - states["starting"] for states in first.values() if states.keys() >= {"starting", "ready"}]
+    stops = [states["stopped"] - states["draining"] for states in first.values() if states.keys() >= {"draining", "stopped"}]
+    return (median(starts), median(stops) if stops else 0.0) if starts else None
+
+
+def foresee(
+    step: StepContext, fleet: Sequence[Instance], found: Sequence[Stage], replicas: int, times: tuple[float, float]
 ) -> dict[str, t.Any]:
-    """The waypoints, what the walk will be like, and what `evaluate` would do now."""
-    settings, now = run.settings, time.time()
+    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
+    settings, now = step.settings, time.time()
     path = [stage.waypoint for stage in found]
     decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
     settled = [_settled(i) for i in fleet if i.state is State.READY]
@@ -108,7 +155,7 @@ def plan(
 
 
 def _shown(stage: Stage) -> dict[str, t.Any]:
-    """One waypoint, with the share it asks for and what guards it."""
+    """Return one waypoint, with its share of the requests and its gates."""
     point = stage.waypoint
     fresh = point.new if point.is_baseline else 0
     return {
@@ -123,7 +170,7 @@ def _shown(stage: Stage) -> dict[str, t.Any]:
 
 
 def _settled(instance: Instance) -> Instance:
-    """As the forecast wants it: on a clock that begins now."""
+    """Normalize an instance for the forecast: ready since -inf."""
     return Instance(
         instance.id,
         instance.revision,
@@ -136,21 +183,21 @@ def _settled(instance: Instance) -> Instance:
 
 
 def imagined(given: t.Any, revision: str) -> list[Instance]:
-    """The fleet of a what-if: revision, state and age of each instance, and more where it matters."""
+    """Return an imagined fleet: revision, state and age of each instance, and more where it matters."""
     if not isinstance(given, list):
-        raise InputError(f"rollout_fleet: {given!r} is not a list of instances; give revision, state and age of each")
+        raise InputError(f"rollout_fleet: expected a list of instances, each with revision, state and age, got {given!r}")
     fleet: list[Instance] = []
     for number, item in enumerate(given):
         fleet += _imagined(item, number, revision)
         if len(fleet) > values.MOST:
-            raise InputError(f"rollout_fleet: it has more than {values.MOST} instances, which are too many to think of")
+            raise InputError(f"rollout_fleet: has more than {values.MOST} instances, the most that a service may have", "PR-104")
     return fleet
 
 
 def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
     variable = f"rollout_fleet[{number}]"
     if not isinstance(item, Mapping):
-        raise InputError(f"{variable}: {item!r} is not a mapping; give revision, state and age")
+        raise InputError(f"{variable}: expected a mapping with revision, state and age, got {item!r}")
     values.refuse_unknown(item, ("id", "revision", "state", "age", "count", "rotation", "active", "draining"), variable + ".")
     own = values.revision(item.get("revision"), variable + ".revision")
     state = State(_one_of(item.get("state"), [state.value for state in State], variable + ".state"))

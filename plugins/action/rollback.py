@@ -1,15 +1,21 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Walk back to the stable revision; with no rollout under way, to the one before it."""
+"""Roll back to the stable revision; with no rollout in progress, to the previous one."""
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import (
+    nothing_to_roll_back,
+    target_revision,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import refuse_in_place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
@@ -20,70 +26,80 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 class ActionModule(StepAction):
     own = ("to",)
 
-    def step(self, run: Run) -> Result:
-        to = None if run.own.get("to") in (None, "") else values.revision(run.own["to"], "rollout_to")
-        lifecycle.refuse_in_place(run, back=True)
+    def perform(self, step: StepContext) -> Result:
+        to = None if step.own.get("to") in (None, "") else values.revision(step.own["to"], "rollout_to")
+        refuse_in_place(step, rollback=True)
         try:
-            if host := run.begin_once():
-                return run.left_to(host)
+            if host := step.begin_once():
+                return step.left_to(host)
         except AlreadyWalked:
             raise
         except LeaseHeld as exc:
-            return tell(run, to, exc)
-        rollout = run.record.open
-        if rollout is not None and to not in (None, rollout.revision if rollout.kind == Kind.ROLLBACK else goal(rollout)):
-            raise RolloutFailed(
-                f"rollout_to: {to!r} has to wait: {run.settings.service} {rollout.revision} is {rollout.phase.replace('_', ' ')}, and a "
-                f"rollback of it goes to {goal(rollout) or 'nothing'}; do that first"
-            )
-        if rollout is None or run.check_mode:
-            run.conductor.look()
+            return send_abort(step, to, exc)
+        rollout = step.record.open
+        if rollout is not None:
+            check_target(step, rollout, to)
+        if rollout is None or step.check_mode:
+            step.conductor.look()
         else:
-            run.conductor.await_look()  # a balancer that restarts just now must not keep a bad revision in service
-        lifecycle.adopt(run)
-        if run.check_mode:
-            return lifecycle.would_roll_back(run, to)
+            step.conductor.await_look()  # a load balancer that is restarting must not keep a bad revision in service
+        forward = Forward(step)
+        forward.lifecycle.adopt()
+        if step.check_mode:
+            return DryRun(step).rollback(to)
         if rollout is not None and rollout.kind != Kind.ROLLBACK:
-            lifecycle.walk_back(run, rollout)
-            return run.report(True)
-        if rollout is None:
-            back = lifecycle.way_back(run, to)
-            if back is None:
-                return run.report(False, msg=lifecycle.nothing_to_undo(run.record))
-            rollout = open_prepared(run, back)
-        rollout.tally = None
-        lifecycle.walk(run, rollout, PROMOTE)
-        run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-        lifecycle.close(run, Outcome.PROMOTED, rollout.reason)
-        return run.report(True)
+            forward.rollback.run(rollout)
+            return step.report(True)
+        return roll_back_to(step, forward, rollout, to)
 
 
-def open_prepared(run: Run, back: Composition) -> Rollout:
-    """A rollout to where a rollback goes, whose hosts have what it needs; where they have not, none is left behind."""
-    last = run.record.rollout
-    rollout = lifecycle.open_rollback(run, back)
-    try:
-        lifecycle.prepare(run, rollout)
-    except RolloutFailed as exc:
-        run.record.rollout = last
-        run.conductor.commit()
+def check_target(step: StepContext, rollout: Rollout, to: str | None) -> None:
+    """Refuse a target other than that of the rollout in progress."""
+    target = rollout.revision if rollout.kind == Kind.ROLLBACK else target_revision(rollout)
+    if to not in (None, target):
         raise RolloutFailed(
-            f"{run.settings.service} cannot go back to {back.revision}: {rollout.reason or exc}; nothing was touched"
+            f"rollout_to: cannot roll back to {to!r}: {step.settings.service} {rollout.revision} is "
+            f"{rollout.phase.replace('_', ' ')}, and its rollback leads to {target_revision(rollout) or 'no revision'}; do that first",
+            "PR-601",
+        )
+
+
+def roll_back_to(step: StepContext, forward: Forward, rollout: Rollout | None, to: str | None) -> Result:
+    """Roll back after a promotion: by a rollout to an earlier revision."""
+    if rollout is None:
+        target = forward.rollback.target(to)
+        if target is None:
+            return step.report(False, msg=nothing_to_roll_back(step.record))
+        rollout = open_prepared(step, forward, target)
+    rollout.tally = None
+    forward.run(rollout, PROMOTE)
+    forward.lifecycle.make_stable(rollout)
+    forward.lifecycle.close(Outcome.PROMOTED, rollout.reason)
+    return step.report(True)
+
+
+def open_prepared(step: StepContext, forward: Forward, target: Composition) -> Rollout:
+    """Open a rollout back to the target and prepare its hosts; where that fails, no rollout is left in progress."""
+    last = step.record.rollout
+    rollout = forward.rollback.open(target)
+    try:
+        forward.prepare(rollout)
+    except RolloutFailed as exc:
+        step.record.rollout = last
+        step.conductor.commit()
+        why = rollout.reason or str(exc)
+        raise RolloutFailed(
+            f"{step.settings.service} cannot be rolled back to {target.revision}: {why}; nothing was touched", "PR-609"
         ) from None
     return rollout
 
 
-def goal(rollout: Rollout) -> str | None:
-    """The revision that a rollback of this rollout goes to."""
-    return rollout.previous.revision if rollout.previous else None
-
-
-def tell(run: Run, to: str | None, held: LeaseHeld) -> Result:
-    """Another run is at work: tell it to go back, if that is what is asked for; it obeys within two seconds."""
-    rollout = run.session.read().open
-    if rollout is None or commands.refusal(rollout.phase, "abort") or to not in (None, goal(rollout)):
+def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
+    """Abort the rollout of another run, if that leads to the revision asked for; the run obeys within two seconds."""
+    rollout = step.session.read().open
+    if rollout is None or commands.refusal(rollout.phase, "abort") or to not in (None, target_revision(rollout)):
         raise held
-    if not run.check_mode:
-        word = {"word": "abort", "rollout": rollout.id, "by": run.session.identity.holder, "why": "rollback", "at": clock.now()}
-        run.session.store.post(word)
-    return run.report(True, msg=f"{run.settings.service} {rollout.revision}: the run that is at work is told to go back ({held})")
+    if not step.check_mode:
+        takeover.post(step, rollout, "abort", why="rollback")
+    title = f"{step.settings.service} {rollout.revision}"
+    return step.report(True, msg=f"{title}: command 'abort' sent to the run in progress ({held})")

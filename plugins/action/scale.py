@@ -7,50 +7,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import target_of_step, whole_replicas
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 class ActionModule(StepAction):
-    def step(self, run: Run) -> Result:
-        replicas = run.settings.replicas
-        if not isinstance(replicas, int):
-            what = "not given" if replicas is None else f"{replicas} is not a whole number"
-            raise InputError(f"rollout_replicas: {what}; say how many instances there shall be")
-        run.begin()
-        run.conductor.look()
-        lifecycle.adopt(run)
-        generation, revision = lifecycle.which(run)
-        others = sum(1 for i in run.conductor.fleet if i.generation != generation and i.state.counted)
-        under_way = run.record.open
-        share = under_way.asked if under_way else None
-        if under_way is not None and share is not None and generation != under_way.generation:
-            raise RolloutFailed(
-                f"rollout_revision: {revision!r} has to wait: {under_way.strategy} divides the requests between it and "
-                f"{under_way.revision} while that is under way"
-            )
+    def perform(self, step: StepContext) -> Result:
+        replicas = whole_replicas(step)
+        step.begin()
+        step.conductor.look()
+        forward = Forward(step)
+        lifecycle, open_before = forward.lifecycle, step.record.open
+        lifecycle.adopt()
+        generation, revision = target_of_step(step)
+        refuse_shared(open_before, generation, revision)
+        others = sum(1 for i in step.conductor.fleet if i.generation != generation and i.state.counted)
+        lifecycle.validation.check_capacity(replicas + others, Plan())
+        lifecycle.validation.check(replicas + others, Plan())
+        share = open_before.asked if open_before else None
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, weight=share)
-        lifecycle.fits(run, replicas + others, Plan())
-        lifecycle.fits_balancers(run, replicas + others, Plan())
-        if run.check_mode:
-            return run.would([waypoint], revision)
-        if run.conductor.foresee(waypoint).reached and (under_way or not run.conductor.left_over()):
-            return run.report(False)
-        rollout = under_way or lifecycle.open_(run, Kind.SCALE, revision, generation, replicas)
+        if step.check_mode:
+            return step.would([waypoint], revision)
+        if step.conductor.foresee(waypoint).reached and (open_before or not step.conductor.left_over()):
+            return step.report(False)
+        rollout = open_before or lifecycle.open(Kind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
-        while lifecycle.walk_to(run, Stage("scale", waypoint), rollout, revision) is Proceed.RENUMBER:
-            lifecycle.rescale(run, rollout)
-            replicas = replicas if under_way else rollout.replicas
-            waypoint = replace(waypoint, new=replicas, desired=replicas + others)
-        if under_way is None:
-            stable = run.record.stable
-            if stable is None or stable.generation == generation:  # another one is there, but nobody made it the stable one
-                run.record.stable = Composition(revision, generation, replicas)
-            lifecycle.close(run, Outcome.PROMOTED, f"scaled to {replicas}")
-        return run.report(True)
+
+        def stage() -> Stage:
+            number = replicas if open_before else rollout.replicas
+            return Stage("scale", replace(waypoint, new=number, desired=number + others))
+
+        forward.run_scalable(stage, rollout, revision)
+        if open_before is None:
+            stable = step.record.stable
+            if stable is None or stable.generation == generation:
+                step.record.stable = Composition(revision, generation, rollout.replicas)
+            lifecycle.close(Outcome.PROMOTED, f"scaled to {rollout.replicas}")
+        return step.report(True)
+
+
+def refuse_shared(rollout: Rollout | None, generation: int, revision: str) -> None:
+    """Refuse to scale a revision that shares the requests with the one that is being rolled out."""
+    if rollout is not None and rollout.asked is not None and generation != rollout.generation:
+        raise RolloutFailed(
+            f"rollout_revision: cannot scale {revision!r}: the {rollout.strategy} rollout of {rollout.revision} in progress divides the "
+            "requests between them; scale it after that",
+            "PR-611",
+        )

@@ -1,74 +1,84 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put the ready instances of a revision in rotation at every load balancer, or set the new revision's share of the requests."""
+"""Put the ready instances of a revision in rotation, or set the new revision's share of the requests."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
     own = ("share",)
 
-    def step(self, run: Run) -> Result:
-        given = run.own.get("share")
-        if given not in (None, ""):
-            share = values.whole(given, "rollout_share", 1)
-            if share > 100:
-                raise InputError(f"rollout_share: {given!r} is more than 100 percent; write 1 to 100")
-            return divide(run, share)
-        run.begin()
-        rollout = run.record.open
-        if rollout is not None and rollout.asked is not None:
-            raise RolloutFailed(
-                f"{run.settings.service} {rollout.revision}: {rollout.strategy} divides the requests while it is under way; "
-                "promote or abort it (control), or set rollout_share"
-            )
-        stable = run.record.stable
-        revision = run.settings.revision or (stable.revision if stable else None)
-        out = [instance.id for instance in run.conductor.out_of_rotation(revision)]
-        diff = {
-            side: "".join(f"{name}: {where}\n" for name in out) for side, where in (("before", "out"), ("after", "in rotation"))
-        }
-        return run.report(bool(out) if run.check_mode else run.conductor.admit(revision), diff=diff)
+    def perform(self, step: StepContext) -> Result:
+        given = step.own.get("share")
+        if given in (None, ""):
+            return admit(step)
+        share = values.whole(given, "rollout_share", 1)
+        if share > 100:
+            raise InputError(f"rollout_share: {given!r} exceeds 100 percent; use 1 to 100", "PR-104")
+        return divide(step, share)
 
 
-def divide(run: Run, share: int) -> Result:
-    """Give the revision that is rolled out so many percent of the requests, with the instances that are there."""
-    run.begin()
-    rollout = run.record.open
+def admit(step: StepContext) -> Result:
+    """Put the ready instances of a revision in rotation."""
+    step.begin()
+    rollout = step.record.open
+    if rollout is not None and rollout.asked is not None:
+        raise RolloutFailed(
+            f"{step.settings.service} {rollout.revision}: the {rollout.strategy} rollout in progress divides the requests; promote or "
+            "abort it (control), or set rollout_share",
+            "PR-611",
+        )
+    stable = step.record.stable
+    revision = step.settings.revision or (stable.revision if stable else None)
+    out = [instance.id for instance in step.conductor.out_of_rotation(revision)]
+    diff = {side: "".join(f"{name}: {at}\n" for name in out) for side, at in (("before", "out"), ("after", "in rotation"))}
+    return step.report(bool(out) if step.check_mode else step.conductor.admit(revision), diff=diff)
+
+
+def divide(step: StepContext, share: int) -> Result:
+    """Give the revision that is rolled out this percentage of the requests, with the instances that are ready."""
+    step.begin()
+    rollout, forward = step.record.open, Forward(step)
     if rollout is None:
-        raise RolloutFailed(f"rollout_share: no rollout of {run.settings.service} is under way, so nothing shares the requests")
-    lifecycle.refuse_way_back(rollout, run.settings.service)
-    fleet, before = run.conductor.look(), rollout.asked
-    found = lifecycle.stages_of(run, rollout)
-    here = (lifecycle.onward(found, rollout) or found[-1:])[0]
+        raise RolloutFailed(
+            f"rollout_share: no rollout of {step.settings.service} is in progress, so no revisions share the requests", "PR-611"
+        )
+    forward.lifecycle.refuse_rolling_back(rollout)
+    fleet, before = step.conductor.look(), rollout.asked
+    found = forward.stages.of(rollout)
+    here = (forward.stages.ahead(rollout) or found[-1:])[0]
     waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), weight=share)
-    allowed = run.settings.budget.resolve(rollout.replicas)
-    ready, needed = (
-        sum(i.generation == rollout.generation and i.state is State.READY for i in fleet),
-        carrying(rollout.replicas, allowed, share),
-    )
+    check_ready(step, rollout, share)
+    diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
+    if step.check_mode:
+        return step.report(before != share, diff=diff)
+    forward.run_scalable(lambda: Stage("traffic", waypoint), rollout, rollout.revision)
+    step.conductor.commit()
+    return step.report(step.conductor.acted or before != share, diff=diff)
+
+
+def check_ready(step: StepContext, rollout: Rollout, share: int) -> None:
+    """Refuse a share that the ready instances of the new revision cannot carry."""
+    fleet, allowed = step.conductor.fleet, step.settings.budget.resolve(rollout.replicas)
+    ready = sum(i.generation == rollout.generation and i.state is State.READY for i in fleet)
+    needed = carrying(rollout.replicas, allowed, share)
     if ready < needed:
         raise RolloutFailed(
-            f"rollout_share: capacity comes before traffic: {share} % of the requests of {rollout.replicas} replicas need {needed} ready "
-            f"instance(s) of {rollout.revision}, and {ready} are; scale it first"
+            f"rollout_share: {share} % of the requests of {rollout.replicas} replicas need {count(needed, 'ready instance')} of "
+            f"{rollout.revision}, and {ready} are ready; scale it first",
+            "PR-619",
         )
-    diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
-    if run.check_mode:
-        return run.report(before != share, diff=diff)
-    while lifecycle.walk_to(run, Stage("traffic", waypoint), rollout, rollout.revision) is Proceed.RENUMBER:
-        lifecycle.rescale(run, rollout)
-    run.conductor.commit()
-    return run.report(run.conductor.acted or before != share, diff=diff)

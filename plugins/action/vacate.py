@@ -10,10 +10,11 @@ from contextlib import suppress
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import in_place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import deploy_target, final_waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.watch import Watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
@@ -23,7 +24,7 @@ class ActionModule(StepAction):
     own = ("hosts", "reached")
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
-        """The step; where it has taken hosts out, a watch is left behind that keeps them so."""
+        """Run the step; where it took hosts out of rotation, leave a process behind that keeps them out."""
         if self._task.check_mode:
             return super()._run(task_vars)
         watch = Watch(partial(self._watch, task_vars))
@@ -34,30 +35,31 @@ class ActionModule(StepAction):
             watch.close()
 
     def _watch(self, task_vars: dict[str, t.Any]) -> None:
-        """What the watch does, in a process of its own. Whatever ends it, the lease is the run's as long as that is there."""
-        with self._open(task_vars, outlives=True) as run:
-            with suppress(RolloutError):  # the next step finds it, too, and says so
-                run.session.acquire(run.guard.check)
-                run.conductor.attend()
-            if run.guard.stopped == GONE:
-                run.session.release()
+        """Watch, in another process. However it ends, this run keeps the lease as long as the run lives."""
+        with self._open(task_vars, outlives=True) as step:
+            with suppress(RolloutError):  # the next step finds it, too, and tells
+                step.session.acquire(step.guard.check)
+                step.conductor.attend()
+            if step.guard.stopped == GONE:
+                step.session.release()
 
-    def step(self, run: Run) -> Result:
-        in_place.check(run)
-        run.begin()
-        rollout = run.record.open
-        if rollout is None or run.check_mode:
-            return run.report(False, hosts=[], left=[], back=False)
+    def perform(self, step: StepContext) -> Result:
+        in_place = InPlace(step)
+        in_place.plan.check()
+        step.begin()
+        rollout = step.record.open
+        if rollout is None or step.check_mode:
+            return step.report(False, hosts=[], left=[], back=False)
         rollout.step = "vacate"
-        with in_place.told(run):
-            hosts = in_place.vacate(run, rollout)
-        run.conductor.commit()
-        waypoint, scope = in_place.whole(rollout), in_place.scope_of(run, rollout)
-        left = [mine[0].host for mine in engine.hosts_left(run.conductor.fleet, waypoint, scope) if mine[0].host not in hosts]
-        return run.report(
+        with in_place.explained():
+            hosts = in_place.take_out(rollout)
+        step.conductor.commit()
+        waiting = engine.hosts_left(step.conductor.fleet, final_waypoint(rollout), in_place.plan.scope(rollout))
+        left = [mine[0].host for mine in waiting if mine[0].host not in hosts]
+        return step.report(
             bool(hosts),
             hosts=hosts,
-            revision=in_place.goal(rollout).revision,
+            revision=deploy_target(rollout).revision,
             back=rollout.phase == Phase.ROLLING_BACK,
             left=left if hosts else [],
         )

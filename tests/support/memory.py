@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.action import replace as re
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Parked, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
@@ -202,7 +202,7 @@ class Store(file.Driver):
         super().commit(*args, **kwargs)
 
 
-class MemoryRun(Run):
+class MemoryRun(StepContext):
     """One step of a run over a world in memory, without Ansible."""
 
     def __init__(self, service: Service, given: Mapping[str, t.Any], own: Mapping[str, t.Any], check_mode: bool) -> None:
@@ -236,7 +236,7 @@ class Service:
         """One step, as its action plugin runs it."""
         with MemoryRun(self, given, own or {}, check_mode) as run:
             try:
-                return t.cast(Result, step.ActionModule.__new__(step.ActionModule).step(run))
+                return t.cast(Result, step.ActionModule.__new__(step.ActionModule).perform(run))
             except Parked as exc:
                 return run.parked(str(exc))
 

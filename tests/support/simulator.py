@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import rollback, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is, goal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
     Health,
     Instance,
     Phase,
@@ -521,7 +522,7 @@ class Simulator:
         self.relist = relist or (lambda _number, _grown: listed)
         goal_ = listed[-1].waypoint
         back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
-        previous = lifecycle.Composition("old", self.stable, back) if self.stable else None
+        previous = Composition("old", self.stable, back) if self.stable else None
         self.rollout = Rollout(
             "r", revision, goal_.generation, goal_.new, "", previous, float(self.clock), baseline=goal_.baseline
         )
@@ -548,7 +549,7 @@ class Simulator:
         if not asked or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD) or self.world.resize[asked[-1]] == rollout.replicas:
             return False
         try:
-            lifecycle.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
+            stages.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
         except InvalidSteps:
             return False
         self.peaks.append(peak(self._list(rollout), self.budget))
@@ -561,12 +562,12 @@ class Simulator:
         assert rollout
         try:
             while rollout.phase not in (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED):
-                ahead = lifecycle.onward(self._list(rollout), rollout)
+                ahead = stages.stages_ahead(self._list(rollout), rollout)
                 if not ahead:
                     break
                 stage = ahead[0]
                 try:
-                    self._stage(stage, lifecycle.revision_of(rollout, stage.waypoint), script)
+                    self._stage(stage, stages.revision_of(rollout, stage.waypoint), script)
                 except Renumbered:
                     self.progress = None
                     continue
@@ -593,7 +594,7 @@ class Simulator:
             self._commit()
 
     def _back(self, rollout: Rollout, script: Script) -> None:
-        target = rollout.previous or lifecycle.Composition(rollout.revision, 0, 0)
+        target = rollout.previous or Composition(rollout.revision, 0, 0)
         self.look()
         running = [r.labels for r in self.reports if r.process is Process.RUNNING]
         for labels in running:
@@ -601,10 +602,10 @@ class Simulator:
                 self.marks.pop(labels.id, None)
         if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
             self.shown.add(rollout.generation)  # nobody serves: one that was to have requests is better than none
-        for name in lifecycle.unserved(self.fleet, rollout.generation, rollout.asked):
+        for name in rollback.without_requests(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
         try:
-            for stage in lifecycle.way_home(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
+            for stage in rollback.rollback_stages(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
                 self._stage(stage, target.revision, script)
                 self.progress = None
             self.stable = target.generation

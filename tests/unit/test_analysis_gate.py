@@ -18,7 +18,10 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Stage, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
@@ -372,7 +375,7 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         record=Record("shop", rollout=rollout),
         settings=SimpleNamespace(plan=None),
         given={},
-        by_word=False,
+        restored=False,
         check_mode=False,
         in_place=False,
         session=SimpleNamespace(identity=SimpleNamespace(holder="ann", request="", host="")),
@@ -380,7 +383,9 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         report=lambda _changed, msg: said.append(msg),
     )
     monkeypatch.setattr(strategy, "fingerprint", lambda _plan: "")
-    lifecycle.resume(t.cast(t.Any, run), rollout, "2", replicas, lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])
+    lifecycle = Lifecycle(t.cast(t.Any, run))
+    lifecycle.stages = t.cast(t.Any, SimpleNamespace(of=lambda rollout: [Stage("replace", rolling(2, rollout.replicas))]))
+    lifecycle.resume(rollout, replicas)
     assert (not rollout.gates, not rollout.background) == (anew, anew) and said
 
 
@@ -394,9 +399,9 @@ def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
     here = Stage("step 2", rolling(2, 3), reversible=False, watched=True)
     run = SimpleNamespace(conductor=SimpleNamespace(look=list, commit=lambda: None))
     walked: list[Stage] = []
-    monkeypatch.setattr(lifecycle, "stages_of", lambda _run, _rollout: (here,))
-    monkeypatch.setattr(lifecycle, "walk_to", lambda _run, stage, *_rest: walked.append(stage))
-    lifecycle.wait_at(t.cast(t.Any, run), rollout, Gate("mine", "pause"), phase)
+    monkeypatch.setattr(LaunchStages, "of", lambda _self, _rollout: (here,))
+    monkeypatch.setattr(Forward, "run_stage", lambda _self, stage, *_rest: walked.append(stage))
+    Forward(t.cast(t.Any, run)).wait_at(rollout, Gate("mine", "pause"), phase)
     assert [(stage.name, stage.reversible, stage.watched) for stage in walked] == [("mine", False, watched)]
 
 

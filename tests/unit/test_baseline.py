@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, revision_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance
@@ -25,7 +26,7 @@ PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
 STABLE = Composition("1", 4, 10)
 
 
-def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[Instance] | None = None) -> Run:
+def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[Instance] | None = None) -> StepContext:
     """As much of a run as opening and planning a rollout need."""
     traffic = SimpleNamespace(name="memory", options={})
     platform = settings.NO_PLATFORM
@@ -33,16 +34,19 @@ def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[
     conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)
-    return t.cast(Run, SimpleNamespace(settings=chosen, given={}, conductor=conductor, session=session, record=record))
+    return t.cast(
+        StepContext,
+        SimpleNamespace(settings=chosen, given={}, conductor=conductor, session=session, record=record, in_place=False),
+    )
 
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
     run = running()
-    rollout = lifecycle.open_(run, Kind.ROLLOUT, "2", 5, 10)
+    rollout = Lifecycle(run).open(Kind.ROLLOUT, "2", 5, 10)
     assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
-    first, second, *_others = lifecycle.stages_of(t.cast(Run, SimpleNamespace(**vars(run), in_place=False)), rollout)
+    first, second, *_others = LaunchStages(run).of(rollout)
     assert first.waypoint.is_baseline and (first.waypoint.generation, first.waypoint.new, first.waypoint.old) == (6, 3, 7)
-    assert [lifecycle.revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
+    assert [revision_of(rollout, stage.waypoint) for stage in (first, second)] == ["1", "2"]
     assert Record.load("shop", run.record.dump()).rollout == rollout
 
 
@@ -52,7 +56,7 @@ def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
 )
 def test_where_there_is_nothing_to_compare_there_is_none(kind: Kind, plan: Plan, stable: Composition | None) -> None:
     run = running(plan, stable)
-    rollout = lifecycle.open_(run, kind, "2", 5, 10)
+    rollout = Lifecycle(run).open(kind, "2", 5, 10)
     assert (rollout.baseline, run.record.generation) == (0, 5)
 
 
@@ -67,5 +71,5 @@ def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:
     old, new, fresh = some(2, 1), some(4, 2), some(3, 3)
     fleet = [Instance(i.id, {2: "new"}.get(i.generation, "old"), i.generation, i.state) for i in (*new, *old, *fresh)]
     run = running(stable=None, fleet=fleet)
-    lifecycle.adopt(run)
+    Lifecycle(run).adopt()
     assert run.record.stable == Composition("old", 3, 5)

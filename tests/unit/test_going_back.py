@@ -14,8 +14,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
@@ -102,9 +102,9 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
     rollout = shop.journal.rollout
     assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
     with MemoryRun(shop, {}, {}, False) as run:
-        assert not any(stage.waypoint.repairs for stage in lifecycle.stages_of(run, rollout))
+        assert not any(stage.waypoint.repairs for stage in LaunchStages(run).of(rollout))
         forward = dataclasses.replace(rollout, kind=Kind.ROLLOUT)
-        assert all(stage.waypoint.repairs for stage in lifecycle.stages_of(run, forward))
+        assert all(stage.waypoint.repairs for stage in LaunchStages(run).of(forward))
 
 
 def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +122,6 @@ def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch
         "walk",
         lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more),
     )
-    with pytest.raises(RolloutFailed, match="it is held as it is"):
+    with pytest.raises(RolloutFailed, match="rollout held"):
         shop.step(finish, **given)
     assert shop.journal.open and shop.journal.open.phase == "held" and shares(shop) == {"2": 1}

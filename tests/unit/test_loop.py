@@ -25,8 +25,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
@@ -297,7 +297,7 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     world = World()
     walk = walking(world, preview=True)
     fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
-    walk.conductor.walk(fresh, lifecycle.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
+    walk.conductor.walk(fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
     assert world.wrong == [] and "preview apply" not in world.calls
     assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
     assert walk.rollout.replaced == 0

@@ -15,8 +15,10 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import failure_action
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback, rollback_stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, balancers_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -266,9 +268,9 @@ def test_e_12_every_failure_has_a_consequence() -> None:
         (0, 3),
     ):
         stage = Stage("stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible)
-        run = t.cast(Run, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
+        run = t.cast(StepContext, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
-        found = lifecycle.consequence(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
+        found = failure_action(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
         if kind == Kind.ROLLBACK:
             assert found == "hold"
         elif ending:
@@ -343,11 +345,13 @@ def test_e_32_a_way_back_that_fails_is_held_and_says_so() -> None:
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
     record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad")
     conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
-    run = t.cast(Run, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1)))
-    with pytest.raises(RolloutFailed, match=r"the way back from 2 failed: no progress for 60 s.*held as it is"):
-        lifecycle.walk_back(run, record.rollout)
+    run = t.cast(
+        StepContext, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1))
+    )
+    with pytest.raises(RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"):
+        Rollback(run).run(record.rollout)
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")
-    assert record.rollout.reason == "it is bad; and the way back failed: no progress for 60 s: load balancer a"
+    assert record.rollout.reason == "it is bad; and the rollback failed: no progress for 60 s: load balancer a"
 
 
 def test_e_34_too_late_at_step_two_of_four_costs_no_capacity() -> None:
@@ -363,21 +367,21 @@ def test_e_34_too_late_at_step_two_of_four_costs_no_capacity() -> None:
 def test_e_35_no_canary_on_other_balancers(name: str) -> None:
     driver = SimpleNamespace(name="haproxy", options={"backend": "shop", "drain_timeout": "30s"})
     settings = SimpleNamespace(traffic=driver, plan=Plan(name))
-    run = t.cast(Run, SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))))
-    run.record.balancers = lifecycle.balancers(run)
+    run = t.cast(StepContext, SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))))
+    run.record.balancers = balancers_of(run.settings)
     driver.options = {"backend": "shop", "drain_timeout": "9s"}
-    lifecycle.same_balancers(run)  # how long to wait is nothing they share
+    Validation(run).check_same_balancers()  # how long to wait is nothing they share
     driver.options = {"backend": "shop2"}
     if name == "rolling":
-        lifecycle.same_balancers(run)
+        Validation(run).check_same_balancers()
     else:
-        with pytest.raises(InputError, match=f"rollout_traffic: was changed .*{name}.*restart.yml"):
-            lifecycle.same_balancers(run)
+        with pytest.raises(InputError, match=f"rollout_traffic: has changed .*{name}.*restart.yml"):
+            Validation(run).check_same_balancers()
 
 
 def test_e_36_after_a_switch_the_old_ones_are_back_before_the_new_go() -> None:
     old = some(3, rotation=Rotation.OUT)
-    home = lifecycle.way_home([*old, *some(3, 2)], 100, Composition("1", 1, 3))
+    home = rollback_stages([*old, *some(3, 2)], 100, Composition("1", 1, 3))
     assert [stage.name for stage in home] == ["switch back", "back"]
     back = turn([*old, *some(3, 2)], home[0].waypoint, Budget(1, 0))
     assert (len(back.admit), len(back.standby), back.drain, back.create) == (3, 3, (), 0)

@@ -136,13 +136,13 @@ def test_e_32_what_fails_for_ever_has_an_end_and_so_has_the_way_back(
     shop.world.fails = lambda _call: None
     if call == "apply before":
         # It can look, and not act: the way back has its end as well, and who goes on goes forward.
-        assert end == "held" and "; and the way back failed: no progress for 60 s: lb1: it does not answer" in reason
+        assert end == "held" and "; and the rollback failed: no progress for 60 s: lb1: it does not answer" in reason
         shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"2": 3} and rollout_of(shop).outcome == "promoted"
     else:
         # It sees nothing: the next run goes on with the way back.
         assert (end, reason) == ("rolling_back", "no progress for 60 s: lb1: it does not answer")
-        with pytest.raises(RolloutFailed, match="it is to be rolled back"):
+        with pytest.raises(RolloutFailed, match="rollback pending"):
             shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"1": 3} and rollout_of(shop).outcome == "rolled_back"
 

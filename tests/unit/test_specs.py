@@ -114,8 +114,8 @@ def test_the_documented_choices_are_those_of_the_code() -> None:
 
 
 def test_the_operators_words_are_those_of_the_code() -> None:
-    assert tuple(documentation("control")["options"]["command"]["choices"]) == commands.WORDS
-    assert tuple(SPECS["control"]["options"]["rollout_command"]["choices"]) == commands.WORDS
+    assert tuple(documentation("control")["options"]["command"]["choices"]) == commands.COMMANDS
+    assert tuple(SPECS["control"]["options"]["rollout_command"]["choices"]) == commands.COMMANDS
 
 
 def test_the_health_options_are_those_of_the_checks() -> None:

@@ -48,7 +48,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     GateDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import WORDS, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import COMMANDS, refusal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 
 HOUR = 3600.0
@@ -294,7 +294,7 @@ COMES_TO = {
 }
 
 
-@pytest.mark.parametrize(("phase", "place", "word"), [(*place, word) for place in PLACES for word in WORDS])
+@pytest.mark.parametrize(("phase", "place", "word"), [(*place, word) for place in PLACES for word in COMMANDS])
 def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str) -> None:
     walk, silent = place(now), place(now)
     number = {"replicas": 5} if word == "scale" else {}
@@ -321,7 +321,7 @@ def test_words_for_another_rollout_are_passed_over(
     now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]
 ) -> None:
     walk, silent = place(now), place(now)
-    for word in WORDS:
+    for word in COMMANDS:
         walk.say(word, rollout="r0")
     assert outcome(walk) == outcome(silent)
     assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
 
@@ -45,14 +46,14 @@ class Rival:
             return ""
         raise self.held
 
-    def begin(self, revision: str) -> str:
-        return takeover.begin(t.cast(Run, self), revision)
+    def begin(self, revision: str, replicas: int = 3) -> str:
+        return takeover.begin(t.cast(StepContext, self), revision, replicas)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "LOOK", 0.001)
-    monkeypatch.setattr(takeover.lifecycle.generations, "replaced", lambda *_: False)
+    monkeypatch.setattr(Generations, "replaced", lambda *_: False)
 
 
 def test_it_is_told_to_give_way_and_waited_for() -> None:
@@ -64,7 +65,7 @@ def test_it_is_told_to_give_way_and_waited_for() -> None:
 
 def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     rival = Rival()
-    with pytest.raises(LeaseHeld, match="held by ann; it was told to give way, and did not within 0 s"):
+    with pytest.raises(LeaseHeld, match="held by ann; told to give way, it did not within 0 s"):
         rival.begin("3")
     assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1]["of"] == 1
 

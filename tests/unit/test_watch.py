@@ -65,7 +65,7 @@ def test_it_is_ended_by_a_later_step_which_waits_for_what_it_has_in_hand(tmp_pat
 def test_another_process_with_its_number_is_left_alone() -> None:
     watch.end({"pid": os.getpid(), "began": identity.began(os.getpid()) - 1}, nothing)
     watch.end(None, nothing)
-    with pytest.raises(InputError, match="rollout_watch: 'no' is not what vacate returned"):
+    with pytest.raises(InputError, match="rollout_watch: expected what vacate returned, got 'no'"):
         watch.end("no", nothing)
 
 

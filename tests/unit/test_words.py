@@ -10,17 +10,17 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action.control import sensible, whole
+from ansible_collections.progressive.rollout.plugins.action.control import complete, fitting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    COMMANDS,
+    FITTING,
     GIVE_WAY,
-    SENSE,
     WITHDRAW,
-    WORDS,
     ahead,
+    not_withdrawn,
     refusal,
-    standing,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
@@ -39,15 +39,15 @@ BY_DESIGN = {
 
 
 def test_the_phases_are_all_there() -> None:
-    assert list(SENSE) == PHASES
+    assert list(FITTING) == PHASES
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_words_that_make_sense(phase: Phase) -> None:
-    assert {word for word in WORDS if not refusal(phase, word)} == BY_DESIGN[phase]
+    assert {word for word in COMMANDS if not refusal(phase, word)} == BY_DESIGN[phase]
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
 def test_a_refusal_names_what_would_make_sense(phase: Phase, word: str) -> None:
     text = refusal(phase, word)
     if not text:
@@ -56,25 +56,25 @@ def test_a_refusal_names_what_would_make_sense(phase: Phase, word: str) -> None:
     assert why and instead and "\n" not in text and not text.endswith(".")
     playbooks = re.findall(r"\b\w+\.yml\b", instead)
     assert all((ROOT / "playbooks" / name).is_file() for name in playbooks)
-    named = {name for name in WORDS if re.search(rf"\b{name}\b", instead)}
+    named = {name for name in COMMANDS if re.search(rf"\b{name}\b", instead)}
     assert playbooks or named & BY_DESIGN[phase]
     assert named <= BY_DESIGN[phase], "it advises what would be refused"
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
 def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, word: str) -> None:
     assert ahead(phase, word) in PHASES
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, WORDS)))
+@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
 def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: Phase, word: str) -> None:
     record = Record("shop")
     record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
     if refused := refusal(phase, word):
-        with pytest.raises(RolloutFailed, match=re.escape(f"{word} makes no sense now: {refused}")):
-            sensible(record, word, "", False)
+        with pytest.raises(RolloutFailed, match=re.escape(refused)):
+            fitting(record, word, "", False)
     else:
-        assert sensible(record, word, "", False) is record.rollout
+        assert fitting(record, word, "", False) is record.rollout
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
@@ -89,7 +89,7 @@ def test_the_page_of_commands_has_the_same_table() -> None:
     head, _line, *rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in section.splitlines() if row.startswith("|")]
     assert [phase.replace(" ", "_") for phase in head[2:]] == PHASES
     written = {row[0].strip("`"): [phase for phase, cell in zip(PHASES, row[2:], strict=True) if cell == "x"] for row in rows}
-    assert written == {word: [phase for phase in PHASES if not refusal(phase, word)] for word in WORDS}
+    assert written == {word: [phase for phase in PHASES if not refusal(phase, word)] for word in COMMANDS}
     assert all(row[1] for row in rows)
 
 
@@ -108,23 +108,23 @@ def test_the_page_of_commands_has_the_same_table() -> None:
 )
 def test_a_reason_is_whole_as_it_was_given(given: str, passed_on: str, reason: str) -> None:
     """As `ansible-playbook -e` is given it, and what Ansible makes of that."""
-    assert whole(passed_on, ["@shop.yml", given]) == reason
+    assert complete(passed_on, ["@shop.yml", given]) == reason
 
 
 def test_a_reason_of_which_the_end_cannot_be_told_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"^rollout_why: Ansible takes 'ratio' alone of .*; write -e '\{\"rollout_why\": \"...\"\}'"
+        InputError, match=r"^rollout_why: Ansible takes only 'ratio' of .*; write -e '\{\"rollout_why\": \"...\"\}'"
     ):
-        whole("ratio", ["rollout_why=ratio new=3 is too high"])
+        complete("ratio", ["rollout_why=ratio new=3 is too high"])
 
 
 def test_a_word_that_was_taken_back_is_none() -> None:
     said = [{"number": n, "word": word} for n, word in ((3, "pause"), (4, "promote"))]
-    assert standing(said) == said
-    assert standing([*said, {"number": 5, "word": WITHDRAW, "of": 4}]) == said[:1]
-    assert standing([{"number": 5, "word": WITHDRAW, "of": 1}]) == []
+    assert not_withdrawn(said) == said
+    assert not_withdrawn([*said, {"number": 5, "word": WITHDRAW, "of": 4}]) == said[:1]
+    assert not_withdrawn([{"number": 5, "word": WITHDRAW, "of": 1}]) == []
 
 
 def test_only_what_goes_forward_gives_way_and_no_operator_says_so() -> None:
     assert {phase for phase in PHASES if refusal(phase, GIVE_WAY)} == {"rolling_back", "finished"}
-    assert GIVE_WAY not in WORDS and WITHDRAW not in WORDS
+    assert GIVE_WAY not in COMMANDS and WITHDRAW not in COMMANDS

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every step's action plugin is: arguments in, one step, a result out, and errors turned into a failed task."""
+"""The base of every step's action plugin: arguments in, one step, a result out; errors become a failed task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
@@ -23,65 +23,70 @@ display = Display()
 
 
 class StepAction(ActionBase):
-    """An action plugin that runs one step; a subclass names the step and its own options."""
+    """An action plugin that runs one step; a subclass implements the step and names its own options."""
 
     _requires_connection = False
     _supports_check_mode = True
     _supports_async = False
 
-    own: t.ClassVar[Sequence[str]] = ()  # options of this step alone, beside those every step takes
+    own: t.ClassVar[Sequence[str]] = ()  # options of this step alone, beside those that every step takes
 
-    def drives(self, own: Mapping[str, t.Any]) -> bool:
-        """Whether the step, with these options of its own, works with the fleet; otherwise no platform need be given."""
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        """Return whether the step, with these arguments, works with a platform."""
         return True
 
-    def step(self, run: Run) -> Result:
-        """What the step does."""
+    def perform(self, step: StepContext) -> Result:
+        """Do the step."""
         raise NotImplementedError
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        """The one place where an error becomes a failed task."""
+        """Run the task: the one place where an error becomes a failed task."""
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         try:
             result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
         except RolloutError as exc:
-            result.update(failed=True, msg=f"{printable(str(exc))} [{exc.id}]", **exc.facts)
+            result.update(_failed(exc))
         except Exception as exc:
             display.vvv(traceback.format_exc())
             what = f"{type(exc).__name__}: {exc}"
             result.update(
-                failed=True, msg=f"a defect of progressive.rollout, please report it ({what}; -vvv shows where) [PR-900]"
+                failed=True, msg=f"internal error in progressive.rollout (please report): {what} (traceback with -vvv) [PR-900]"
             )
         return result
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
-        with self._open(task_vars) as run:
-            try:
-                return self.step(run)
-            except Parked as exc:
-                return run.parked(str(exc))
+        opened = self._open(task_vars)
+        try:
+            with opened as step:
+                try:
+                    return self.perform(step)
+                except Parked as exc:
+                    return step.parked(str(exc))
+        except RolloutError as exc:
+            return {**_failed(exc), **opened.facts}
 
-    def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> Run:
-        """What the step works with, of its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
+    def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
+        """Make the step's context from its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
             refuse_odd_numbers(value, settings.PREFIX + name)
         args = plain(self._task.args)
         values.refuse_unknown(args, (*settings.COMMON, *self.own, "kept"), settings.PREFIX)
         own = {name: args.pop(name) for name in (*self.own, "kept") if name in args}
-        self._spelling(own.pop("variables", None))
+        self._check_spelling(own.pop("variables", None))
         own = {name: value for name, value in own.items() if value is not None}
         known = own.pop("kept", None)
         if known:
             args = remembered.restored(known, args)
-        parsed = settings.parse(args, drivers=self.drives(own))
-        run = Run(self, parsed, args, own, task_vars, lambda line: display.display(printable(line)), outlives)
-        run.by_word = bool(known)
-        return run
+        parsed = settings.parse(args, drivers=self.needs_platform({**args, **own}))
+        step = StepContext(self, parsed, args, own, task_vars, lambda line: display.display(printable(line)), outlives)
+        step.restored = bool(known)
+        return step
 
     def _left_out(self, task_vars: Mapping[str, t.Any]) -> bool:
-        """Whether --tags or --skip-tags leave out the other steps of the role, of which one has the tag `always` to find that out.
+        """Return whether --tags or --skip-tags leave out the other steps of the role.
 
-        That is what a tag at the role asks for; without one, nothing could be done, and InputError is raised.
+        One step of each role has the tag `always` to find that out. A tag at the role asks for that; without a tag nothing
+        would be done, and InputError is raised.
         """
         tags = set(self._task.tags)
         if "always" not in tags:
@@ -94,20 +99,25 @@ class StepAction(ActionBase):
             return False
         if own == {"untagged"}:
             raise InputError(
-                "--tags, --skip-tags: they leave out every step of the rollout, so nothing would be done; run it without them, or give the role tags"
-                " in your playbook (with include_role under apply, too)"
+                "--tags, --skip-tags: exclude every step of the rollout, so nothing would be done; run without them, or tag the role in "
+                "your playbook (with include_role under apply, too)",
+                "PR-114",
             )
         return True
 
-    def _spelling(self, variables: t.Any) -> None:
-        """Refuse a `rollout_` variable that nothing would ever read: it is misspelt."""
+    def _check_spelling(self, variables: t.Any) -> None:
+        """Refuse a `rollout_` variable that no step reads: it is misspelt."""
         prefix = settings.PREFIX
         given = [str(name).removeprefix(prefix) for name in variables or () if str(name).startswith(prefix)]
         values.refuse_unknown(given, (*settings.COMMON, *settings.OF_STEPS), prefix)
 
 
+def _failed(exc: RolloutError) -> Result:
+    return {"failed": True, "msg": f"{printable(str(exc))} [{exc.id}]"}
+
+
 def plain(value: t.Any) -> t.Any:
-    """Plain data: results and variables are tagged and lazily templated since ansible-core 2.19."""
+    """Return plain data: results and variables are tagged and lazily templated since ansible-core 2.19."""
     if isinstance(value, Mapping):
         return {str.__str__(key) if isinstance(key, str) else key: plain(item) for key, item in value.items()}
     if isinstance(value, str):

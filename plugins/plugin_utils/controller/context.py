@@ -30,10 +30,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 Result = dict[str, t.Any]
 
 
-class Run:
-    """Everything one step works with, made when it begins and given back when it ends."""
+class StepContext:
+    """Everything one step works with, made when the step begins and closed when it ends."""
 
-    by_word = False  # whether it goes on by an operator's word, with what the rollout began with
+    restored = False  # whether the settings are those that the journal kept of the rollout in progress
 
     def __init__(
         self,
@@ -45,12 +45,23 @@ class Run:
         say: Callable[[str], None],
         outlives: bool = False,
     ) -> None:
-        """`outlives`: see `interrupt.Guard`."""
+        """Make a step's context.
+
+        Args:
+            action: Ansible's action plugin.
+            settings: The parsed settings, made of `given`.
+            given: The arguments that every step takes.
+            own: The step's own options.
+            task_vars: The task's variables.
+            say: Shows a line to the operator.
+            outlives: See `interrupt.Guard`.
+        """
         self.settings = settings
-        self.given = given  # what the settings were made of
-        self.own = own  # the step's own options
+        self.given = given
+        self.own = own
         self.check_mode = bool(action._task.check_mode)
         self.say = say
+        self.facts: Result = {}  # what a failed step returns beside its message
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
@@ -58,47 +69,47 @@ class Run:
         self.context.counted = settings.traffic.module.driver.counts
         self.checker = Checker(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
-        # With connections of its own: the journal's host may run instances, too, and keep the others busy.
+        # With its own connections: the journal's host may run instances, too, and keep the others busy.
         journal = replace(self.context, transport=self.transport.apart())
         store = settings.store.make(journal)
-        me = identity.identity(self.guard.parent, task_vars, action._task, [action._task.action, settings.revision, *_asks(own)])
+        asks = [action._task.action, settings.revision, *_request(own)]
+        me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         self.session = Session(store, settings.service, me, settings.lease)
 
     @cached_property
     def conductor(self) -> ReconcileLoop:
-        """Made when first asked for: what only thinks needs no drivers."""
+        """The reconcile loop, created lazily so that planning needs no drivers."""
         return ReconcileLoop(self.settings, self.context, self.session, self.guard, self.checker, self.say)
 
     def _platform(self, transport: Transport) -> PlatformDriver:
-        """The platform, over these connections."""
+        """Return the platform over these connections."""
         return self.settings.platform.make(replace(self.context, transport=transport))
 
     @property
     def in_place(self) -> bool:
-        """Whether the instances are deployed where they are, by the user's own tasks."""
+        """Whether the user's own tasks deploy the instances in place."""
         return self.conductor.platform.in_place
 
-    def __enter__(self) -> Run:
+    @property
+    def record(self) -> Record:
+        """The journal's record, as last read or written."""
+        return self.session.record
+
+    # -- begin and end ------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> t.Self:
         self.guard.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
-        """Give the lease back unless the rollout goes on in the next step; a failure tells how things stand."""
+        """Close everything, and release the lease unless the rollout continues in the next step."""
         try:
-            if isinstance(exc, RolloutError) and (self.session.epoch or "conductor" in self.__dict__):
-                known = self.describe(False)
-                exc.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
-            if isinstance(exc, Interrupted) and self.session.epoch:
-                self.conductor.event("interrupted", reason=str(exc))
-                self.conductor.commit()
-            rollout = self.record.open
-            between = rollout is not None and rollout.phase != Phase.HELD and not self._parked
-            # After an error only the way back follows; an operator's word must not wait for a run that is over.
-            fails = exc is not None and rollout is not None and rollout.phase != Phase.ROLLING_BACK
-            if not between or fails or isinstance(exc, Interrupted):
-                self.session.release()
-            else:
+            if isinstance(exc, RolloutError):
+                self._note_failure(exc)
+            if self._keeps_lease(exc):
                 self.session.rest()
+            else:
+                self.session.release()
         except RolloutError:
             pass  # the first error is the one to tell
         finally:
@@ -109,23 +120,39 @@ class Run:
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)
 
-    @property
-    def record(self) -> Record:
-        """The journal's record, as last read or written."""
-        return self.session.record
+    def _note_failure(self, exc: RolloutError) -> None:
+        if self.session.epoch or "conductor" in self.__dict__:
+            known = self.describe(False)
+            self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
+        if isinstance(exc, Interrupted) and self.session.epoch:
+            self.conductor.event("interrupted", reason=str(exc))
+            self.conductor.commit()
+
+    def _keeps_lease(self, exc: BaseException | None) -> bool:
+        """Return whether the lease is kept for the next step of this run.
+
+        After an error only the rollback follows; an operator's command must not wait for a run that is over.
+        """
+        rollout = self.record.open
+        if rollout is None or rollout.phase == Phase.HELD or self._parked or isinstance(exc, Interrupted):
+            return False
+        return exc is None or rollout.phase == Phase.ROLLING_BACK
 
     def begin(self) -> None:
-        """Take or renew the lease, from where on this run may act; in check mode only read."""
-        _made = self.conductor  # refuses what is wrong with the drivers' settings, before the lease is taken
+        """Take or renew the lease, from which on this run may act; in check mode only read."""
+        _made = self.conductor  # refuses wrong settings of drivers before the lease is taken
         if self.check_mode:
             self.session.read()
         else:
             self.session.acquire(self.guard.check)
 
     def begin_once(self) -> str:
-        """As `begin`, but for one host of a play only, whatever asks for the same for others; which host sees to it, "" if this one."""
+        """As `begin`, but only for the first of several hosts of a play with the same request.
+
+        Returns the host that does it instead, "" if this one does.
+        """
         self.session.read()
-        if host := self._elsewhere():
+        if host := self._done_by():
             return host
         try:
             self.begin()
@@ -133,56 +160,80 @@ class Run:
             if not self.session.identity.repeats(exc.details.get("request"), exc.details.get("host")):
                 raise
             return str(exc.details.get("host"))
-        return self._elsewhere()  # it may have been opened since it was read
+        return self._done_by()  # it may have been opened since it was read
 
-    def _elsewhere(self) -> str:
+    def _done_by(self) -> str:
         last = self.record.rollout
         return last.host if last and self.session.identity.repeats(last.request, last.host) else ""
 
+    # -- results ------------------------------------------------------------------------------------------------
+
     def left_to(self, host: str, **more: t.Any) -> Result:
-        """The result where the step for another host of the play sees to it, or has done so."""
-        what = f"{self.settings.service}: done once for all hosts of the play, by the tasks for {host}; nothing to do for "
+        """Return the result where the task of another host of the play does the step."""
+        what = f"{self.settings.service}: done once for all hosts of the play, by the task for {host}; nothing to do for "
         return self.report(False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more)
 
     def report(self, changed: bool, **more: t.Any) -> Result:
-        """The result every step returns; a `msg` among `more` is said as well, since results show only with -v."""
+        """Return the result of every step; a `msg` among `more` is shown as well, since results only show with -v."""
         if "msg" in more:
             self.say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
-        """The result in check mode: what the step would do on its way through these waypoints, with nothing touched."""
+        """Return the result in check mode: what the step would do on its way through these waypoints."""
         decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
         arrived = arrived and not self.conductor.left_over()
-        return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=self.difference(path[-1], revision), **more)
+        diff = self.difference(path[-1], revision)
+        return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=diff, **more)
 
     def parked(self, why: str) -> Result:
-        """The result of a step whose run ends because there is nothing to do but wait for somebody."""
+        """Return the result of a step whose run ends because the rollout waits for a person."""
         self._parked = True
         self.conductor.event("parked", reason=why)
         self.conductor.commit()
-        return self.report(self.conductor.acted, msg=why, parked=True)
+        return self.report(self.conductor.acted, msg=f"{why} [PR-612]", parked=True)
 
     def difference(self, waypoint: Waypoint, revision: str) -> dict[str, str]:
-        """The fleet's composition before and after, for `--diff`."""
-        fleet = self.conductor.fleet
-        now = Counter(i.revision for i in fleet if i.state.counted)
+        """Return the fleet's composition before and after, for `--diff`."""
+        now = Counter(i.revision for i in self.conductor.fleet if i.state.counted)
         after = {revision: waypoint.new}
         return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
 
     def composition(self, without: Container[str] = ()) -> str:
-        """How many instances of each revision there are, for `--diff`; `without` these."""
+        """Return how many instances of each revision there are, `without` these, for `--diff`."""
         return self._lines(Counter(i.revision for i in self.conductor.fleet if i.state.counted and i.id not in without))
 
     def _lines(self, counts: Mapping[str, int]) -> str:
         return "".join(f"{self.settings.service} {revision}: {count}\n" for revision, count in sorted(counts.items()) if count)
 
-    def describe(self, changed: bool) -> dict[str, t.Any]:
-        """The `rollout` mapping of every step's result."""
+    def describe(self, changed: bool) -> Result:
+        """Return the `rollout` mapping of every step's result."""
         fleet = fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ())
         return RolloutView.of(self.record, fleet, changed).to_dict()
 
 
-def _asks(own: Mapping[str, t.Any]) -> list[str]:
-    """What of a step's own options tells one request from another; none of it is secret."""
+class StepPart:
+    """Base of the classes that do one part of a step's work."""
+
+    def __init__(self, step: StepContext) -> None:
+        self.step = step
+
+    @property
+    def settings(self) -> Settings:
+        """The step's settings."""
+        return self.step.settings
+
+    @property
+    def conductor(self) -> ReconcileLoop:
+        """The step's reconcile loop."""
+        return self.step.conductor
+
+    @property
+    def record(self) -> Record:
+        """The journal's record, as last read or written."""
+        return self.step.record
+
+
+def _request(own: Mapping[str, t.Any]) -> list[str]:
+    """Return the options that tell one request of a step from another; none of them is secret."""
     return [f"{key} {own[key]}" for key in ("restart", "rebalance", "to", "command", "force") if own.get(key)]

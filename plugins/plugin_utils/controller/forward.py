@@ -1,78 +1,176 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steps of a rollout that goes well, each on its own or several in one task: replace, promote, finish."""
+"""The way forward: through the strategy's stages to the new revision, and what follows where a stage fails."""
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import in_place, lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, Run
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, PARTS, PROMOTE, REPLACE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
+from collections.abc import Callable
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateFailed, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, revision_of
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    FINISH,
+    PARTS,
+    PROMOTE,
+    REPLACE,
+    Gate,
+    Stage,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
-def advance(run: Run, through: str) -> Result:
-    """Replace, then promote and finish as far as `through` says, under one lease and with one set of connections."""
-    run.begin()
-    result = replace(run)
-    acted = result["changed"]
-    for part in PARTS[1 : PARTS.index(through) + 1]:
-        run.conductor.refresh()  # the platform is observed again at the moment of the switch
-        result = promote(run) if part == PROMOTE else finish(run)
-        acted = acted or result["changed"]
-    return {**result, "changed": acted}
+class Forward(StepPart):
+    """Run the stages of a rollout that launches new instances."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.stages = LaunchStages(step)
+        self.lifecycle = Lifecycle(step)
+        self.rollback = Rollback(step)
+
+    # -- the steps ----------------------------------------------------------------------------------------------
+
+    def advance(self, through: str) -> Result:
+        """Replace, then promote and finish as far as `through` says, under one lease and with one set of connections."""
+        result = self.replace()
+        acted = result["changed"]
+        for part in PARTS[1 : PARTS.index(through) + 1]:
+            self.conductor.refresh()  # the platform is observed again at the moment of the switch
+            result = self.promote() if part == PROMOTE else self.finish()
+            acted = acted or result["changed"]
+        return {**result, "changed": acted}
+
+    def replace(self) -> Result:
+        """Replace the instances, up to the stage that the promotion begins with."""
+        rollout = self.record.open
+        if rollout is None:
+            return self.step.report(False)
+        self.lifecycle.refuse_rolling_back(rollout)
+        rollout.step = REPLACE
+        self.prepare(rollout)
+        self.run(rollout, REPLACE)
+        return self.step.report(self.conductor.acted)
+
+    def promote(self) -> Result:
+        """Make the new revision the stable one, once enough of its instances are ready."""
+        rollout = self.record.open
+        if rollout is None:
+            return self.step.report(False)
+        self.lifecycle.refuse_rolling_back(rollout)
+        rollout.step = PROMOTE
+        self.run(rollout, PROMOTE)
+        before = self.record.stable
+        self.lifecycle.make_stable(rollout)
+        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
+            return self.step.report(self.conductor.acted)
+        self.lifecycle.enter(rollout, Phase.PROMOTING)
+        self.conductor.commit()
+        return self.step.report(True)
+
+    def finish(self) -> Result:
+        """Stop what is left of the old revision, write the history, and release the lease."""
+        rollout = self.record.open
+        if rollout is None:
+            self.conductor.look()
+            return self.step.report(False)
+        if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
+            phase = rollout.phase.replace("_", " ")
+            raise RolloutFailed(
+                f"{self.settings.service} {rollout.revision} is {phase}: promote it, or roll it back, before finish", "PR-611"
+            )
+        rollout.step = FINISH
+        self.run(rollout, FINISH)
+        self.lifecycle.make_stable(rollout)  # an operator may have scaled it
+        self.lifecycle.close(Outcome.PROMOTED, rollout.reason)
+        return self.step.report(True)
+
+    # -- their stages -------------------------------------------------------------------------------------------
+
+    def run(self, rollout: Rollout, part: str) -> None:
+        """Run the strategy's stages up to the last one that belongs to this part, or to a part before it."""
+        mine = PARTS[: PARTS.index(part) + 1]
+        while (ahead := self.stages.ahead(rollout)) and ahead[0].part in mine:
+            if self.run_stage(ahead[0], rollout, revision_of(rollout, ahead[0].waypoint)) is Proceed.RENUMBER:
+                self.lifecycle.rescale(rollout)
+                continue
+            count = 1
+            while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+                count += 1
+            rollout.advance((stage.name for stage in ahead[:count]), ahead[count].name if count < len(ahead) else "")
+            self.conductor.commit()
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Bring what the revision needs to every host, before its first instance starts."""
+        if not rollout.passed and rollout.phase == Phase.PROGRESSING:  # a rollout that waits for a person was prepared before
+            self.wait_at(rollout, Gate("prepare", "prepare"), Phase.PROGRESSING)
+
+    def wait_at(self, rollout: Rollout, gate: Gate, phase: Phase) -> None:
+        """Wait for a gate in this phase, keeping the fleet as it is and in repair."""
+
+        def here() -> Stage:
+            stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
+            waypoint = as_it_is(self.conductor.look(), stage.waypoint, rollout.previous)
+            watched = stage.watched and phase != Phase.PROGRESSING  # while hosts are prepared, no new instance exists
+            return Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=stage.reversible, watched=watched)
+
+        self.run_scalable(here, rollout)
+        rollout.gates.pop(gate.key, None)
+        self.conductor.commit()
+
+    def run_scalable(self, stage: Callable[[], Stage], rollout: Rollout, revision: str | None = None) -> None:
+        """Run a stage, and make it anew each time an operator scales the rollout."""
+        proceed = Proceed.RENUMBER
+        while proceed is Proceed.RENUMBER:
+            self.lifecycle.rescale(rollout)
+            here = stage()
+            proceed = self.run_stage(here, rollout, revision or revision_of(rollout, here.waypoint))
+
+    def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
+        """Run one stage, whose new instances are of `revision`; raises RolloutFailed once what follows is in the journal."""
+        rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.weight, stage.reversible
+        if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
+            self.lifecycle.enter(rollout, Phase.PROGRESSING)
+        point = stage.waypoint
+        self.conductor.event("stage", stage=stage.name, share=point.weight, new=point.new, old=point.old)
+        try:
+            return self.conductor.walk(stage, revision, rollout, lambda: self.step.describe(False))
+        except RolloutFailed as exc:
+            return self._fail(stage, rollout, exc)
+
+    def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
+        """Write down what follows from a failure, and begin it; raises RolloutFailed unless the rollout continues."""
+        action, left = failure_action(self.step, stage, rollout, exc), ""
+        if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
+            self.conductor.event("gate", message=f"continuing despite: {exc}", passed=True)
+            return Proceed.GO
+        if action == FailureAction.HOLD:
+            self.lifecycle.hold(rollout, str(exc))
+            left = "; rollout held. Rerun to resume, or run rollback.yml"
+        elif action == FailureAction.CONTINUE:
+            self.lifecycle.close(Outcome.FAILED, str(exc))
+            left = "; the fleet is left as it is"
+        else:
+            self.rollback.start(rollout, str(exc), Outcome(exc.ending))
+            self.conductor.commit()
+            self.rollback.begin_now(rollout)
+        raise RolloutFailed(f"{self.settings.service} {rollout.revision}: {exc}{left}", exc.id) from None
 
 
-def replace(run: Run) -> Result:
-    """Replace the instances, up to the stage that the promotion begins with."""
-    rollout = run.record.open
-    if rollout is None:
-        return run.report(False)
-    lifecycle.refuse_way_back(rollout, run.settings.service)
-    rollout.step = REPLACE
-    lifecycle.prepare(run, rollout)
-    lifecycle.walk(run, rollout, REPLACE)
-    return run.report(run.conductor.acted)
-
-
-def promote(run: Run) -> Result:
-    """Make the new revision the stable one, once enough of its instances are ready."""
-    rollout = run.record.open
-    if rollout is None:
-        return run.report(False)
-    if rollout.phase is Phase.ROLLING_BACK:
-        raise RolloutFailed(
-            f"{run.settings.service} {rollout.revision} cannot be promoted: {rollout.reason}; it is to be rolled back", "PR-611"
-        )
-    rollout.step = PROMOTE
-    lifecycle.walk(run, rollout, PROMOTE)
-    stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
-    if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and run.record.stable == stable:
-        return run.report(run.conductor.acted)
-    run.record.stable = stable
-    lifecycle.turn(run, rollout, Phase.PROMOTING)
-    run.conductor.commit()
-    return run.report(True)
-
-
-def finish(run: Run) -> Result:
-    """Stop what is left of the old revision, write the history, and give the lease back."""
-    rollout = run.record.open
-    if rollout is not None and run.in_place:
-        with in_place.told(run):
-            return in_place.end(run, rollout)
-    if rollout is None:
-        run.conductor.look()
-        return run.report(False)
-    if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
-        raise RolloutFailed(
-            f"{run.settings.service} {rollout.revision} is {rollout.phase}: promote it, or roll it back, before finish",
-            "PR-611",
-        )
-    rollout.step = FINISH
-    lifecycle.walk(run, rollout, FINISH)
-    run.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)  # an operator may have scaled it
-    lifecycle.close(run, Outcome.PROMOTED, rollout.reason)
-    return run.report(True)
+def failure_action(step: StepContext, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> FailureAction:
+    """Return what follows from a failure."""
+    if rollout.kind == Kind.ROLLBACK:
+        return FailureAction.HOLD  # a rollback is never rolled back
+    if exc.ending:
+        return FailureAction.ROLLBACK  # an operator asked for it
+    action = FailureAction(exc.then or stage.on_failure or step.settings.on_failure)
+    # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible. As long as the old
+    # instances are kept, a rollback is possible.
+    cleaning = stage.part == FINISH and not stage.waypoint.old
+    return FailureAction.HOLD if action == FailureAction.ROLLBACK and (cleaning or not stage.reversible) else action

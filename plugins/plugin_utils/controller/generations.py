@@ -1,9 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which settings the instances of each generation run with: given when it begins, kept while it can be gone back to.
+"""The settings of each generation's instances: given when it begins, kept while a rollback to it is possible.
 
-The journal keeps what may be shown. Secrets are kept by the platform, on the hosts of the instances, and are here in memory only.
+The journal keeps what may be shown. The platform keeps the secrets on the instances' hosts; here they are in memory only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,81 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Run
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, key_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options
 LONGEST = 200  # characters of a value that is shown
 
 
+class Generations(StepPart):
+    """The settings of generations in the journal, and those that this run was given."""
+
+    def begin(self, generation: int, source: int | None = None) -> None:
+        """Give a generation its settings: those of the generation it repeats (`source`), or else those of this run.
+
+        Secrets are brought to the hosts before the journal mentions them.
+        """
+        kept: InstanceSettings | None
+        found: Secrets
+        if source is not None:
+            kept, found = self.record.settings.get(source), {}
+        else:
+            kept, found = given(self.settings) or (None, {})
+        if kept and found:
+            content = salted(found)
+            kept = replace(kept, key=key_of(content))
+            self.conductor.platform.keep(kept.key, content)
+        if kept:
+            self.record.settings[generation] = kept
+
+    def differences(self, generation: int) -> list[str]:
+        """Return how the settings of a generation differ from those of this run; empty where they are unknown."""
+        kept, mine = self.record.settings.get(generation), given(self.settings)
+        if kept is None or mine is None:
+            return []
+        return differences(kept, mine[0], self._recall(kept)[0], mine[1])
+
+    def replaced(self, rollout: Rollout) -> bool:
+        """Return whether this run was given other settings than the rollout began with, secrets aside."""
+        kept, mine = self.record.settings.get(rollout.generation), given(self.settings)
+        return bool(kept and mine and not alike(kept, mine[0]))
+
+    def resume(self, rollout: Rollout) -> None:
+        """Resume a rollout with the settings of this run: secrets may have changed, others may not.
+
+        Raises RolloutFailed where others have.
+        """
+        kept = self.record.settings.get(rollout.generation)
+        lost = kept is not None and self._recall(kept)[1]
+        changed = self.differences(rollout.generation) if rollout.kind.forward or lost else []
+        if not (changed or lost):
+            return
+        title, what = f"{self.settings.service} {rollout.revision}", "; ".join(changed) or "no host has them any more"
+        if self.replaced(rollout):
+            raise RolloutFailed(
+                f"rollout_platform or rollout_health has changed since the rollout of {title} began ({what}); rerun with the original "
+                "settings, or start again with these (rollout_supersede: true)",
+                "PR-603",
+            )
+        self.step.say(f"{title}: new instances get the present settings ({what})")
+        if not self.step.check_mode:
+            self.begin(rollout.generation)
+
+    def _recall(self, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
+        """Return the secrets of settings, None where unknown, and whether they are unknown because no host has them."""
+        try:
+            found = self.conductor.platform.recall(kept.key) if kept.key else {}
+        except PlatformError:  # the hosts that have them do not answer
+            return None, False
+        return found, found is None
+
+
 def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
-    """What this run was given, without a key; None where the platform does not keep the settings of a generation."""
+    """Return the settings of this run, without a key, and its secrets; None where the platform keeps no settings."""
     chosen = settings.platform
     of_hosts = chosen.module.driver.host_options
     if of_hosts is None:
@@ -40,96 +103,42 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     return InstanceSettings(chosen.name, platform, health, names), found
 
 
-def begin(run: Run, generation: int, source: int | None = None) -> None:
-    """Give a generation its settings: those of the generation it repeats (`source`), or else what this run was given.
-
-    What is secret of them is brought to the hosts, before the journal says that it is there.
-    """
-    kept, found = (run.record.settings.get(source), {}) if source is not None else given(run.settings) or (None, {})
-    if kept and found:
-        content = salted(found)
-        kept = replace(kept, key=key_of(content))
-        run.conductor.platform.keep(kept.key, content)
-    if kept:
-        run.record.settings[generation] = kept
-
-
-def unlike(run: Run, generation: int) -> list[str]:
-    """How the settings of a generation differ from what this run was given, one a line; none where they are not known."""
-    kept, mine = run.record.settings.get(generation), given(run.settings)
-    if kept is None or mine is None:
-        return []
-    return differences(kept, mine[0], _known(run, kept)[0], mine[1])
-
-
-def replaced(run: Run, rollout: Rollout) -> bool:
-    """Whether this run was given other settings than the rollout under way began with, as far as they may be shown."""
-    kept, mine = run.record.settings.get(rollout.generation), given(run.settings)
-    return bool(kept and mine and not alike(kept, mine[0]))
-
-
-def go_on(run: Run, rollout: Rollout) -> None:
-    """Go on with a rollout under way with what this run was given: what is secret may be another by now, the rest may not.
-    Raises RolloutFailed."""
-    kept = run.record.settings.get(rollout.generation)
-    lost = kept is not None and _known(run, kept)[1]
-    changed = unlike(run, rollout.generation) if rollout.kind.forward or lost else []
-    if not (changed or lost) or run.by_word:  # who says a word need not know the settings
-        return
-    name, what = f"{run.settings.service} {rollout.revision}", "; ".join(changed) or "no host had them any more"
-    if replaced(run, rollout):
-        raise RolloutFailed(
-            f"rollout_platform or rollout_health was changed while the rollout of {name} is under way ({what}); run it with the settings "
-            "it began with, or begin it anew with these (rollout_supersede: true)"
-        )
-    run.say(f"{name}: instances started from now on have the settings given now ({what})")
-    if not run.check_mode:
-        begin(run, rollout.generation)
-
-
-def _known(run: Run, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
-    """What is secret of settings, None where it is not known, and whether that is because no host has it any more."""
-    try:
-        found = run.conductor.platform.recall(kept.key) if kept.key else {}
-    except PlatformError:  # those that have it do not answer
-        return None, False
-    return found, found is None
-
-
 def salted(found: Secrets) -> dict[str, t.Any]:
-    """As it is kept on the hosts: nobody who reads a key in the journal can find out whether a guess of the secret is right."""
+    """Return secrets as the hosts keep them: the key in the journal must not help to verify a guess."""
     return {**found, "salt": secrets.token_hex(16)}
 
 
 def alike(one: InstanceSettings, other: InstanceSettings) -> bool:
-    """Whether two are the same as far as they may be shown."""
+    """Return whether two settings are the same, secrets aside."""
     return replace(one, key="") == replace(other, key="")
 
 
 def last_of(record: Record, revision: str) -> int | None:
-    """The generation whose settings a revision that was promoted once is started with again."""
+    """Return the generation whose settings a promoted revision is started with again."""
     known = [one.generation for one in (record.stable, record.before) if one and one.revision == revision]
     known += [
         int(one["generation"])
         for one in reversed(record.history)
-        if (one.get("outcome"), one.get("revision")) == (Outcome.PROMOTED, revision)
+        if (one.get("outcome"), one.get("revision")) == ("promoted", revision)
     ]
     return next((number for number in known if number in record.settings), None)
 
 
 def prune(record: Record) -> None:
-    """Forget the settings of generations that nothing goes back to any more."""
+    """Forget the settings of generations that no rollback leads to any more."""
     there = [one.generation for one in (record.stable, record.before) if one]
     if rollout := record.open:
         there += [rollout.generation, rollout.baseline, *([rollout.previous.generation] if rollout.previous else [])]
-    revisions = {one.get("revision") for one in record.history if one.get("outcome") == Outcome.PROMOTED}
+    revisions = {one.get("revision") for one in record.history if one.get("outcome") == "promoted"}
     there += [number for revision in revisions if (number := last_of(record, str(revision))) is not None]
     record.settings = {number: kept for number, kept in record.settings.items() if number in there}
 
 
 def differences(old: InstanceSettings, new: InstanceSettings, was: Secrets | None, now: Secrets | None) -> list[str]:
-    """What differs, one setting a line: values of what may be shown, names of what is secret. Without the secrets of either
-    (None) only their names are compared."""
+    """Return the differences, one setting a line: values, or for secrets their names.
+
+    Without the secrets of either (None) only their names are compared.
+    """
     if old.driver != new.driver:
         return [f"rollout_platform.driver: {old.driver} -> {new.driver}"]
     lines = []
@@ -140,7 +149,7 @@ def differences(old: InstanceSettings, new: InstanceSettings, was: Secrets | Non
                 lines.append(f"rollout_{part}.{name}: {_shown(before.get(name))} -> {_shown(after.get(name))}")
     for option in sorted(old.secret.keys() | new.secret.keys()):
         names = set(old.secret.get(option, ())), set(new.secret.get(option, ()))
-        lines += [f"rollout_{option}: {said}" for said in _of_secrets(names, _values(was, option), _values(now, option))]
+        lines += [f"rollout_{option}: {text}" for text in _of_secrets(names, _values(was, option), _values(now, option))]
     return lines
 
 

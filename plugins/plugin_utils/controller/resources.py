@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the instances of a rollout, with all that they may use, fit the memory and CPUs of their hosts, as far as these are known."""
+"""Whether the instances of a rollout, by their limits, fit the memory and CPUs of their hosts, where these are known."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 
 @dataclass(frozen=True)
 class Demand:
-    """What the instances on one host may use at once, when there are most of them, beside what the host has."""
+    """The most that the instances on one host may use at once, and what the hosts have."""
 
     each: int  # instances on a host
-    limits: Limits  # of all these together
+    limits: Limits  # of all of them together
     machines: Mapping[str, Machine]
 
     def excess(self) -> str:
-        """Which hosts have less memory than that, in words; or nothing."""
+        """Return the hosts with less memory, in words; empty if all have enough."""
         short = [f"{host} has {size(m.memory)}" for host, m in self.machines.items() if 0 < m.memory < self.limits.memory]
         return ", ".join(short)
 
     def tight(self, used: Mapping[str, int]) -> list[str]:
-        """Lines on hosts with less memory available than that, beside what our instances there may have `used`, or fewer CPUs."""
+        """Return warnings about hosts with too little memory available, counting what managed instances have `used`, or CPUs."""
         left = {host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory}
         memory = [f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory]
         cpus = [f"{m.cpus} on {host}" for host, m in self.machines.items() if 0 < m.cpus < self.limits.cpus]
@@ -42,8 +42,10 @@ class Demand:
 
 
 def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
-    """Of `peak` instances, spread evenly: `replicas` new ones, and others with the `old` settings. An old one counts for no more than a
-    new one: a limit that was too high can be lowered."""
+    """Return the demand of `peak` instances, spread evenly: `replicas` new ones, and others with the `old` settings.
+
+    An old instance counts for no more than a new one, so that a limit that was too high can be lowered.
+    """
     machines = platform.machines
     if not machines:
         return Demand(0, Limits(), {})
@@ -57,7 +59,7 @@ def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int
 
 
 def used(platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:
-    """By host, the memory that the instances which are there may use."""
+    """Return the memory that the running instances may use, by host."""
     found: dict[str, int] = {}
     for instance in fleet if platform.machines else ():
         memory = platform.limits(settings.get(instance.generation)).memory

@@ -237,7 +237,7 @@ class Supervisor:
         self._listened = time.monotonic()
         skip = False
         found = self.session.store.words(self.session.record.obeyed)
-        for word in commands.standing(found):
+        for word in commands.not_withdrawn(found):
             self.session.record.obeyed = word["number"]
             if word["rollout"] != self.rollout.id:
                 continue

@@ -138,7 +138,8 @@ class RolloutView:
             "fleet": fleet,
             "changed": changed,
         }
-        copied: dict[str, t.Any] = {name: plain(getattr(rollout, name, None)) for name in _names(cls) if name not in derived}
+        names = [item.name for item in fields(cls) if item.name not in derived]
+        copied: dict[str, t.Any] = {name: plain(getattr(rollout, name, None)) for name in names}
         return cls(**copied, **derived)
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -153,7 +154,7 @@ class NextView:
     create: t.Annotated[int, Shown("Number of instances to start.", 1)]
     create_old: t.Annotated[int, Shown("Number of instances of the stable revision to start, where it is kept.", 0)]
     admit: t.Annotated[list[str], Shown("Instances to put in rotation.", ["shop-7"])]
-    standby: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
+    shelve: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
     drain: t.Annotated[list[str], Shown("Instances to take out of rotation.", ["shop-3"])]
     retire: t.Annotated[list[str], Shown("Instances to stop.", [])]
     reasons: t.Annotated[list[str], Shown("Why, a sentence each.", ["drain shop-3: 5 available, 4 needed"])]
@@ -162,17 +163,20 @@ class NextView:
     @classmethod
     def of(cls, decision: Decision) -> NextView:
         """Return a decision of the engine as data."""
-        found: dict[str, t.Any] = {name: getattr(decision, name) for name in _names(cls)}
-        found |= {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
-        return cls(**found)
+        return cls(
+            create=decision.create,
+            create_old=decision.create_old,
+            admit=list(decision.admit),
+            shelve=list(decision.standby),
+            drain=list(decision.drain),
+            retire=list(decision.retire),
+            reasons=list(decision.reasons),
+            reached=decision.reached,
+        )
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the mapping as playbooks get it."""
         return dict(vars(self))
-
-
-def _names(view: type[RolloutView | NextView]) -> list[str]:
-    return [item.name for item in fields(view)]
 
 
 def documented(view: type) -> dict[str, dict[str, t.Any]]:

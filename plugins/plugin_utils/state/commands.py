@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an operator may say to a rollout under way, and in which phase it makes sense. Pure."""
+"""The commands that an operator may send to a rollout in progress, and the phases in which each one fits. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 
-WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
-GIVE_WAY = "give_way"  # said by a run that supersedes this rollout: leave it as it is
-WITHDRAW = "withdraw"  # takes back the word whose number it has in `of`, if that was not obeyed yet
+COMMANDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
+GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
+WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 
-# The words that make sense in each phase.
-_WALKING = ("pause", "promote_full", "skip", "abort", "hold", "scale")
-SENSE: Mapping[Phase, tuple[str, ...]] = {
-    Phase.PROGRESSING: _WALKING,
+# The commands that fit each phase.
+FITTING: Mapping[Phase, tuple[str, ...]] = {
+    Phase.PROGRESSING: ("pause", "promote_full", "skip", "abort", "hold", "scale"),
     Phase.PAUSED: ("resume", "promote", "promote_full", "skip", "abort", "hold", "scale"),
     Phase.AWAITING_PROMOTION: ("promote", "promote_full", "skip", "pause", "abort", "hold", "scale"),
     Phase.PROMOTING: ("abort", "hold", "scale"),
@@ -27,63 +26,57 @@ SENSE: Mapping[Phase, tuple[str, ...]] = {
     Phase.FINISHED: (),
 }
 
-# Why any other word makes none, and what would.
-_OTHERWISE: Mapping[Phase, str] = {
-    Phase.PROGRESSING: "it is not waiting for anybody; promote_full goes straight to the end, pause stops it here",
-    Phase.PAUSED: "it is paused, not stopped by a failure; resume goes on with it, abort goes back",
-    Phase.AWAITING_PROMOTION: "the new instances are ready and wait for their traffic; promote gives it to them, abort takes them away",
-    Phase.PROMOTING: "the new revision is just being given all traffic; hold stops it as it is, abort goes back",
-    Phase.HOLDING: "the new revision has all traffic and the old one is kept for a while; skip ends that, abort goes back",
-    Phase.HELD: "it stopped after a failure; retry goes on from here, abort goes back",
-    Phase.ROLLING_BACK: "it is on its way back; hold stops it as it is",
-    Phase.FINISHED: "no rollout is under way; rollout.yml begins one, restart.yml replaces what runs by the same revision",
+# Why other commands do not fit, and which do.
+_IN_PHASE: Mapping[Phase, str] = {
+    Phase.PROGRESSING: "it is not waiting for anyone; use promote_full to skip the remaining steps, or pause to stop here",
+    Phase.PAUSED: "it is paused, and has not failed; use resume to continue, or abort to roll back",
+    Phase.AWAITING_PROMOTION: "the new instances are ready, without traffic yet; use promote to switch it to them, or abort to roll back",
+    Phase.PROMOTING: "it is being promoted; use hold to stop here, or abort to roll back",
+    Phase.HOLDING: "it is promoted, and keeps the old instances for a while; use skip to stop them now, or abort to roll back",
+    Phase.HELD: "it stopped after a failure; use retry to continue, or abort to roll back",
+    Phase.ROLLING_BACK: "it is being rolled back; use hold to stop here",
+    Phase.FINISHED: "no rollout is in progress; start one with rollout.yml, or restart the stable revision with restart.yml",
 }
-_ESPECIALLY: Mapping[tuple[Phase, str], str] = {
-    (Phase.PAUSED, "pause"): "it is paused already; resume goes on with it",
-    (Phase.PROMOTING, "promote"): "it is being promoted already; abort goes back",
-    (Phase.PROMOTING, "promote_full"): "it is being promoted already; abort goes back",
-    (Phase.HOLDING, "promote"): "it is promoted already; skip takes the old instances away now, abort goes back to them",
-    (Phase.HELD, "hold"): "it is held already; retry goes on from here, abort goes back",
-    (Phase.HELD, "scale"): "it stopped after a failure; retry goes on from here, abort goes back, and either can be scaled then",
-    (Phase.ROLLING_BACK, "scale"): "it is on its way back to as many as there were; hold stops it as it is",
-    (
-        Phase.FINISHED,
-        "scale",
-    ): "no rollout is under way; rollout.yml with the revision that runs and another rollout_replicas scales it",
-    (Phase.ROLLING_BACK, "abort"): "it is on its way back already; hold stops it as it is",
-    (
-        Phase.ROLLING_BACK,
-        "retry",
-    ): "there is never a rollback of a rollback; roll the revision out again (rollout.yml) once this is over",
-    (Phase.FINISHED, "abort"): "no rollout is under way; rollback.yml goes back to the revision before",
-    (Phase.FINISHED, "retry"): "no rollout is under way; roll the revision out again (rollout.yml)",
+_FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
+    (Phase.PAUSED, "pause"): "it is already paused; use resume to continue",
+    (Phase.PROMOTING, "promote"): "it is already being promoted; use abort to roll back",
+    (Phase.PROMOTING, "promote_full"): "it is already being promoted; use abort to roll back",
+    (Phase.HOLDING, "promote"): "it is already promoted; use skip to stop the old instances now, or abort to roll back",
+    (Phase.HELD, "hold"): "it is already held; use retry to continue, or abort to roll back",
+    (Phase.HELD, "scale"): "it stopped after a failure; use retry to continue, or abort to roll back, then change the number",
+    (Phase.ROLLING_BACK, "scale"): "it is being rolled back to the number of instances before; use hold to stop here",
+    (Phase.ROLLING_BACK, "abort"): "it is already being rolled back; use hold to stop here",
+    (Phase.ROLLING_BACK, "retry"): "a rollback cannot be rolled back; roll the revision out again (rollout.yml) once it is done",
+    (Phase.FINISHED, "scale"): "no rollout is in progress; run rollout.yml with the stable revision and another rollout_replicas",
+    (Phase.FINISHED, "abort"): "no rollout is in progress; use rollback.yml to return to the previous revision",
+    (Phase.FINISHED, "retry"): "no rollout is in progress; roll the revision out again (rollout.yml)",
 }
 
-# Where a word that is said and not obeyed yet leads, as far as it matters to the next word.
+# The phase that a pending command leads to, where that matters to the next command.
 _AHEAD: Mapping[str, Phase] = {"pause": Phase.PAUSED, "hold": Phase.HELD, "abort": Phase.ROLLING_BACK}
 
 
-def standing(found: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.Any]]:
-    """The words among those found that were not taken back."""
-    listed = list(found)
-    withdrawn = {word.get("of") for word in listed if word["word"] == WITHDRAW}
-    return [word for word in listed if word["word"] != WITHDRAW and word["number"] not in withdrawn]
+def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.Any]]:
+    """Return the commands that were not withdrawn."""
+    listed = list(sent)
+    withdrawn = {command.get("of") for command in listed if command["word"] == WITHDRAW}
+    return [command for command in listed if command["word"] != WITHDRAW and command["number"] not in withdrawn]
 
 
-def refusal(phase: Phase, word: str, force: bool = False) -> str:
-    """Why `word` makes no sense to a rollout in `phase` (Phase.FINISHED where there is none), and what would; "" if it does.
+def refusal(phase: Phase, command: str, force: bool = False) -> str:
+    """Return why a command does not fit a rollout in `phase` (finished: there is none), and which does; "" if it fits.
 
-    With `force` nobody waits for all to be ready, so promote makes sense before they are.
+    With `force`, promote fits before all instances are ready.
     """
-    if word == GIVE_WAY and phase not in (Phase.ROLLING_BACK, Phase.FINISHED):
+    if command == GIVE_WAY and phase not in (Phase.ROLLING_BACK, Phase.FINISHED):
         return ""
-    if word in SENSE[phase] or (force and (phase, word) == (Phase.PROGRESSING, "promote")):
+    if command in FITTING[phase] or (force and (phase, command) == (Phase.PROGRESSING, "promote")):
         return ""
-    return _ESPECIALLY.get((phase, word)) or _OTHERWISE[phase]
+    return _FOR_COMMAND.get((phase, command)) or _IN_PHASE[phase]
 
 
-def ahead(phase: Phase, word: str) -> Phase:
-    """The phase in which to judge the next word, while `word` was said in `phase` and is not obeyed yet."""
-    if word == "scale":
+def ahead(phase: Phase, command: str) -> Phase:
+    """Return the phase by which to judge the next command, while `command` was sent in `phase` and is still pending."""
+    if command == "scale":
         return phase
-    return _AHEAD.get(word) or (Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING)
+    return _AHEAD.get(command) or (Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING)

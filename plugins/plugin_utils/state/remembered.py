@@ -36,7 +36,7 @@ def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {name: READ[name](value) if name in READ else value for name, value in given.items()}
 
 
-def told(record: Record) -> dict[str, t.Any]:
+def of_rollout(record: Record) -> dict[str, t.Any]:
     """What the rollout under way goes on with. What is secret of its platform is kept on the hosts, and need not be given."""
     rollout = record.open
     if rollout is None:

@@ -1,0 +1,173 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rollback: back to the stable revision from a rollout in progress, or to the previous one after a promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Phase, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Record, Rollout
+
+
+class Rollback(StepPart):
+    """Roll back the rollout in progress, or open a rollout back to an earlier revision."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.lifecycle = Lifecycle(step)
+
+    # -- of a rollout in progress -------------------------------------------------------------------------------
+
+    def start(self, rollout: Rollout, reason: str, outcome: Outcome = Outcome.NONE) -> None:
+        """Decide that the rollout is rolled back. `outcome` is how it ends then, if not as rolled back."""
+        self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
+        rollout.ending, rollout.tally, rollout.paused = outcome or rollout.ending, None, {}
+        rollout.gates, rollout.background = {}, {}
+
+    def begin_now(self, rollout: Rollout) -> None:
+        """Run one reconcile iteration of the rollback at once, without waiting for the step `rollback`.
+
+        Where the stable instances can carry all requests, they get them now. The step does what fails here.
+        """
+        with suppress(*TROUBLE):
+            self.conductor.turn(self._stages(rollout)[0], _revision(rollout), rollout)
+            self.conductor.commit()
+
+    def run(self, rollout: Rollout) -> None:
+        """Roll back: stable instances are in rotation before new ones go, within the same budget.
+
+        Where the old instances are still ready, all requests switch to them at once.
+        """
+        if rollout.phase != Phase.ROLLING_BACK:
+            self.start(rollout, rollout.reason or "rolled back by hand")
+        rollout.step = "rollback"
+        try:
+            for stage in self._stages(rollout):
+                rollout.name = stage.name
+                self.conductor.walk(stage, _revision(rollout), rollout, lambda: self.step.describe(False))
+                rollout.tally = None
+        except RolloutFailed as exc:
+            self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
+            raise RolloutFailed(
+                f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc}; rollout held", "PR-607"
+            ) from None
+        self.record.stable = rollout.previous
+        self.lifecycle.close((rollout.ending or Outcome.ROLLED_BACK) if rollout.previous else Outcome.FAILED, rollout.reason)
+
+    def _stages(self, rollout: Rollout) -> Sequence[Stage]:
+        """Return the stages from the fleet as it is, where stable instances stay and new ones without requests go."""
+        # A first deployment has no stable revision to return to: all its instances go.
+        target = rollout.previous or Composition(rollout.revision, 0, 0)
+        draining, fleet = self.record.draining, self.conductor.fleet
+        self.conductor.spare(target.generation)
+        if rollout.generation != target.generation:
+            idle = without_requests(fleet, rollout.generation, rollout.asked)
+            draining.update({name: clock.now() for name in idle if name not in draining})
+        return rollback_stages(fleet, rollout.asked, target, rollout.baseline, self.settings.headroom)
+
+    # -- while no rollout is in progress ------------------------------------------------------------------------
+
+    def target(self, to: str | None = None) -> Composition | None:
+        """Return where a rollback leads while no rollout is in progress; None where there is nothing to roll back.
+
+        To the revision asked for, which was promoted before; otherwise from a failed rollout, or one that only scaled, to
+        the stable revision, and from the stable revision to the previous one. A rollback is never rolled back.
+        """
+        record = self.record
+        if to is not None:
+            return self._promoted(to)
+        if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
+            return None
+        if record.rollout.outcome == Outcome.FAILED or record.rollout.revision != record.stable.revision:
+            return record.stable
+        if record.before is None:
+            return None
+        return Composition(record.before.revision, record.generation + 1, self._replicas(record.stable.replicas))
+
+    def _promoted(self, to: str) -> Composition | None:
+        """Return a target for a revision that was promoted before; None where it is the stable one."""
+        record = self.record
+        known = [c.revision for c in (record.stable, record.before) if c]
+        known += [past["revision"] for past in reversed(record.history) if past.get("outcome") == Outcome.PROMOTED]
+        if to not in known:
+            raise InputError(
+                f"rollout_to: revision {to!r} of {record.service} was never promoted; known revisions: "
+                f"{', '.join(dict.fromkeys(known)) or 'none'}",
+                "PR-609",
+            )
+        if record.stable is None or record.stable.revision == to:
+            return None
+        return Composition(to, record.generation + 1, self._replicas(record.stable.replicas))
+
+    def _replicas(self, known: int) -> int:
+        """Return the number of replicas after a rollback: the number asked for, or that of the stable revision."""
+        given = self.settings.replicas
+        return given if isinstance(given, int) else (given.of(known) if given else None) or known
+
+    def open(self, target: Composition) -> Rollout:
+        """Open a rollout back to the target."""
+        failed, stable = self.record.rollout, self.record.stable
+        left = failed if target == stable else stable
+        base = self.lifecycle.validation.kept_replicas(target.replicas, Plan())
+        rollout = self.lifecycle.open(Kind.ROLLBACK, target.revision, target.generation, target.replicas, base)
+        rollout.step, rollout.reason = "rollback", f"rolled back from {left.revision if left else 'nothing'}"
+        return rollout
+
+
+def rollback_stages(
+    fleet: Iterable[Instance], asked: int | None, target: Composition, baseline: int = 0, headroom: Fraction = Fraction(0)
+) -> Sequence[Stage]:
+    """Return the stages of a rollback from a stage that asked for this share of the requests.
+
+    The new instances' share only falls. They get no requests as soon as the stable ones can carry all with their
+    `headroom`, and they go before the baseline instances.
+    """
+    final = replace(rolling(target.generation, target.replicas), baseline=baseline)
+    # By weights, however the requests were divided: by number, a big canary with a small share would gain during its rollback.
+    end = Stage("back", replace(final, weight=100, headroom=headroom))
+    there = [i for i in fleet if i.state.counted]
+    warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.lb_healthy]
+    others = sum(i.generation != target.generation for i in there)
+    if asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
+        return (end,)
+    return Stage("switch back", replace(final, old=others, weight=100)), end
+
+
+def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
+    """Return the instances of a generation that get no requests: a rollback must not give them their first."""
+    there = [i for i in fleet if i.state.counted]
+    if asked != 0 and not any(i.in_rotation for i in there):
+        return []  # the load balancers restarted: any instance may have served, and is better than none
+    return [i.id for i in there if i.generation == generation and not i.in_rotation]
+
+
+def target_revision(rollout: Rollout) -> str | None:
+    """Return the revision that a rollback of this rollout leads to."""
+    return rollout.previous.revision if rollout.previous else None
+
+
+def _revision(rollout: Rollout) -> str:
+    """Return the revision of instances that a rollback starts."""
+    return target_revision(rollout) or rollout.revision
+
+
+def _rolled_back(rollout: Rollout) -> bool:
+    return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (rollout.kind == Kind.ROLLBACK and rollout.over)
+
+
+def nothing_to_roll_back(record: Record) -> str:
+    """Return why there is nothing to roll back, in a sentence."""
+    if record.stable and record.rollout and _rolled_back(record.rollout):
+        return f"{record.service} was already rolled back to {record.stable.revision}; to change the revision, roll one out"
+    return f"nothing to roll back: no previous revision of {record.service} is known"

@@ -1,0 +1,150 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks before anything is touched: ports, load balancer servers, memory, and gates must suffice for the rollout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count, size
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, resources
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, refuse_in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, peak
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+
+# Options of rollout_traffic that neither choose load balancers nor affect how old and new instances share them.
+NOT_SHARED = ("drain_timeout", "preview", "match", "mirror", "retry")
+
+
+class Validation(StepPart):
+    """Refuse what the hosts, load balancers and gates of a step cannot do."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.stages = LaunchStages(step)
+
+    def check(self, replicas: int, plan: Plan) -> None:
+        """Refuse a rollout that cannot be done, asking load balancers and hosts."""
+        self.conductor.traffic.check()
+        self.check_balancers(replicas, plan)
+        self.conductor.platform.check()
+        self.check_hosts(replicas, plan)
+
+    def check_capacity(self, replicas: int, plan: Plan) -> None:
+        """Refuse what cannot be placed, reached or asked; every port is needed while old and new instances run together."""
+        refuse_in_place(self.step)
+        gate_runner.check(plan.gates, self.step.context)
+        platform = self.conductor.platform
+        capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
+        if capacity < most:
+            raise InputError(
+                f"rollout_platform: {count(len(platform.hosts()), 'host')} have room for {count(capacity, 'instance')}, but {needs}; "
+                "widen rollout_platform.ports or add hosts",
+                "PR-202",
+            )
+        if plan.strategy == "blue_green" and not self.conductor.balanced:
+            raise InputError(
+                "rollout_strategy: blue_green switches requests at a load balancer, and rollout_traffic names none; name one, or "
+                "use rolling",
+                "PR-107",
+            )
+
+    def check_balancers(self, replicas: int, plan: Plan) -> None:
+        """Refuse more instances than the load balancers have servers for."""
+        pools = [(self.conductor.traffic, *self._most(replicas, plan))]
+        preview = f"a preview of rollout_replicas {replicas} needs as many"
+        pools += [(window.traffic, replicas, preview) for window in self.conductor.windows]
+        for traffic, most, needs in pools:
+            few = {name: number for name, number in servers(traffic).items() if number < most}
+            if few:
+                there = ", ".join(f"{name} has servers for {count(number, 'instance')}" for name, number in few.items())
+                raise InputError(
+                    f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its configuration", "PR-303"
+                )
+
+    def check_hosts(self, replicas: int, plan: Plan) -> None:
+        """Refuse more instances than the hosts have memory for, by an instance's limit. Needs the platform's check before."""
+        demand, needs = self._demand(replicas, plan)
+        if excess := demand.excess():
+            raise InputError(
+                f"rollout_platform.memory: {excess}, but {needs}: {count(demand.each, 'instance')} on a host, which may use "
+                f"{size(demand.limits.memory)}; lower rollout_platform.memory or rollout_budget.max_surge, or add hosts",
+                "PR-203",
+            )
+
+    def check_same_balancers(self) -> None:
+        """Refuse a canary or a second set on other load balancers than the old instances are on: they could not share requests."""
+        known, plan = self.record.balancers, self.settings.plan
+        if plan.strategy != "rolling" and self.record.stable and known and known != balancers_of(self.settings):
+            raise InputError(
+                f"rollout_traffic: has changed since the last rollout of {self.record.service}, and rollout_strategy {plan.strategy} "
+                "needs old and new instances on the same load balancers; apply the change with a rolling rollout (restart.yml) first",
+                "PR-618",
+            )
+
+    def tight_hosts(self, replicas: int, plan: Plan) -> list[str]:
+        """Warn about hosts whose memory or CPUs may not suffice. Instances often use less memory than they may."""
+        used = resources.used(self.conductor.platform, self.conductor.fleet, self.record.settings)
+        return [f"{self.settings.service}: {line}" for line in self._demand(replicas, plan)[0].tight(used)]
+
+    def kept_replicas(self, replicas: int, plan: Plan) -> int:
+        """Return how many stable instances are kept until the promotion of `replicas` new ones.
+
+        Those that serve now, as far as there is room for them beside the new ones. Stable instances that do not serve are
+        replaced only up to the number asked for.
+        """
+        stable, conductor = self.record.stable, self.conductor
+        if stable is None:
+            return 0
+        capacity = min([conductor.platform.capacity(), *servers(conductor.traffic).values()])
+        serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy) for i in conductor.fleet)
+        most = min(stable.replicas, max(serving, replicas))
+        fitting = (base for base in range(most, replicas, -1) if self._peak(replicas, plan, base) <= capacity)
+        return next(fitting, min(most, replicas))
+
+    def _peak(self, replicas: int, plan: Plan, base: int) -> int:
+        """Return the most instances at once, with `base` stable ones kept until the promotion."""
+        stable = self.record.stable and replace(self.record.stable, replicas=base)
+        found = self.stages.planned(self.record.generation + 1, replicas, stable, plan)
+        return peak(found, self.settings.budget)
+
+    def _most(self, replicas: int, plan: Plan) -> tuple[int, str]:
+        """Return the most instances at once, and why, in words."""
+        if self.step.in_place:
+            return replicas, f"{replicas} are deployed in place"
+        allowed, most = self.settings.budget.resolve(replicas), self._peak(replicas, plan, replicas)
+        why = f"a surge of {allowed.surge}" if most == replicas + allowed.surge else f"rollout_strategy {plan.strategy}"
+        return most, f"rollout_replicas {replicas} with {why} needs {most}"
+
+    def _demand(self, replicas: int, plan: Plan) -> tuple[resources.Demand, str]:
+        """Return the most that a host has to provide, and for how many instances, in words."""
+        most, needs = self._most(replicas, plan)
+        stable = self.record.stable
+        old = self.record.settings.get(stable.generation) if stable else None
+        return resources.demand(self.conductor.platform, old, replicas, most), needs
+
+
+def servers(traffic: TrafficDriver) -> Mapping[str, int]:
+    """Return for how many instances each load balancer has servers; load balancers without a limit are left out."""
+    return traffic.capacity()
+
+
+def balancers_of(settings: Settings) -> str:
+    """Return a hash of the settings that choose the load balancers and how instances share them."""
+    options = {key: value for key, value in settings.traffic.options.items() if key not in NOT_SHARED}
+    text = json.dumps([settings.traffic.name, options], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def fewer(service: str, base: int, replicas: int) -> dict[str, str]:
+    """Return the message where fewer instances are asked for than run."""
+    less = base - replicas
+    return {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"} if less > 0 else {}
