@@ -126,6 +126,8 @@ options:
       - C(sticky) is refused; clients are bound by a C(stick) of the backend.
       - C(drain_timeout) is how long requests in flight are waited for, V(30s) if not given. After it the instance is stopped all the same.
       - C(slots) is the beginning of the names of prepared servers. Without it servers are added and deleted as needed.
+      - C(ca_path) is a file with the CA certificates that those of instances are verified against (O(health.tls)). HAProxy's configuration
+        has to name it, too. The system's CA certificates if not given.
       - C(state_file) is a file on the load balancer's host that the state of the servers is saved to after each change,
         for C(load-server-state-from-file). It wants C(hosts) and one socket each.
       - C(path) is a directory, made where it is missing, for the locks and epochs that keep a late command of an older run from changing
@@ -145,6 +147,7 @@ options:
       - C(retry) is to how many other instances, one after the other, a request is sent that the first did not answer, V(3) if not given.
         Connections that failed are tried again for all requests, others for C(GET) and C(HEAD) only.
       - C(sticky) has C(cookie), the name of a cookie that Envoy binds a client to its instance with, as long as that is in rotation.
+      - C(ca_path) is a file on the Envoys' hosts with the CA certificates that those of instances are verified against (O(health.tls)).
       - C(drain_timeout) is the same as for HAProxy.
       - C(driver=nginx) drives nginx through a file that it includes, and reloads it. Its options follow.
       - C(hosts) is an inventory pattern, the nginxes' hosts. Without it nginx is on the controller.
@@ -211,6 +214,9 @@ options:
       port:
         description: Another port than the instance's own.
         type: int
+      driver:
+        description: A check of another collection, as V(acme.shop.grpc), with its own options.
+        type: str
       from:
         description: Who asks.
         type: str

@@ -20,7 +20,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor as checker_module
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker, Vital, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor, HealthStatus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
 
@@ -149,11 +150,11 @@ def agents() -> Agents:
 
 
 @pytest.fixture
-def make(agents: Agents) -> Iterator[Callable[..., Checker]]:
-    made: list[Checker] = []
+def make(agents: Agents) -> Iterator[Callable[..., HealthMonitor]]:
+    made: list[HealthMonitor] = []
 
-    def start(**health: t.Any) -> Checker:
-        made.append(Checker(parse({"interval": "50ms", **health}), t.cast(t.Any, agents)))
+    def start(**health: t.Any) -> HealthMonitor:
+        made.append(HealthMonitor(parse({"interval": "50ms", **health}), t.cast(t.Any, agents)))
         return made[-1]
 
     yield start
@@ -163,12 +164,12 @@ def make(agents: Agents) -> Iterator[Callable[..., Checker]]:
     assert not [thread for thread in threading.enumerate() if thread.name == "rollout-health"]
 
 
-def watch(checker: Checker, *endpoints: Endpoint, known: bool = False) -> None:
+def watch(checker: HealthMonitor, *endpoints: Endpoint, known: bool = False) -> None:
     """Watch endpoints as instances "0", "1", ... of host h1."""
     checker.watch({str(number): (endpoint, "h1", known, CREATED) for number, endpoint in enumerate(endpoints)})
 
 
-def until(checker: Checker, wanted: Health, name: str = "0") -> Vital:
+def until(checker: HealthMonitor, wanted: Health, name: str = "0") -> HealthStatus:
     """Sleep as the conductor does, until an instance has the health wanted."""
     end = time.monotonic() + DEADLINE
     while (vital := checker.health(name)).health is not wanted:
@@ -344,7 +345,7 @@ def test_known_instances(serve: t.Any, make: t.Any, origin: str) -> None:
     checker = make(http="/", rise=5, **{"from": origin})
     watch(checker, server.endpoint, known=True)
     assert checker.settle(DEADLINE)
-    assert checker.health("0") == Vital(Health.PASSING, CREATED)  # one pass, and it had passed since it was made
+    assert checker.health("0") == HealthStatus(Health.PASSING, CREATED)  # one pass, and it had passed since it was made
     app.status = 503
     checker.watch({"late": (server.endpoint, "h1", True, CREATED)})
     assert checker.settle(DEADLINE)
@@ -417,7 +418,7 @@ def test_no_check_no_thread(make: t.Any, agents: Agents) -> None:
     before = threading.active_count()
     checker = make()
     watch(checker, Endpoint("127.0.0.1", 1))
-    assert checker.health("0") == Vital(Health.NONE, CREATED)
+    assert checker.health("0") == HealthStatus(Health.NONE, CREATED)
     assert checker.settle(0)
     assert not checker.wait(0.01)
     assert threading.active_count() == before

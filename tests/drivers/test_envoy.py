@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
@@ -92,7 +93,7 @@ class Plane:
         self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
     ) -> Driver:
         settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, "retry": 0, **options}
-        return made(settings, Context(service, Hosts(self.envoys), HEALTH if health is None else health, epoch=epoch))
+        return made(settings, Context(service, Hosts(self.envoys), parse(HEALTH if health is None else health), epoch=epoch))
 
     def halting(self) -> Driver:
         """Its file of endpoints cannot be written: what is in the way is no file. (Root may write to any.)"""

@@ -22,6 +22,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import nginx as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
@@ -90,7 +91,7 @@ class Plane:
     ) -> Driver:
         return made(
             {"hosts": "edges", **options},
-            Context(service, Hosts(self.nginxes), HEALTH if health is None else health, epoch=epoch),
+            Context(service, Hosts(self.nginxes), parse(HEALTH if health is None else health), epoch=epoch),
         )
 
     def halting(self) -> Driver:

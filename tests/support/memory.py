@@ -20,8 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.setting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
@@ -215,8 +216,8 @@ class MemoryRun(StepContext):
         )
         self.own, self.check_mode, self._parked, self.say = own, check_mode, False, service.said.append
         self.transport = t.cast(t.Any, Here())
-        self.context = Context("shop", self.transport, {}, lambda _transport: t.cast(t.Any, Platform(world)))
-        self.checker = Checker(None, self.transport)
+        self.context = Context("shop", self.transport, HealthCheck(), lambda _transport: t.cast(t.Any, Platform(world)))
+        self.checker = HealthMonitor(HealthCheck(), self.transport)
         self.guard = Guard(self.checker.wake)
         store = Store({"path": service.path, "host": None}, self.context)
         store.world = world

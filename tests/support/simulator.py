@@ -44,7 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     rolling,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import MOST, WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
@@ -197,7 +197,7 @@ class Simulator:
         self.clock = 0
         self.nodes: dict[str, Node] = {}
         self.balancers = [Balancer(self) for _dummy in range(world.balancers)]
-        self.vitals: dict[str, Vital] = {}
+        self.vitals: dict[str, HealthStatus] = {}
         # The journal: what is in memory, and what was committed of it.
         self.marks: dict[str, float] = {}
         self.progress: ProgressTracker | None = None
@@ -237,7 +237,7 @@ class Simulator:
             node = self._node("old", generation, life, -1000 + number)
             if node.life.crash == 0:
                 node.gone = Process.FAILED
-            self.vitals[node.labels.id] = Vital(Health.PASSING, float(node.created))
+            self.vitals[node.labels.id] = HealthStatus(Health.PASSING, float(node.created))
             for balancer in self.balancers:
                 balancer.entries[node.labels.endpoint] = Entry(node.labels.id, -1000, Rotation.IN)
         self.known = set(self.nodes)
@@ -354,13 +354,13 @@ class Simulator:
 
     def _check(self, node: Node) -> None:
         name = node.labels.id
-        before = self.vitals.get(name, Vital(Health.PENDING, float(node.created)))
+        before = self.vitals.get(name, HealthStatus(Health.PENDING, float(node.created)))
         blip = any(begin <= self.clock < end for begin, end in self.world.blips)
         if self.answers(node) and not blip:
             health = Health.PASSING
         else:
             health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
-        self.vitals[name] = before if health is before.health and name in self.vitals else Vital(health, float(self.clock))
+        self.vitals[name] = before if health is before.health and name in self.vitals else HealthStatus(health, float(self.clock))
 
     def ripe(self, instance: Instance) -> bool:
         """This file's own idea of one that may be given requests."""

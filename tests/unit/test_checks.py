@@ -11,7 +11,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Streak, advance, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import Streak, advance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from hypothesis import given
@@ -22,7 +23,7 @@ SHORT = {Health.PENDING: ".", Health.PASSING: "P", Health.FAILING: "F"}
 
 
 def check(**options: t.Any) -> http.Driver:
-    return http.Driver({"http": "/healthz", **options}, False, "rollout_health")
+    return http.Driver(http.OPTIONS.parse({"http": "/healthz", **options}, "rollout_health."))
 
 
 # ---- the row of outcomes
@@ -139,7 +140,7 @@ def test_http_request() -> None:
 
 
 def test_tcp_asks_nothing() -> None:
-    driver = tcp.Driver({"tcp": True}, False, "rollout_health")
+    driver = tcp.Driver({"tcp": True})
     assert (driver.payload(Endpoint("127.0.0.1", 80)), driver.judge(b"")) == (b"", Probe(True))
 
 
@@ -148,14 +149,13 @@ def test_tcp_asks_nothing() -> None:
 
 @pytest.mark.parametrize("given_", [{}, {"http": None}, {"tcp": False}, {"interval": "1s"}])
 def test_no_check(given_: dict[str, t.Any]) -> None:
-    assert parse(given_) is None
+    assert not parse(given_).enabled
 
 
 def test_defaults_and_all_settings() -> None:
     least = parse({"http": "/healthz"})
-    assert least is not None
     assert (least.interval, least.timeout, least.rise, least.fall, least.port) == (0.5, 2.0, 2, 3, 0)
-    assert (least.from_host, least.validate_certs, least.check.tls) == (False, True, False)
+    assert (least.from_host, least.validate_certs, least.tls) == (False, True, False)
     most = parse(
         {
             "http": "/h?x=%20",
@@ -168,26 +168,24 @@ def test_defaults_and_all_settings() -> None:
         }
         | {"headers": {"Host": "shop"}, "tls": "yes", "validate_certs": False, "port": "9000", "from": "host"}
     )
-    assert most is not None
     assert (most.interval, most.timeout, most.rise, most.fall, most.port) == (1.0, 0.3, 1, 2, 9000)
-    assert (most.from_host, most.validate_certs, most.check.tls, most.check.server_name) == (True, False, True, "shop")
+    assert (most.from_host, most.validate_certs, most.tls, most.check.server_name) == (True, False, True, "shop")
     plain = parse({"tcp": True, "tls": True})
-    assert plain is not None
-    assert isinstance(plain.check, tcp.Driver) and plain.check.tls
+    assert isinstance(plain.check, tcp.Driver) and plain.tls
 
 
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ("/healthz", "rollout_health: '/healthz' is not a mapping"),
+        ("/healthz", "rollout_health: expected a mapping"),
         ({"htp": "/"}, "did you mean rollout_health.http?"),
         ({"http": "healthz"}, "rollout_health.http: 'healthz' is not a path"),
-        ({"http": ""}, "is not a path"),
+        ({"http": ""}, "rollout_health.http: not given"),
         ({"http": True}, "is not a path"),
         ({"http": "/a b"}, "percent-encode"),
         ({"http": "/a\r\nX: y"}, "is not a path"),
         ({"http": "/grün"}, "is not a path"),
-        ({"http": "/", "tcp": True}, "both http ('/') and tcp"),
+        ({"http": "/", "tcp": True}, "rollout_health: http and tcp"),
         ({"tcp": True, "status": 200}, "rollout_health.status: goes with http"),
         ({"body": "ok"}, "rollout_health.body: goes with http"),
         ({"tcp": "perhaps"}, "rollout_health.tcp: 'perhaps' must be true or false"),
@@ -202,7 +200,7 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "headers": {"content-length": "5"}}, "'content-length' cannot be set"),
         ({"http": "/", "headers": {"A": "x\r\nB: y"}}, "rollout_health.headers.A: its value is not"),
         ({"http": "/", "headers": {"A": None}}, "rollout_health.headers.A: its value is not"),
-        ({"http": "/", "rise": 0}, "rollout_health.rise: 0 is not a number of probes"),
+        ({"http": "/", "rise": 0}, "rollout_health.rise: 0"),
         ({"http": "/", "fall": -1}, "rollout_health.fall: -1"),
         ({"http": "/", "fall": 1.5}, "rollout_health.fall: 1.5"),
         ({"http": "/", "rise": True}, "rollout_health.rise: True"),
@@ -210,7 +208,7 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "interval": "0s"}, "rollout_health.interval: '0s' is too short"),
         ({"http": "/", "interval": "often"}, "rollout_health.interval: 'often' is not a duration"),
         ({"http": "/", "port": 70000}, "rollout_health.port: 70000 is not a port"),
-        ({"http": "/", "from": "moon"}, "rollout_health.from: 'moon' is neither controller nor host"),
+        ({"http": "/", "from": "moon"}, "rollout_health.from: 'moon'"),
         ({"http": "/", "tls": "maybe"}, "rollout_health.tls: 'maybe' must be true or false"),
     ],
 )

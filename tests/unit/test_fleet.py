@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import assemble, differs, summary, targets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
 
@@ -25,7 +25,7 @@ def server(rotation: Rotation = IN, lb_healthy: bool = True, active: int = 0, ou
 
 
 def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server]] | None, known: bool = False) -> Instance:
-    vitals = {"shop-1": Vital(health, 120.0)}
+    vitals = {"shop-1": HealthStatus(health, 120.0)}
     return assemble([report(process=process)], table, vitals, {}, {"shop-1"} if known else ())[0]
 
 
@@ -67,7 +67,7 @@ def test_its_requests_at_the_preview_count_and_it_goes_when_it_is_out_there(
 def test_the_dead_do_not_take_the_entry_of_one_that_lives_where_they_were() -> None:
     dead, living = report("shop-1", Process.FAILED), report("shop-2")
     table = {"a": {HERE: server()}}
-    fleet = {i.id: i for i in assemble([dead, living], table, {"shop-2": Vital(Health.PASSING, 120.0)}, {})}
+    fleet = {i.id: i for i in assemble([dead, living], table, {"shop-2": HealthStatus(Health.PASSING, 120.0)}, {})}
     assert (fleet["shop-1"].rotation, fleet["shop-2"].rotation) == (Rotation.ABSENT, Rotation.IN)
 
 
@@ -86,7 +86,7 @@ def test_one_that_was_there_is_not_starting_because_its_first_check_failed() -> 
 
 
 def test_ready_since_is_never_before_it_was_started() -> None:
-    fleet = assemble([report()], None, {"shop-1": Vital(Health.PASSING, 50.0)}, {})
+    fleet = assemble([report()], None, {"shop-1": HealthStatus(Health.PASSING, 50.0)}, {})
     assert fleet[0].ready_since == 100.0
 
 
@@ -121,7 +121,7 @@ def test_entries_that_are_not_ours_are_no_difference() -> None:
 def test_summary_counts_every_state_and_shares_the_traffic() -> None:
     table = {"a": {HERE: server(), Endpoint("127.0.0.1", 8101): server()}}
     fleet = assemble(
-        [report(), report("shop-2", endpoint=Endpoint("127.0.0.1", 8101))], table, {"shop-1": Vital(Health.PASSING, 0)}, {}
+        [report(), report("shop-2", endpoint=Endpoint("127.0.0.1", 8101))], table, {"shop-1": HealthStatus(Health.PASSING, 0)}, {}
     )
     counts = summary(fleet)["r1"]
     assert (counts["ready"], counts["starting"], counts["traffic"]) == (1, 1, 100.0)

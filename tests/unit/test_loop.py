@@ -32,7 +32,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.int
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -65,7 +66,7 @@ class Walk:
 
 @pytest.fixture
 def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
-    made: list[Checker | Session] = []
+    made: list[HealthMonitor | Session] = []
 
     def make(world: World, preview: bool = False, **args: t.Any) -> Walk:
         for number in (1, 2, 3) if not world.instances else ():
@@ -82,7 +83,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         store = Store({"path": str(tmp_path), "host": None}, context)
         session = Session(store, "shop", identity.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
-        checker = Checker(None, context.transport)
+        checker = HealthMonitor(HealthCheck(), context.transport)
         made.extend((checker, session))
         record = session.record
         if record.rollout is None:

@@ -45,7 +45,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
@@ -140,7 +140,7 @@ def test_e_05_every_combination_is_one_state_and_none_is_made_twice() -> None:
 @pytest.mark.parametrize(("health", "reached"), [(Health.NONE, True), (Health.PENDING, False), (Health.FAILING, False)])
 def test_e_06_without_a_check_running_is_ready(health: Health, reached: bool) -> None:
     labels = Labels("a-1", "a", "r", 2, "h", Endpoint("127.0.0.1", 1), 0)
-    fleet = fleets.assemble([Report(labels, Process.RUNNING)], None, {"a-1": Vital(health, 0.0)}, {})
+    fleet = fleets.assemble([Report(labels, Process.RUNNING)], None, {"a-1": HealthStatus(health, 0.0)}, {})
     assert turn(fleet, all_new(2, 1), Budget(1, 0)).reached is reached
 
 

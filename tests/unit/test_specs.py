@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy as steps
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -119,13 +119,13 @@ def test_the_operators_words_are_those_of_the_code() -> None:
 
 
 def test_the_health_options_are_those_of_the_checks() -> None:
-    code = {**monitor.OPTIONS, **http.OPTIONS, **tcp.OPTIONS}
+    code = {**spec.OPTIONS, **http.OPTIONS, **tcp.OPTIONS}
     documented = FRAGMENT["health"]["suboptions"]
-    assert sorted(documented) == sorted([*code, "deadline"])
-    for name, spec in code.items():
-        assert documented[name]["type"] == spec["type"], name
-        assert documented[name].get("default") == spec.get("default"), name
-        assert list(documented[name].get("choices", [])) == spec.get("choices", []), name
+    assert sorted(documented) == sorted(code)
+    for name, field in code.items():
+        assert documented[name]["type"] == field.kind.type, name
+        assert documented[name].get("default") == field.default, name
+        assert list(documented[name].get("choices", [])) == list(field.kind.choices), name
 
 
 def test_the_budget_options_are_those_of_the_code() -> None:

@@ -38,7 +38,7 @@ def test_entries_and_errors_are_taken_as_they_are() -> None:
 )
 def test_anything_else_is_told_and_cleaned(value: t.Any) -> None:
     (told,) = _agents.read({"lb1": Answer(value)}, "nginx").values()
-    assert told["error"].startswith("its agent does not answer as ours does: ") and "\x1b" not in told["error"]
+    assert told["error"].startswith("its agent does not answer as expected: ") and "\x1b" not in told["error"]
 
 
 def test_whoever_has_an_older_lease_is_told_where() -> None:

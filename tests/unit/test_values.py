@@ -13,7 +13,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
 
@@ -77,8 +77,8 @@ def test_a_number_that_cannot_be_shown() -> None:
 
 def test_probes_are_counted_in_digits_that_everybody_reads() -> None:
     for value in (DIGITS, "٣", "1_0"):
-        with pytest.raises(InputError, match=r"^rollout_health.rise: .* is not a number of probes"):
-            monitor.parse({"tcp": True, "rise": value}, "rollout_health")
+        with pytest.raises(InputError, match=r"^rollout_health.rise: .* is not a whole number"):
+            spec.parse({"tcp": True, "rise": value}, "rollout_health")
 
 
 @pytest.mark.parametrize("name", ["promote_delay", "hold"])

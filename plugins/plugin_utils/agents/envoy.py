@@ -290,7 +290,7 @@ def frame(request, new):
     path, service = request["path"], request["service"]
     members = os.path.join(path, "eds-%s.json" % service)
     if new or not os.path.exists(members):
-        write(members, document("0", [assignment(service, [])]))
+        write(members, document("0", [assignment(request, [])]))
     # clusters before listeners: a route to a cluster that Envoy does not have would be refused
     for kind, prefix, asked in (
         ("active_clusters", "cluster_manager.cds", request["clusters"]),
@@ -314,7 +314,7 @@ def fill(request, now):
     """Bring the entries of our cluster to those asked; they are returned as Envoy shows them."""
     name = os.path.join(request["path"], "eds-%s.json" % request["service"])
     wanted = request["entries"]
-    if differs(wanted, now) or resources(name) != [assignment(request["service"], wanted)]:
+    if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
         # another instance where one was before: its entry begins anew, or the old one's health would speak for it
         names = {place(entry): entry["name"] for entry in now}
         kept = [entry for entry in wanted if names.get(place(entry), entry["name"]) == entry["name"]]
@@ -334,7 +334,7 @@ def fill(request, now):
 def members(request, name, wanted):
     """Write the entries and wait until Envoy has them."""
     prefix = "cluster." + request["service"]
-    content = [assignment(request["service"], wanted)]
+    content = [assignment(request, wanted)]
     publish(request, name, content, prefix, lambda version: counters(request, prefix)[1] == version)
 
 
@@ -344,13 +344,15 @@ def differs(wanted, now):
     return sorted([entry[key] for key in keys] for entry in wanted) != sorted([entry[key] for key in keys] for entry in now)
 
 
-def assignment(service, wanted):
-    """The entries as the resource Envoy reads. The `hostname` is not used by Envoy here; it carries the instance's name."""
+def assignment(request, wanted):
+    """Return the entries as the resource Envoy reads. The `hostname` is not used by Envoy here; it carries the instance's name."""
+    checked = {"health_check_config": {"port_value": request["check_port"]}} if request.get("check_port") else {}
     endpoints = [
         {
             "endpoint": {
                 "address": {"socket_address": {"address": entry["address"], "port_value": entry["port"]}},
                 "hostname": entry["name"],
+                **checked,
             },
             "health_status": "HEALTHY" if entry["in"] else "DRAINING",
             "load_balancing_weight": entry["weight"],
@@ -359,4 +361,4 @@ def assignment(service, wanted):
     ]
     # where requests may go on to another cluster (`match`), that is when nobody here is healthy, not when few are
     policy = {"overprovisioning_factor": 100000}
-    return {"@type": TYPE, "cluster_name": service, "endpoints": [{"lb_endpoints": endpoints}], "policy": policy}
+    return {"@type": TYPE, "cluster_name": request["service"], "endpoints": [{"lb_endpoints": endpoints}], "policy": policy}

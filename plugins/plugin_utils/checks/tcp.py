@@ -5,26 +5,11 @@
 
 from __future__ import annotations
 
-import typing as t
-from collections.abc import Mapping
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Options
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Connect
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-
-OPTIONS: dict[str, t.Any] = {"tcp": {"type": "bool"}}
+OPTIONS = Options(Field("tcp", FLAG, "Whether an accepted connection is enough.", required=True))
 
 
-class Driver:
-    """Connects, says nothing, waits for nothing."""
-
-    server_name = ""  # whom the certificate must be for: the address
-    enough = b""
-
-    def __init__(self, options: Mapping[str, t.Any], tls: bool, variable: str) -> None:
-        self.tls = tls
-
-    def payload(self, endpoint: Endpoint) -> bytes:
-        return b""
-
-    def judge(self, reply: bytes) -> Probe | None:
-        return Probe(True)
+class Driver(Connect):
+    """Connect, and send nothing."""

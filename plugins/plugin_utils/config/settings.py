@@ -17,11 +17,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import amount, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
@@ -96,8 +97,8 @@ class Settings:
     headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
     platform: DriverChoice[PlatformDriver]
     traffic: DriverChoice[TrafficDriver]
-    health: dict[str, t.Any]
-    checks: monitor.Settings | None
+    health: dict[str, t.Any]  # as given, for the journal
+    checks: HealthCheck
     store: DriverChoice[StoreDriver]
     lease: float
     freeze: tuple[freeze.Window, ...]
@@ -115,7 +116,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     replicas = args.get("replicas")
     health = _mapping(args, "health")
     deadline = values.duration(args.get("progress_deadline", 600), PREFIX + "progress_deadline", minimum=1)
-    checks, ready_deadline = _health(health, deadline)
+    checks = _health(health, deadline)
     on_failure = FailureAction(_choice(args, "on_failure", ON_FAILURE))
     min_ready = values.duration(args.get("min_ready", 0), PREFIX + "min_ready")
     if min_ready >= deadline:
@@ -132,7 +133,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         rules=Rules(
             min_ready=min_ready,
             progress_deadline=deadline,
-            ready_deadline=ready_deadline,
+            ready_deadline=checks.deadline,
             failure_limit=None if on_failure == FailureAction.CONTINUE else limit,
             watch_new=values.duration(args.get("watch_new", 120), PREFIX + "watch_new"),
         ),
@@ -241,18 +242,16 @@ def _choice(args: Mapping[str, t.Any], key: str, choices: tuple[str, ...]) -> st
     return str(value)
 
 
-def _health(given: dict[str, t.Any], progress_deadline: float) -> tuple[monitor.Settings | None, float | None]:
-    """The checks' settings, and how long a new instance may take to become ready."""
+def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck:
     name = PREFIX + "health"
-    checks = monitor.parse({key: value for key, value in given.items() if key != "deadline"}, name)
-    if given.get("deadline") is None:
-        return checks, None
-    deadline = values.duration(given["deadline"], name + ".deadline", minimum=1)
-    if deadline > progress_deadline:
+    health = spec.parse(given, name)
+    if health.deadline is not None and health.deadline > progress_deadline:
         raise InputError(
-            f"{name}.deadline: {deadline:g} s is longer than rollout_progress_deadline ({progress_deadline:g} s); raise that one too"
+            f"{name}.deadline: {health.deadline:g} s is longer than rollout_progress_deadline"
+            f" ({progress_deadline:g} s); raise that one too",
+            "PR-104",
         )
-    return checks, deadline
+    return health
 
 
 def _driver(kind: type[D], args: Mapping[str, t.Any], key: str, default: str | None = None) -> DriverChoice[D]:

@@ -18,7 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.int
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
@@ -65,9 +65,9 @@ class StepContext:
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
-        self.context = Context(settings.service, self.transport, settings.health, self._platform)
+        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
         self.context.counted = settings.traffic.module.driver.counts
-        self.checker = Checker(settings.checks, self.transport)
+        self.checker = HealthMonitor(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others busy.
         journal = replace(self.context, transport=self.transport.apart())

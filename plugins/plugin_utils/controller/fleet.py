@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     classify,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Vital
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
 
@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 def assemble(
     reports: Iterable[Report],
     table: Table | None,
-    vitals: Mapping[str, Vital],
+    vitals: Mapping[str, HealthStatus],
     draining: Mapping[str, float],
     known: Container[str] = (),
     windows: Sequence[Mapping[Endpoint, Server]] = (),
@@ -71,9 +71,9 @@ def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
 
 
 def _instance(
-    report: Report, table: Table | None, vital: Vital | None, since: float | None, known: bool, crashed: bool
+    report: Report, table: Table | None, vital: HealthStatus | None, since: float | None, known: bool, crashed: bool
 ) -> Instance:
-    vital = vital or Vital(Health.PENDING, report.created)
+    vital = vital or HealthStatus(Health.PENDING, report.created)
     # One that was there before us is not starting because its first check failed: it may be serving all the same.
     health = Health.FAILING if known and vital.health is Health.PENDING else vital.health
     # One that had to be stopped because it crashed has failed: that it was asked to stop is no end in good order.

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, key_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
@@ -97,7 +96,7 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
         return None
     shaping = {name: value for name, value in chosen.options.items() if name not in of_hosts}
     platform, hidden = values.parted(chosen.module.options, shaping)
-    health, also_hidden = values.parted({**monitor.OPTIONS, **http.OPTIONS}, settings.health)
+    health, also_hidden = values.parted(spec.table(settings.health), settings.health)
     found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
     names = {f"{part}.{option}": sorted(value) for part, mine in found.items() for option, value in mine.items()}
     return InstanceSettings(chosen.name, platform, health, names), found

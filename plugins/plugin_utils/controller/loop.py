@@ -43,7 +43,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move, mark_leaving
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import Checker
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table
@@ -73,7 +73,7 @@ class ReconcileLoop:
         context: Context,
         session: Session,
         guard: Guard,
-        checker: Checker,
+        checker: HealthMonitor,
         say: Callable[[str], None],
     ) -> None:
         self.settings = settings

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an instance is asked whether it is ready: the base class of check drivers."""
+"""How an instance is asked whether it is ready: the base class of checks, and `rollout_health`, parsed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class CheckDriver(BaseDriver):
     server_name: str = ""
     """The name that the certificate of an instance has to be for; empty: its address."""
     enough: bytes = b""
-    """Bytes after which an agent that asks on a host may stop reading; empty: it reads to the end."""
+    """Bytes after which an agent on a host may stop reading; empty: it reads to the end."""
     http: HttpRequest | None = None
-    """What is asked, where it is a request of HTTP."""
+    """What is asked, if it is a request of HTTP."""
 
     @abc.abstractmethod
     def __init__(self, options: Mapping[str, t.Any]) -> None:
@@ -66,3 +66,40 @@ class CheckDriver(BaseDriver):
 
         At the end of the stream it is called once more with all of them. None then is a failure.
         """
+
+
+class Connect(CheckDriver):
+    """Pass as soon as a connection is accepted."""
+
+    def __init__(self, options: Mapping[str, t.Any]) -> None:
+        """Take no options."""
+
+    def payload(self, endpoint: Endpoint) -> bytes:
+        return b""
+
+    def judge(self, reply: bytes) -> Probe | None:
+        return Probe(True)
+
+
+CONNECT = Connect({})
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """`rollout_health`, parsed. Times in seconds."""
+
+    enabled: bool = False  # whether the rollout asks instances; if not, an instance that runs is ready
+    check: CheckDriver = CONNECT
+    interval: float = 0.5
+    timeout: float = 2.0
+    rise: int = 2  # passes in a row that make an instance ready
+    fall: int = 3  # failures in a row that make it unhealthy
+    deadline: float | None = None  # for a new instance to become ready; None: the progress deadline
+    port: int = 0  # 0: the instance's own
+    from_host: bool = False
+    tls: bool = False
+    validate_certs: bool = True
+
+    def where(self, endpoint: Endpoint) -> Endpoint:
+        """Return where an instance that listens there is checked."""
+        return Endpoint(endpoint.address, self.port or endpoint.port)

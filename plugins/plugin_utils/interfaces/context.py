@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Deployment
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
@@ -26,7 +27,7 @@ class Context:
 
     service: str
     transport: Transport
-    health: Mapping[str, t.Any] = field(default_factory=dict)  # `rollout_health` as given
+    health: HealthCheck = field(default_factory=HealthCheck)
     # Makes the platform with connections of its own.
     platform: Callable[[Transport], PlatformDriver] = _no_platform
     # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.

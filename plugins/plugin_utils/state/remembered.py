@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
@@ -27,7 +26,6 @@ SECRET = "<secret, not kept>"  # in the place of a value
 APART = ("service", "revision", "replicas", "store", "supersede")
 # What the journal has only for who says nothing else. Roles give every variable: their defaults say nothing.
 OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
-HEALTH = {**monitor.OPTIONS, **http.OPTIONS}
 
 
 def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -125,7 +123,7 @@ def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
 READ: Mapping[str, Callable[[t.Any], t.Any]] = {
     "platform": partial(_driven, PlatformDriver, ""),
     "traffic": partial(_driven, TrafficDriver, "none"),
-    "health": partial(_marked, HEALTH),
+    "health": lambda given: _marked(spec.table(given), given),
     "steps": _steps,
     "gates": _calls,
     "analysis": _analysis,

@@ -39,7 +39,7 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
         entries = value.get("entries")
         if isinstance(entries, list) and all(_is(one, entry) for one in entries):
             return value
-    return {"error": f"its agent does not answer as ours does: {clean(value)}"}
+    return {"error": f"its agent does not answer as expected: {clean(value)}"}
 
 
 def _is(one: t.Any, entry: Mapping[str, type]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
     DURATION,
     TEXT,
@@ -19,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Options,
     whole,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _VALUE = re.compile(r"[A-Za-z0-9._~:/+=-]{1,200}")
@@ -87,3 +89,31 @@ DRAIN_TIMEOUT = Field(
     "How long requests in flight are waited for. The instance is stopped after that all the same.",
     default="30s",
 )
+
+
+def _plain_path(given: t.Any, variable: str) -> str:
+    path = values.absolute(given, variable)
+    if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
+        raise InputError(f"{variable}: {path!r} has other characters than letters, digits and / . _ -")
+    return path
+
+
+CA_PATH = Kind("str", _plain_path, "An absolute path.")
+
+
+def certificate_name(health: HealthCheck) -> str:
+    """Return the name that certificates of instances have to be for, "" if they are not verified.
+
+    Load balancers verify a name, and not, as the rollout's own check can, the address of each
+    instance. Raises InputError where there is none.
+    """
+    name = health.check.server_name
+    if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise InputError(f"rollout_health.headers.Host: {name!r} is not the name of a host", "PR-310")
+    if health.tls and health.validate_certs and not name:
+        raise InputError(
+            "rollout_health.validate_certs: load balancers verify certificates by a name; give the name that those of"
+            " instances have as rollout_health.headers.Host, or set validate_certs: false",
+            "PR-310",
+        )
+    return name

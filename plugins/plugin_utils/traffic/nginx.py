@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import agent as probes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import Streak, advance
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
     LISTEN,
@@ -72,7 +73,7 @@ OPTIONS = Options(
     shared.DRAIN_TIMEOUT,
 )
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
-NEW = monitor.Streak(), 0.0  # of one that was not asked yet
+NEW = Streak(), 0.0  # of an entry that was not asked yet
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
 Entry = dict[str, t.Any]  # in the agent's words
 Place = tuple[str, Endpoint, str]
@@ -88,11 +89,11 @@ class Driver(TrafficDriver):
         self.options = {**options, "upstream": options["upstream"] or context.service}
         self.hosts = inventory.hosts_or_controller(self.transport, options["hosts"], "rollout_traffic.hosts")
         self.drain_timeout = options["drain_timeout"]
-        self.settings = _settings(context.health)
-        self.streaks: dict[Place, tuple[monitor.Streak, float]] = {}  # what asking came to, and when it was asked last
+        self.health = context.health
+        self.streaks: dict[Place, tuple[Streak, float]] = {}  # what asking came to, and when it was asked last
         self.common = {
             **{name: self.options[name] for name in ("path", "config", "pid", "upstream", "status")},
-            "fall": self.settings.fall,
+            "fall": self.health.fall,
         }
 
     def check(self) -> None:
@@ -134,22 +135,21 @@ class Driver(TrafficDriver):
         for host, its in told.items():
             for one in its:
                 streak, asked = self.streaks.get(place(host, one), NEW)
-                if streak.health is not Health.PASSING or now - asked >= self.settings.interval:
+                if streak.health is not Health.PASSING or now - asked >= self.health.interval:
                     due.setdefault(host, {})[str(endpoint(one))] = one
         requests = {
-            host: monitor.questions(self.settings, {name: endpoint(one) for name, one in its.items()})
-            for host, its in due.items()
+            host: probes.request(self.health, {name: endpoint(one) for name, one in its.items()}) for host, its in due.items()
         }
-        answers = self.transport.ask("probe", requests, self.settings.timeout + monitor.REACH) if requests else {}
-        rules = self.settings.rise, self.settings.fall
+        answers = self.transport.ask("probe", requests, self.health.timeout + probes.REACH) if requests else {}
+        rules = self.health.rise, self.health.fall
         for host, asked_there in due.items():
             value = answers[host].value
             if value is None:
                 raise TrafficError(f"nginx on {label(host)}: instances cannot be asked from there: {answers[host].error}")
-            for name, probe in monitor.verdicts(self.settings, value).items():
+            for name, probe in probes.probes(self.health.check, value).items():
                 one = asked_there[name]
                 streak, _asked = self.streaks.get(place(host, one), NEW)
-                self.streaks[place(host, one)] = monitor.advance(streak, probe.passed, *rules, one["in"]), now
+                self.streaks[place(host, one)] = advance(streak, probe.passed, *rules, one["in"]), now
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
         """The entries that each nginx's agent answers; raises for all that answer with an error."""
@@ -165,15 +165,6 @@ class Driver(TrafficDriver):
         if errors:
             raise TrafficError("; ".join(errors))
         return {host: value["entries"] for host, value in told.items()}
-
-
-def _settings(health: Mapping[str, t.Any]) -> monitor.Settings:
-    """`rollout_health`, understood. Where it asks nothing, an accepted connection shows that nginx reaches an instance."""
-    given = {key: value for key, value in health.items() if key != "deadline"}
-    found = monitor.parse(given) or monitor.parse({**given, "tcp": True})
-    if found is None:  # never: `tcp` is a check
-        raise InputError(f"rollout_health: {health!r} asks nothing; write {{http: /healthz}} or {{tcp: true}}")
-    return found
 
 
 def endpoint(one: Entry) -> Endpoint:

@@ -1,0 +1,118 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`rollout_health`, parsed. Everything that asks instances, or sets up who does, is made of the result."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    FLAG,
+    PORT,
+    TEXT,
+    Field,
+    Options,
+    choice,
+    duration,
+    whole,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, HealthCheck
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
+
+OPTIONS = Options(
+    Field("driver", TEXT, "A check of another collection (V(acme.shop.grpc)), with its own options."),
+    Field(
+        "interval",
+        duration(0.01),
+        "Time between two questions. New instances are asked more often until they are ready.",
+        default="500ms",
+    ),
+    Field("timeout", duration(0.01), "How long an answer may take.", default="2s"),
+    Field("rise", whole(1), "Passes in a row that make an instance ready.", default=HealthCheck.rise),
+    Field("fall", whole(1), "Failures in a row that make it unhealthy.", default=HealthCheck.fall),
+    Field(
+        "deadline",
+        duration(1),
+        "How long a new instance may take to become ready. As long as O(progress_deadline) if not given.",
+    ),
+    Field("port", PORT, "Another port than the instance's own."),
+    Field(
+        "from",
+        choice(
+            controller="The controller.",
+            host="The instance's own host, for services that only listen there.",
+        ),
+        "Where the questions come from.",
+        default="controller",
+    ),
+    Field("tls", FLAG, "Whether instances speak TLS there.", default=False),
+    Field("validate_certs", FLAG, "Whether their certificate has to be valid.", default=True),
+)
+BUILT_IN = ("http", "tcp")  # checks that the option of their own name asks for
+
+
+def parse(given: t.Any, variable: str = "rollout_health") -> HealthCheck:
+    """Parse a health check. Raises InputError."""
+    given = values.mapping(given, variable, "{http: /healthz} or {tcp: true}")
+    name = _driver(given, variable)
+    module = _load(name, variable) if name else None
+    _refuse_unknown(given, module, variable)
+    common = OPTIONS.parse({key: value for key, value in given.items() if key in OPTIONS}, f"{variable}.")
+    settings: dict[str, t.Any] = {
+        key: common[key] for key in ("interval", "timeout", "rise", "fall", "deadline", "tls", "validate_certs")
+    }
+    settings |= {"port": common["port"] or 0, "from_host": common["from"] == "host"}
+    if module is None:
+        return HealthCheck(**settings)
+    own = {key: value for key, value in given.items() if key in module.options}
+    return HealthCheck(enabled=True, check=_check(module, own, variable), **settings)
+
+
+def table(given: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
+    """Return the option tables of all that a health check may have, to tell which options are secret."""
+    names = [str(given["driver"])] if given.get("driver") else BUILT_IN
+    return {key: option for name in names for key, option in _load(name, "rollout_health").options.items()} | dict(OPTIONS)
+
+
+def _driver(given: Mapping[str, t.Any], variable: str) -> str:
+    """Return the name of the check that is asked for, "" if there is none."""
+    http, tcp = given.get("http"), given.get("tcp")
+    asked = {
+        "driver": bool(given.get("driver")),
+        "http": http is not None,
+        "tcp": tcp not in (None, "") and values.boolean(tcp, f"{variable}.tcp"),
+    }
+    found = [name for name, wanted in asked.items() if wanted]
+    if len(found) > 1:
+        raise InputError(f"{variable}: {' and '.join(found)} are both set; keep one of them", "PR-107")
+    return str(given["driver"]) if found == ["driver"] else "".join(found)
+
+
+def _load(name: str, variable: str) -> DriverModule[CheckDriver]:
+    return loader.load(CheckDriver, name, variable)
+
+
+def _refuse_unknown(given: Mapping[str, t.Any], module: DriverModule[CheckDriver] | None, variable: str) -> None:
+    """Refuse options that no check has, and those of another check than the one asked for."""
+    others = {key: name for name in BUILT_IN for key in _load(name, variable).options}
+    own = module.options if module else {}
+    values.refuse_unknown(given, {*OPTIONS, *others, *own}, f"{variable}.")
+    for key in sorted(given.keys() & others.keys() - own.keys() - {*BUILT_IN}):
+        if given[key]:
+            raise InputError(
+                f"{variable}.{key}: goes with {others[key]}, which is not set; remove it or set {variable}.{others[key]}",
+                "PR-107",
+            )
+
+
+def _check(module: DriverModule[CheckDriver], own: Mapping[str, t.Any], variable: str) -> CheckDriver:
+    options = module.check(own, variable)
+    try:
+        return module.driver(options)
+    except InputError as exc:  # a check does not know where it was written
+        raise InputError(variable + str(exc).removeprefix("health"), exc.id) from None

@@ -1,0 +1,171 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What HAProxy's Runtime API shows of the servers of a backend, parsed. Pure.
+
+https://docs.haproxy.org/2.6/management.html#9.3
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import re
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+
+ATTACHED = "still has connections attached"  # why a server is not deleted yet
+SUCCESS = re.compile(
+    rf"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket command'|{ATTACHED}"
+)
+WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
+
+
+class Admin(enum.IntFlag):
+    """The administrative state of a server, `srv_admin_state`.
+
+    https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/server-t.h#L51
+    """
+
+    FMAINT = 0x01  # forced into maintenance
+    IMAINT = 0x02  # inherited maintenance
+    CMAINT = 0x04  # in maintenance because of the configuration
+    FDRAIN = 0x08
+    IDRAIN = 0x10
+    RMAINT = 0x20  # its name does not resolve
+    HMAINT = 0x40  # in maintenance because its name was set at runtime
+
+    MAINT = FMAINT | IMAINT | RMAINT | HMAINT
+    DRAIN = FDRAIN | IDRAIN
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server of the backend as a balancer shows it."""
+
+    name: str
+    id: int
+    endpoint: Endpoint | None  # None: not an address of an instance (an unresolved name, a unix socket)
+    status: str
+    admin: Admin
+    weight: int
+    active: int
+    requests: int
+    errors: int
+    answered: int
+    mean: float
+    fall: int
+    at: str  # the address, as `show servers state` has it
+    named: bool  # configured with a name: only then a state file restores the address
+    tls: bool
+    check_port: int  # 0: the server's own
+
+    @property
+    def maint(self) -> bool:
+        return bool(self.admin & Admin.MAINT)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may get requests, if its checks pass."""
+        return not self.admin & (Admin.MAINT | Admin.DRAIN)
+
+    def server(self, ours: bool) -> Server:
+        """Return the entry. `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows."""
+        serves = self.ready and self.weight and self.status.startswith(("UP", "no check"))
+        return Server(
+            rotation=Rotation.IN if serves else Rotation.OUT,
+            lb_healthy=self.healthy,
+            active=self.active,
+            weight=self.weight,
+            ours=ours,
+            name=self.name,
+            requests=self.requests,
+            errors=self.errors,
+            answered=self.answered,
+            mean=self.mean,
+        )
+
+    @property
+    def healthy(self) -> bool:
+        return self.status in ("UP", "DRAIN", "no check")
+
+
+View = Sequence[Row]
+
+
+def view(text: str) -> View:
+    """Return the servers in the answer to `show servers state` and `show stat`.
+
+    Raises ValueError, LookupError, TypeError or csv.Error for any other text. A server that was
+    added between the two answers is left out: the next observation shows it.
+    """
+    states, _found, stats = text.partition("# pxname,")
+    fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
+    state = {field[3]: field for field in fields}
+    table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
+    return [_row(line, state[line["svname"]]) for line in table if line["svname"] in state]
+
+
+def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
+    return Row(
+        name=line["svname"],
+        id=int(line["sid"]),
+        endpoint=_endpoint(line["addr"]),
+        status=line["status"],
+        admin=Admin(int(state[6])),
+        weight=int(line["uweight"] or line["weight"] or 0),
+        active=int(line["scur"] or 0) + int(line["qcur"] or 0),
+        # Unlike `req_tot` it counts requests over kept connections and in TCP mode.
+        requests=int(line["stot"] or 0),
+        # HAProxy does not count its own answers (502, 503, 504) by their status.
+        errors=sum(int(line[key] or 0) for key in ("hrsp_5xx", "eresp", "econ")),
+        answered=int(line.get("req_tot") or 0),
+        mean=int(line["rtime"] or 0) / 1000,
+        fall=int(line["check_fall"] or 0),
+        at=f"{state[4]} {state[18]}",
+        named=state[17] != "-",
+        tls=len(state) > 20 and state[20] == "1",
+        check_port=int(state[21]) if len(state) > 21 else 0,
+    )
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    host, _colon, port = text.rpartition(":")
+    try:
+        return Endpoint(values.address(host.strip("[]"), "addr"), values.port(port, "addr"))
+    except InputError:
+        return None
+
+
+def merge(one: Server, other: Server) -> Server:
+    """Return two servers of one address as one: in rotation if any is, healthy if both are."""
+    return Server(
+        rotation=Rotation.IN if Rotation.IN in (one.rotation, other.rotation) else Rotation.OUT,
+        lb_healthy=one.lb_healthy and other.lb_healthy,
+        active=one.active + other.active,
+        weight=one.weight + other.weight,
+        ours=one.ours and other.ours,
+        name=one.name,
+        requests=one.requests + other.requests,
+        errors=one.errors + other.errors,
+        answered=one.answered + other.answered,
+        mean=one.mean if one.answered >= other.answered else other.mean,
+    )
+
+
+def read_answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
+    """Return what an agent answers for a balancer, by kind: `texts`, `stale`, `unusable` or `error`."""
+    kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
+    for kind, shape in kinds.items():
+        if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
+            if kind != "texts" or (len(answer[kind]) == lines and all(isinstance(text, str) for text in answer[kind])):
+                return kind, answer[kind]
+    return "error", f"its agent does not answer as expected: {clean(answer)}"

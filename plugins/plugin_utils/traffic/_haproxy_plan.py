@@ -1,0 +1,183 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the servers that a HAProxy shows to those it is to have: the commands, and what they must lead to. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._haproxy_api import ATTACHED, SUCCESS, Row, View, merge
+
+FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its configuration from 1
+
+
+@dataclass
+class Pool:
+    """The servers of one backend, and which of them the driver manages."""
+
+    backend: str
+    service: str
+    slots: str  # how the names of prepared servers begin; empty: servers are added
+    server_options: str  # of servers that are added
+    adopted: set[Endpoint] = field(default_factory=set)  # once among the targets: may be parked
+
+    def added(self, row: Row) -> bool:
+        """Whether the driver added it, for `shop` and not for `shop-api`."""
+        return row.id >= FIRST_ID and row.name.rpartition("-")[0] == self.service
+
+    def slot(self, row: Row) -> bool:
+        return bool(self.slots) and row.name.startswith(self.slots)
+
+    def free(self, row: Row) -> bool:
+        return self.slot(row) and row.maint and not row.active
+
+    def may_park(self, row: Row) -> bool:
+        return self.added(row) or self.slot(row) or row.endpoint in self.adopted
+
+    def servers(self, view: View) -> dict[Endpoint, Server]:
+        """Return every server that is not a free slot, by its address."""
+        found: dict[Endpoint, Server] = {}
+        for row in view:
+            if row.endpoint and not self.free(row):
+                one = row.server(ours=self.added(row) or self.slot(row))
+                found[row.endpoint] = merge(found[row.endpoint], one) if row.endpoint in found else one
+        return found
+
+    def name(self, endpoint: Endpoint, target: Target) -> str:
+        """Return the name of a server to add."""
+        name = re.sub(r"[^A-Za-z0-9_.:-]", "_", target.name or str(endpoint))
+        return name if name.startswith(f"{self.service}-") else f"{self.service}-{name}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a server has to be after the commands."""
+
+    endpoint: Endpoint
+    target: Target | None = None  # None: it leaves
+    deleted: bool = False  # not only parked; later, while it has requests in flight
+
+    def met(self, row: Row | None, texts: str) -> bool:
+        if self.target is None:
+            return row is None or (row.maint and (not self.deleted or ATTACHED in texts))
+        if row is None or row.weight != self.target.weight:
+            return False
+        return row.ready if self.target.rotation is Rotation.IN else not row.ready and not row.maint
+
+    def __str__(self) -> str:
+        return f"{self.target.rotation.value} with weight {self.target.weight}" if self.target else "to leave"
+
+
+class Plan:
+    """The commands that bring one balancer to its targets; those that add capacity come first."""
+
+    def __init__(self, pool: Pool, balancer: str, view: View, targets: Mapping[Endpoint, Target]) -> None:
+        """Raises TrafficError for what cannot be done."""
+        self._pool, self._balancer = pool, balancer
+        self._expected: dict[str, Expected] = {}  # by the server's name
+        used = [row for row in view if row.endpoint and not pool.free(row)]
+        wanted = [(row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets]
+        known = {row.endpoint for row in used}
+        missing = {endpoint: target for endpoint, target in targets.items() if endpoint not in known}
+        self.commands = [
+            *(command for row, target in wanted if target.rotation is Rotation.IN for command in self._admit(row, target)),
+            *self._enter(view, missing),
+            *(command for row, target in wanted if target.rotation is Rotation.OUT for command in self._drain(row, target)),
+            *(command for row in used if row.endpoint not in targets for command in self._leave(row)),
+        ]
+
+    def verify(self, view: View, texts: str) -> None:
+        """Raise for the first server that is not as expected; `texts` are HAProxy's answers."""
+        lines = [line for line in texts.splitlines() if line and not SUCCESS.search(line)]
+        complaint = clean(" ".join(lines)) or "HAProxy accepted the change"
+        rows = {row.name: row for row in view}
+        for name, expected in self._expected.items():
+            row = rows.get(name)
+            if expected.met(row, texts):
+                continue
+            shown = f"is {row.status} with weight {row.weight}" if row else "is missing"
+            raise TrafficError(
+                f"load balancer {self._balancer}: server {name} ({expected.endpoint}) {shown}, expected {expected}: {complaint}",
+                "PR-307",
+            )
+
+    def _expect(self, name: str, endpoint: Endpoint | None, target: Target | None = None, deleted: bool = False) -> None:
+        if endpoint:
+            self._expected[name] = Expected(endpoint, target, deleted)
+
+    def _set(self, name: str, what: str) -> str:
+        return f"set server {self._pool.backend}/{name} {what}"
+
+    def _weigh(self, row: Row, target: Target) -> Iterator[str]:
+        if row.weight != target.weight:
+            yield self._set(row.name, f"weight {target.weight}")
+
+    def _admit(self, row: Row, target: Target) -> Iterator[str]:
+        if not row.ready and not row.healthy:
+            raise TrafficError(
+                f"load balancer {self._balancer}: server {row.name} ({row.endpoint}) cannot be put in rotation:"
+                f" HAProxy's own check has not passed (status {row.status})",
+                "PR-308",
+            )
+        self._expect(row.name, row.endpoint, target)
+        yield from self._weigh(row, target)
+        if not row.ready:
+            yield self._set(row.name, "state ready")
+
+    def _drain(self, row: Row, target: Target) -> Iterator[str]:
+        self._expect(row.name, row.endpoint, target)
+        if row.ready or row.maint:
+            yield self._set(row.name, "state drain")
+        yield from self._weigh(row, target)  # kept for when it goes in
+
+    def _enter(self, view: View, missing: Mapping[Endpoint, Target]) -> Iterator[str]:
+        """Bring in endpoints in drain, where HAProxy checks them and sends no requests."""
+        free = [row for row in view if self._pool.free(row)]
+        if self._pool.slots and len(free) < len(missing):
+            raise TrafficError(
+                f"rollout_traffic.slots: load balancer {self._balancer} has {len(free)} free servers named"
+                f" {self._pool.slots}*, {len(missing)} are needed; prepare more in its configuration",
+                "PR-303",
+            )
+        number = max([FIRST_ID, *(row.id for row in view)])
+        for index, (endpoint, target) in enumerate(missing.items()):
+            if target.rotation is Rotation.IN:
+                raise TrafficError(
+                    f"load balancer {self._balancer} has no server for {endpoint} yet: it cannot be put in rotation"
+                    " before its check has passed",
+                    "PR-308",
+                )
+            if self._pool.slots:
+                name = free[index].name
+                yield self._set(name, f"addr {endpoint.address} port {endpoint.port}")
+                yield self._set(name, f"weight {target.weight}")
+            else:
+                name = self._pool.name(endpoint, target)
+                server = f"{self._pool.backend}/{name}"
+                options = f"id {number + index + 1} weight {target.weight} {self._pool.server_options}"
+                yield f"add server {server} {endpoint} {options}"
+                yield f"enable health {server}"
+            yield self._set(name, "state drain")
+            self._expect(name, endpoint, target)
+
+    def _leave(self, row: Row) -> Iterator[str]:
+        """Take a server out and away.
+
+        In maintenance even the requests of its cookie go elsewhere. Those in flight are finished;
+        until then HAProxy refuses to delete it, and the next `apply` asks again.
+        """
+        if not self._pool.may_park(row):
+            return
+        self._expect(row.name, row.endpoint, deleted=self._pool.added(row))
+        if not row.maint:
+            yield self._set(row.name, "state maint")
+        if self._pool.added(row):
+            yield f"del server {self._pool.backend}/{row.name}"
