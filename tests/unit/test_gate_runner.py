@@ -10,13 +10,15 @@ import sys
 import threading
 import typing as t
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner, GateStatus, Verdict
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
@@ -47,7 +49,8 @@ class Scripted(GateDriver):
     """A driver that says what the test says, when the test does; until then a question hangs."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        pass
+        if options.get("colour", "blue") != "blue":
+            raise InputError("gate.colour: must be blue")
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
         recalled.append(memory)
@@ -89,7 +92,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Scripted, raising=False)
-    monkeypatch.setattr(sys.modules[name], "OPTIONS", {}, raising=False)
+    monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(), raising=False)
     monkeypatch.setattr(threading, "Thread", Thread)
     yield
     for question in questions():
@@ -140,7 +143,7 @@ def approval(key: str = "approval", **settings: t.Any) -> Gate:
 
 
 def pause(duration: str, key: str = "pause", **settings: t.Any) -> Gate:
-    return Gate(key, "pause", {"duration": duration}, **settings)
+    return Gate(key, "pause", {"duration": values.duration(duration, "duration")}, **settings)
 
 
 # Its clock ------------------------------------------------------------------------------------------------------------
@@ -361,8 +364,8 @@ def test_a_verdict_there_is_none_of_is_an_error() -> None:
 
 
 def test_options_are_refused_before_anything_is_asked() -> None:
-    with pytest.raises(InputError, match=r"^rollout_steps\[1\]\.gate\.duration: 'soon' is not a duration"):
-        Stage(replace(pause("soon"), variable="rollout_steps[1].gate"))
+    with pytest.raises(InputError, match=r"^rollout_steps\[1\]\.gate\.colour: must be blue"):
+        Stage(Gate("g", "test.gates.scripted", {"colour": "red"}, variable="rollout_steps[1].gate"))
     with pytest.raises(InputError, match=r"^gate\.driver: there is no driver 'prayer'"):
         Stage(Gate("g", "prayer"))
 

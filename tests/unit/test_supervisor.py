@@ -38,6 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     rolling,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
@@ -76,7 +77,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Told, raising=False)
-    monkeypatch.setattr(sys.modules[name], "OPTIONS", {}, raising=False)
+    monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(), raising=False)
     passed = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(clock, "_BEGAN", 1.7e9)  # whole seconds, so that sums are exact
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed.seconds)
