@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test soak test-all lint format bench clean
+.PHONY: help setup demo quick test soak test-all lint format bench release clean
 export STRATEGY FAIL # of the demo
 
 help: ## this list
@@ -41,6 +41,11 @@ format: ## rewrite the code in the agreed format
 
 bench: setup ## the measurements
 	@scripts/run python tests/benchmarks/run.py
+
+release: ## the artefact that is published, linted as Galaxy does, and tried in an empty place
+	@scripts/setup run test
+	@VENV=.venv-release scripts/setup release
+	@scripts/release
 
 clean: ## end the demo, remove all that was made here
 	@scripts/clean
