@@ -131,17 +131,17 @@ def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
 @pytest.mark.parametrize(
     ("steps", "to", "words"),
     [
-        ([Step("a", replicas=2), Step("b", weight=20)], goal(10), ("a:", "raise max_surge to 2")),
+        ([Step("a", replicas=2), Step("b", weight=20)], goal(10), ("a:", "max_surge: 2")),
         (
             [Step("a", weight=10), Step("b", replicas=2), Step("c", weight=50)],
             goal(10),
-            ("c:", "capacity comes before", "least 5"),
+            ("c:", "2 new", "50%", "least 5"),
         ),
-        ([Step("a", weight=10), Step("b", replicas=8)], goal(10), ("b:", "the other 90%", "max_surge to 7", "at most 2")),
+        ([Step("a", weight=10), Step("b", replicas=8)], goal(10), ("b:", "the other 90%", "max_surge: 7", "at most 2")),
         ([Step("a", replicas=11)], goal(10), ("a:", "11", "10 replicas")),
         ([Step("a", replicas=3), Step("b", replicas=2)], goal(10), ("b:", "fewer than the 3")),
-        ([Step("a", weight=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
-        ([Step("a", instances=20)], goal(1, 0, 1), ("a:", "max_surge to 1")),
+        ([Step("a", weight=20)], goal(1, 0, 1), ("a:", "max_surge: 1")),
+        ([Step("a", instances=20)], goal(1, 0, 1), ("a:", "max_surge: 1")),
         ([Step("a", weight=100, baseline=True)], goal(10), ("a:", "10 new and 0 old", "a step that has both")),
         ([Step("a", baseline=True)], goal(10), ("a:", "0 new and 10 old")),
     ],

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many instances may be over and under the desired number. Pure, exact arithmetic, never floats."""
+"""How many instances may be over and under the desired number. Pure, with exact arithmetic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Percent:
-    """A share of the desired number, 0 to 100, as an exact decimal."""
+    """A percentage of the desired number, 0 to 100, as an exact decimal."""
 
     value: Decimal
 
     def of(self, desired: int) -> Fraction:
-        """The exact share, not rounded."""
+        """Return the exact share, not rounded."""
         return Fraction(self.value) * desired / 100
 
     def __str__(self) -> str:
@@ -30,15 +30,18 @@ Amount = int | Percent
 
 @dataclass(frozen=True)
 class Bounds:
-    """A number of replicas that follows what there is, within bounds; `least` None: there has to be something to follow."""
+    """A number of replicas that follows how many instances run, within bounds.
+
+    Without `least` there has to be an instance to follow.
+    """
 
     least: int | None = None
-    most: int | None = None  # None: as many as there are
+    most: int | None = None  # None: as many as run
 
     def of(self, current: int) -> int | None:
-        """How many to ask for, where there are so many; None where that cannot be said."""
+        """Return how many to ask for where `current` run; None if there is nothing to follow."""
         if not current:
-            return self.least or self.most  # none to be kept at least: begin with what is enough for all requests
+            return self.least or self.most  # without a minimum, begin with what is enough for all requests
         return max(self.least or 1, min(current, self.most or current))
 
     def __str__(self) -> str:
@@ -53,15 +56,15 @@ class ResolvedBudget:
 
     surge: int
     unavailable: int
-    in_flight: int | None = None  # how many new ones may be on their way at once; None: as many as surge lets
+    in_flight: int | None = None  # how many new instances may start at once; None: as many as surge allows
 
 
 @dataclass(frozen=True)
 class Budget:
     """What the operator allows.
 
-    `max_in_flight` is Cloud Foundry's way to say surge: that many extra, none unavailable,
-    and no more than that many on their way at once.
+    `max_in_flight` is Cloud Foundry's form: that many extra, none unavailable, and at most that many
+    starting at once (https://docs.cloudfoundry.org/devguide/deploy-apps/rolling-deploy.html).
     """
 
     max_surge: Amount = 1
@@ -69,7 +72,11 @@ class Budget:
     max_in_flight: Amount | None = None
 
     def resolve(self, desired: int) -> ResolvedBudget:
-        """Surge rounds up, unavailable rounds down; if both come to 0, one may be unavailable (Kubernetes' rule, E-03)."""
+        """Return the budget for so many replicas.
+
+        Surge is rounded up and unavailable down. If both are 0 then, one may be unavailable, as in Kubernetes:
+        https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#rolling-update-deployment
+        """
         if self.max_in_flight is not None:
             flight = max(1, up(self.max_in_flight, desired))
             return ResolvedBudget(flight, 0, flight)
@@ -79,15 +86,15 @@ class Budget:
 
 
 def whole(serving: int, weight: int, every: int) -> int:
-    """How many there are in all of what serves so many instances with its part of the weights of every one."""
+    """Scale a number that a part of the weights has (`weight` of `every`) to the number that all of them have."""
     return -(-serving * every // weight) if 0 < weight < every else serving
 
 
 def up(amount: Amount, desired: int) -> int:
-    """An amount as a whole number, rounded up."""
+    """Return an amount as a whole number, rounded up."""
     return amount if isinstance(amount, int) else math.ceil(amount.of(desired))
 
 
 def down(amount: Amount, desired: int) -> int:
-    """An amount as a whole number, rounded down."""
+    """Return an amount as a whole number, rounded down."""
     return amount if isinstance(amount, int) else math.floor(amount.of(desired))

@@ -1,16 +1,16 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a walk will be like if nothing goes wrong: how long, how high, how low. Pure; on a clock of its own."""
+"""Forecast a rollout in which nothing goes wrong: its time, and the most and fewest instances. Pure, on a clock of its own."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_available
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State, total
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of a walk without trouble. `seconds` is None where the walk cannot arrive."""
+    """A rollout without trouble. `seconds` is None where it cannot arrive."""
 
     seconds: float | None
     peak: int  # the most instances at once
@@ -28,7 +28,10 @@ class Forecast:
 
 
 def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
-    """The shortest a sliding window of `lanes` can take: each lane starts one, stops the one it replaces, takes the next."""
+    """Return the shortest time of a sliding window of `lanes`.
+
+    Each lane starts an instance, stops the one it replaces, and takes the next.
+    """
     ends = [0.0] * max(1, lanes)
     for index, start in enumerate(starts):
         heapq.heapreplace(ends, ends[0] + start + (stops[index] if index < len(stops) else 0.0))
@@ -38,51 +41,90 @@ def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
 def forecast(
     fleet: Sequence[Instance], path: Sequence[Waypoint], budget: Budget, rules: Rules, start: float, stop: float
 ) -> Forecast:
-    """Walk `fleet` along `path` with instances that take `start` seconds to be ready and `stop` seconds to go."""
-    left = list(path)
-    there = {instance.id: instance for instance in fleet}
-    clock, made, replaced, progress = 0.0, 0, 0, ProgressTracker(0.0)
-    peak, least = total(fleet), sum(is_available(i, rules, clock) for i in fleet)
-    alarms: list[tuple[float, str]] = []
-    while True:
-        now = list(there.values())
-        peak, least = max(peak, total(now)), min(least, sum(is_available(i, rules, clock) for i in now))
-        decision = evaluate(now, left[0], budget, rules, progress, clock)
-        progress = decision.progress
-        if decision.reached and len(left) > 1:
-            left.pop(0)
-            progress = ProgressTracker(clock)
-            continue
-        if decision.reached or decision.failed:
-            return Forecast(clock if decision.reached else None, peak, least, replaced)
-        for name in decision.admit:
-            there[name] = replace(there[name], rotation=Rotation.IN)
-        for name in decision.standby:
-            there[name] = replace(there[name], rotation=Rotation.OUT)
+    """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be ready and `stop` to end."""
+    simulation = _Simulation(fleet, path, budget, rules, start, stop)
+    arrived = simulation.run()
+    return Forecast(simulation.clock if arrived else None, simulation.peak, simulation.least, simulation.replaced)
+
+
+class _Simulation:
+    """A fleet in which every instance becomes ready and ends in time."""
+
+    def __init__(
+        self,
+        fleet: Iterable[Instance],
+        path: Sequence[Waypoint],
+        budget: Budget,
+        rules: Rules,
+        start: float,
+        stop: float,
+    ) -> None:
+        self.budget, self.rules, self.start, self.stop = budget, rules, start, max(stop, rules.settle)
+        self.path = list(path)
+        self.instances = {instance.id: instance for instance in fleet}
+        self.clock, self.created, self.replaced = 0.0, 0, 0
+        self.progress = ProgressTracker(0.0)
+        self.alarms: list[tuple[float, str]] = []  # when an instance becomes ready or ends
+        self.peak, self.least = 0, len(self.instances)
+
+    def run(self) -> bool:
+        """Go along the path; return whether its end is reached."""
+        while True:
+            self._measure()
+            fleet = list(self.instances.values())
+            decision = evaluate(fleet, self.path[0], self.budget, self.rules, self.progress, self.clock)
+            self.progress = decision.progress
+            if decision.reached and len(self.path) > 1:
+                self.path.pop(0)
+                self.progress = ProgressTracker(self.clock)
+            elif decision.reached or decision.failed:
+                return decision.reached
+            elif not self._act(decision) and not self._wait():
+                return False
+
+    def _measure(self) -> None:
+        self.peak = max(self.peak, total(self.instances.values()))
+        available = sum(is_available(i, self.rules, self.clock) for i in self.instances.values())
+        self.least = min(self.least, available)
+
+    def _act(self, decision: Decision) -> bool:
+        """Do what a decision says; return whether there was anything but to stop instances, which end by alarm."""
+        waypoint = self.path[0]
+        for rotation, names in ((Rotation.IN, decision.admit), (Rotation.OUT, decision.standby)):
+            for name in names:
+                self.instances[name] = replace(self.instances[name], rotation=rotation)
         for name in decision.drain:
-            replaced += not left[0].is_baseline  # what makes room for a baseline: the baseline is, later
-            there[name] = replace(there[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=clock)
-            heapq.heappush(alarms, (clock + max(stop, rules.settle), name))
-        for generation in [left[0].generation] * decision.create + [left[0].stable] * decision.create_old:
-            made += 1
-            name = f"+{made}"
-            there[name] = Instance(name, "", generation, State.STARTING, created=clock)
-            heapq.heappush(alarms, (clock + start, name))
-        if decision.create or decision.create_old or decision.admit or decision.standby or decision.drain:
-            continue
-        ready = [i.ready_since + rules.min_ready for i in there.values() if i.ready_since is not None]
-        later = [moment for moment in ready if moment > clock]
-        if not alarms and not later:
-            return Forecast(None, peak, least, replaced)
-        clock = min([*later, *(moment for moment, _name in alarms[:1])])
-        while alarms and alarms[0][0] <= clock:
-            _at(there, heapq.heappop(alarms)[1], clock)
+            self.replaced += not waypoint.is_baseline  # what makes room for a baseline: the baseline is, later
+            self.instances[name] = replace(
+                self.instances[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=self.clock
+            )
+            heapq.heappush(self.alarms, (self.clock + self.stop, name))
+        for generation in [waypoint.generation] * decision.create + [waypoint.stable] * decision.create_old:
+            self.created += 1
+            name = f"+{self.created}"
+            self.instances[name] = Instance(name, "", generation, State.STARTING, created=self.clock)
+            heapq.heappush(self.alarms, (self.clock + self.start, name))
+        return bool(decision.create or decision.create_old or decision.admit or decision.standby or decision.drain)
 
+    def _wait(self) -> bool:
+        """Advance the clock to the next change; return whether there is one."""
+        ready = (i.ready_since for i in self.instances.values() if i.ready_since is not None)
+        moments = [since + self.rules.min_ready for since in ready]
+        moments = [moment for moment in moments if moment > self.clock]
+        moments += [moment for moment, _name in self.alarms[:1]]
+        if not moments:
+            return False
+        self.clock = min(moments)
+        while self.alarms and self.alarms[0][0] <= self.clock:
+            self._change(heapq.heappop(self.alarms)[1])
+        return True
 
-def _at(there: dict[str, Instance], name: str, clock: float) -> None:
-    """What was awaited of an instance happens: a starting one is ready, a draining one is gone."""
-    instance = there[name]
-    if instance.state is State.DRAINING:
-        del there[name]
-    else:
-        there[name] = replace(instance, state=State.READY, ready_since=clock, rotation=Rotation.OUT, lb_healthy=True)
+    def _change(self, name: str) -> None:
+        """Make a starting instance ready, or a draining one end."""
+        instance = self.instances[name]
+        if instance.state is State.DRAINING:
+            del self.instances[name]
+        else:
+            self.instances[name] = replace(
+                instance, state=State.READY, ready_since=self.clock, rotation=Rotation.OUT, lb_healthy=True
+            )

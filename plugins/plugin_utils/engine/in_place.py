@@ -1,39 +1,46 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One turn where instances are deployed where they are, by somebody else's tasks, and nothing can be started beside them. Pure.
+"""One iteration where the user's own tasks deploy instances in place, and none can be started beside them. Pure.
 
-A wave of hosts is taken out (`vacate`), deployed, and put back (`settle`). Whatever happens meanwhile, what is available
-is never taken below desired - unavailable, and nothing is put in rotation that is not ready. What failed stays out.
+A batch of hosts is taken out of rotation (`drain_batch`), deployed, and put back (`admit_batch`). Whatever happens
+meanwhile, what is available is never taken below desired - unavailable, and nothing is put in rotation that is not ready.
+An instance whose deployment failed stays out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent, ResolvedBudget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import can_admit, can_stop, is_available
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    can_admit,
+    can_stop,
+    is_available,
+    is_serving,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Groups, Plan, Step, Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.wording import names, no_progress
 
 Batch = tuple[str, ...]  # hosts, in the order in which they were chosen
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What may be worked on."""
+    """What may be deployed."""
 
     hosts: frozenset[str]  # the hosts of this run
     failed: frozenset[str] = frozenset()  # instances whose deployment failed: they are not tried again
-    newest_first: bool = False  # on a way back
+    newest_first: bool = False  # on a rollback
 
 
 def steps_as_replicas(plan: Plan) -> Plan:
-    """The plan with its steps as numbers of instances: where none can be added, a share of the requests is a share of them."""
+    """Return the plan with steps as numbers of instances: in place, a weight is that share of the instances."""
     if isinstance(plan.steps, Groups):
         return plan
     return replace(plan, steps=tuple(_step_as_replicas(step) for step in plan.steps))
@@ -46,17 +53,17 @@ def _step_as_replicas(step: Step) -> Step:
 
 
 def is_deployed(instance: Instance, waypoint: Waypoint) -> bool:
-    """Whether it was deployed, and put back."""
+    """Whether an instance was deployed, and put back."""
     return instance.generation == waypoint.generation and instance.draining_since is None
 
 
 def deployed(fleet: Sequence[Instance], waypoint: Waypoint) -> int:
-    """How many were deployed and put back."""
+    """How many instances were deployed and put back."""
     return sum(is_deployed(instance, waypoint) for instance in fleet)
 
 
 def hosts_left(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope) -> list[tuple[Instance, ...]]:
-    """What is to be deployed still, host by host: first what is of no use anyway, then what nobody knows, then the old ones."""
+    """Hosts not yet deployed, in order: unhealthy, unknown revision, then oldest."""
     hosts: dict[str, list[Instance]] = {}
     for instance in fleet:
         if instance.host in scope.hosts:
@@ -74,8 +81,10 @@ def _rank(instance: Instance, scope: Scope) -> tuple[int, float]:
 
 
 def batches(fleet: Sequence[Instance], path: Sequence[Waypoint], allowed: ResolvedBudget, scope: Scope) -> list[Batch]:
-    """The waves to the end of the path, if nothing goes wrong: none bigger than what may be unavailable, and one ends where
-    a waypoint is reached."""
+    """The batches to the end of the path, if nothing goes wrong.
+
+    None is bigger than what may be unavailable, and one ends where a waypoint is reached.
+    """
     found: list[Batch] = []
     finished, size = deployed(fleet, path[-1]), 0
     hosts: list[str] = []
@@ -99,28 +108,34 @@ def drain_batch(
     allowed: ResolvedBudget,
     scope: Scope,
 ) -> Decision:
-    """Take the next wave out of rotation; reached when all its requests are done, or there is no host left to take. What an
-    earlier run has left out is in it, with as many others as the budget has room for."""
-    admit = _admissible(fleet)
-    out = batch_out(fleet, scope)
+    """Take the next batch out of rotation.
+
+    It is reached when all its requests are finished, or no host is left. What an earlier run has
+    taken out is part of it, with as many others as the budget allows.
+    """
+    admit, out = _ids(filter(can_admit, fleet)), batch_out(fleet, scope)
     taken = {instance.host for instance in out}
     left = [mine for mine in hosts_left(fleet, waypoint, scope) if mine[0].host not in taken]
-    goal = min(allowed.unavailable, waypoint.new - deployed(fleet, waypoint)) - len(out)
-    chosen = _next_batch(fleet, left, waypoint, allowed, rules, now, goal, not out)
+    finished = deployed(fleet, waypoint)
+    most = min(allowed.unavailable, waypoint.new - finished) - len(out)
+    capacity = _Capacity.of(fleet, waypoint, allowed, rules, now)
+    chosen = _next_batch(left, capacity, most, first=not out)
     if out and not chosen:
-        reached = all(can_stop(instance, rules, now) for instance in out)
-        late = "" if reached else _late(progress, rules, now, f"not out of rotation: {', '.join(i.id for i in out)}")
-        return Decision(admit=_ids(admit), reached=reached, failed=late, progress=progress)
-    if not left or deployed(fleet, waypoint) >= waypoint.new:
-        return Decision(admit=_ids(admit), reached=True, progress=progress)
-    failed = "" if chosen else _stuck(fleet, left[0], waypoint, allowed, rules, progress, now, scope)
-    reasons = tuple(_reasons(fleet, chosen, waypoint, allowed, rules, now))
-    return Decision(admit=_ids(admit), drain=_ids(chosen), reasons=reasons, failed=failed, progress=progress)
+        if all(can_stop(instance, rules, now) for instance in out):
+            return Decision(admit=admit, reached=True, progress=progress)
+        return _waiting(admit, rules, progress, now, f"{names(out)} to leave rotation")
+    if not left or finished >= waypoint.new:
+        return Decision(admit=admit, reached=True, progress=progress)
+    if not chosen:
+        return _stuck(admit, fleet, left[0], waypoint, rules, progress, now, allowed, scope)
+    reason = f"drain {names(chosen)}: {capacity.available} available, {capacity.floor} needed"
+    return Decision(admit=admit, drain=_ids(chosen), reasons=(reason,), progress=progress)
 
 
 def unreachable(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope, hosts: Collection[str]) -> list[Instance]:
-    """What is to be deployed still, on hosts that cannot be reached."""
-    return [i for mine in hosts_left(fleet, waypoint, scope) for i in mine if i.host in hosts and not is_deployed(i, waypoint)]
+    """Instances not yet deployed on hosts that are unreachable."""
+    left = (i for mine in hosts_left(fleet, waypoint, scope) for i in mine)
+    return [i for i in left if i.host in hosts and not is_deployed(i, waypoint)]
 
 
 def refusal(
@@ -131,7 +146,7 @@ def refusal(
     allowed: ResolvedBudget,
     limit: int | None,
 ) -> str:
-    """Why not to begin while these hosts cannot be reached; empty where that is no reason."""
+    """Why not to begin while these hosts are unreachable; empty where that is no reason."""
     lost = unreachable(fleet, waypoint, scope, hosts)
     useless = [i for i in lost if i.state is not State.READY or not i.in_rotation]
     if not lost:
@@ -141,108 +156,127 @@ def refusal(
     if all(mine[0].host in hosts for mine in hosts_left(fleet, waypoint, scope)):
         return "no other host is to be deployed"
     if len(useless) >= allowed.unavailable:
-        return f"{', '.join(_ids(useless))} serve no requests, and no more than {allowed.unavailable} may be unavailable"
+        return f"{names(useless)} serve no requests, and at most {allowed.unavailable} may be unavailable"
     return ""
 
 
 def admit_batch(
-    fleet: Sequence[Instance], _to: Waypoint, rules: Rules, progress: ProgressTracker, now: float, *, names: Collection[str]
+    fleet: Sequence[Instance],
+    _waypoint: Waypoint,
+    rules: Rules,
+    progress: ProgressTracker,
+    now: float,
+    *,
+    names: Collection[str],
 ) -> Decision:
-    """Put these in rotation as they become ready; reached when all are available, or were taken out as too late."""
+    """Put the named instances in rotation as they become ready.
+
+    It is reached when each is available, or was taken out since it was not in time.
+    """
     limit = rules.ready_deadline or rules.progress_deadline
     missing = [i for i in fleet if i.id in names and i.draining_since is None and not is_available(i, rules, now)]
     drain = missing if now - progress.since > limit else []
     gone = {instance.id for instance in drain}
-    admit = [instance for instance in _admissible(fleet) if instance.id not in gone]
+    admit = [instance for instance in fleet if can_admit(instance) and instance.id not in gone]
     return Decision(admit=_ids(admit), drain=_ids(drain), reached=not missing, progress=progress)
 
 
 def hold_batch(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float) -> Decision:
-    """Nothing goes while gates are asked; reached as long as the waypoint's new ones are available."""
+    """Drain nothing while gates are asked; reached as long as the waypoint's new instances are available."""
+    admit = _ids(filter(can_admit, fleet))
     new = sum(is_deployed(i, waypoint) and is_available(i, rules, now) for i in fleet)
-    reached = new >= waypoint.new
-    failed = "" if reached else _late(progress, rules, now, f"{new} of {waypoint.new} new are available")
-    return Decision(admit=_ids(_admissible(fleet)), reached=reached, failed=failed, progress=progress)
+    if new >= waypoint.new:
+        return Decision(admit=admit, reached=True, progress=progress)
+    return _waiting(admit, rules, progress, now, f"{new} of {waypoint.new} new instances available")
 
 
 def batch_out(fleet: Sequence[Instance], scope: Scope) -> list[Instance]:
-    """The wave that is out: on its way to be deployed, also where a run that ended had taken it out."""
+    """The batch that is out of rotation to be deployed, also where an earlier run has taken it out."""
     return [i for i in fleet if i.state is State.DRAINING and i.host in scope.hosts and i.id not in scope.failed]
 
 
-def _admissible(fleet: Sequence[Instance]) -> list[Instance]:
-    return [instance for instance in fleet if can_admit(instance)]
+@dataclass
+class _Capacity:
+    """How many instances are available, how many serve, and how many of either there have to be."""
+
+    rules: Rules
+    now: float
+    floor: int
+    available: int = 0
+    serving: int = 0
+
+    @classmethod
+    def of(cls, fleet: Iterable[Instance], waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, now: float) -> _Capacity:
+        """Return the capacity of a fleet."""
+        capacity = cls(rules, now, waypoint.desired - allowed.unavailable)
+        capacity.available, capacity.serving = capacity.given(fleet)
+        return capacity
+
+    def given(self, instances: Iterable[Instance]) -> tuple[int, int]:
+        """How many of these instances are available, and how many get requests from load balancers."""
+        instances = list(instances)
+        available = sum(is_available(i, self.rules, self.now) for i in instances)
+        return available, sum(is_serving(i) and i.state is not State.DRAINING for i in instances)
+
+    def lose(self, instances: Sequence[Instance]) -> bool:
+        """Take the instances of a host out of the capacity, unless too little would be left."""
+        available, serving = self.given(instances)
+        # A ready instance may be in rotation in a moment, so with too few available it is not useless.
+        useful = serving or any(instance.state is State.READY for instance in instances)
+        if useful and (self.available - available < self.floor or self.serving - serving < self.floor):
+            return False
+        self.available, self.serving = self.available - available, self.serving - serving
+        return True
 
 
-def _next_batch(
-    fleet: Sequence[Instance],
-    left: Sequence[tuple[Instance, ...]],
-    waypoint: Waypoint,
-    allowed: ResolvedBudget,
-    rules: Rules,
-    now: float,
-    goal: int,
-    first: bool,
-) -> list[Instance]:
-    """The next hosts, in their order, as many as the budget lets go now, and `goal` instances at most; the first one of a
-    wave may have more."""
-    floor = waypoint.desired - allowed.unavailable
-    available = sum(is_available(instance, rules, now) for instance in fleet)
-    serving = sum(_serves(instance) for instance in fleet)
+def _next_batch(left: Sequence[tuple[Instance, ...]], capacity: _Capacity, most: int, *, first: bool) -> list[Instance]:
+    """The next hosts, in their order, as many as the budget allows now, and at most so many instances.
+
+    The first host of a batch may have more.
+    """
+    capacity = replace(capacity)
     chosen: list[Instance] = []
     for mine in left:
-        if len(chosen) + len(mine) > goal and not (first and not chosen and goal > 0):
+        if len(chosen) + len(mine) > most and not (first and not chosen and most > 0):
             break
-        given, served = sum(is_available(i, rules, now) for i in mine), sum(_serves(i) for i in mine)
-        # One that is ready may be in rotation in a moment: with too few available it is no broken one.
-        useful = served or any(instance.state is State.READY for instance in mine)
-        if useful and (available - given < floor or serving - served < floor):
+        if not capacity.lose(mine):
             break
-        available, serving = available - given, serving - served
         chosen.extend(mine)
     return chosen
 
 
-def _serves(instance: Instance) -> bool:
-    """Whether load balancers send requests there, whatever our checks say."""
-    return instance.in_rotation and instance.lb_healthy and instance.state is not State.DRAINING
-
-
 def _stuck(
+    admit: tuple[str, ...],
     fleet: Sequence[Instance],
     first: Sequence[Instance],
     waypoint: Waypoint,
-    allowed: ResolvedBudget,
     rules: Rules,
     progress: ProgressTracker,
     now: float,
+    allowed: ResolvedBudget,
     scope: Scope,
-) -> str:
-    """Why none can be taken out, if that does not change by itself or has not for too long."""
-    lost = [instance.id for instance in fleet if instance.id in scope.failed and instance.draining_since is not None]
-    if len(lost) + len(first) > allowed.unavailable:
-        return (
-            f"no room is left to go on: {', '.join(lost)} failed and stay out of rotation, and of {waypoint.desired} instances "
-            f"no more than {allowed.unavailable} may be unavailable"
+) -> Decision:
+    """Wait, since no host can be taken out; fail if that cannot change, or has not for too long."""
+    failed = [i for i in fleet if i.id in scope.failed and i.draining_since is not None]
+    if len(failed) + len(first) > allowed.unavailable:
+        text = (
+            f"{names(failed)} failed and stay out of rotation; of {waypoint.desired} instances at most "
+            f"{allowed.unavailable} may be unavailable, so no other can be deployed"
         )
+        return Decision(admit=admit, failed=text, failed_id="PR-614", progress=progress)
     missing = [i for i in fleet if not is_available(i, rules, now)]
-    what = ", ".join(f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3])
-    return _late(
-        progress, rules, now, f"no room to take out {first[0].host}: {len(missing)} of {waypoint.desired} missing ({what})"
-    )
+    some = ", ".join(f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3])
+    why = f"{first[0].host} cannot be taken out: {len(missing)} of {waypoint.desired} instances unavailable ({some})"
+    return _waiting(admit, rules, progress, now, why)
 
 
-def _late(progress: ProgressTracker, rules: Rules, now: float, why: str) -> str:
-    return f"no progress for {rules.progress_deadline:g} s: {why}" if now - progress.since > rules.progress_deadline else ""
+def _waiting(admit: tuple[str, ...], rules: Rules, progress: ProgressTracker, now: float, waiting: str) -> Decision:
+    """Wait, or fail once the progress deadline is over."""
+    if now - progress.since <= rules.progress_deadline:
+        return Decision(admit=admit, progress=progress)
+    text = no_progress(rules, waiting)
+    return Decision(admit=admit, failed=text, failed_id="PR-605", progress=progress)
 
 
-def _reasons(
-    fleet: Sequence[Instance], chosen: Sequence[Instance], waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, now: float
-) -> Iterator[str]:
-    if chosen:
-        available = sum(is_available(instance, rules, now) for instance in fleet)
-        yield f"drain {', '.join(_ids(chosen))}: {available} available, {waypoint.desired - allowed.unavailable} needed"
-
-
-def _ids(instances: Sequence[Instance]) -> tuple[str, ...]:
+def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
     return tuple(instance.id for instance in instances)

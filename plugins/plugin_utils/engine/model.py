@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of the engine: instances, their states, and what places them there. Pure."""
+"""The model of the engine: instances, their states, and what those follow from. Pure."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from enum import Enum, StrEnum
 
 
 class Process(str, Enum):
-    """What a platform reports about an instance. A driver maps anything else it meets to UNKNOWN."""
+    """The process of an instance as its platform reports it. A driver maps anything else to UNKNOWN."""
 
     STARTING = "starting"  # accepted, not running yet
     RUNNING = "running"
-    STOPPING = "stopping"  # told to stop, still there
-    STOPPED = "stopped"  # gone because it was told to
-    FAILED = "failed"  # gone although nobody asked
+    STOPPING = "stopping"  # was told to stop and still exists
+    STOPPED = "stopped"  # ended because it was told to
+    FAILED = "failed"  # ended by itself
     UNREACHABLE = "unreachable"  # its host does not answer
     UNKNOWN = "unknown"
 
 
 class Health(str, Enum):
-    """What the checks say about an instance."""
+    """The health status of an instance, by our own checks."""
 
-    NONE = "none"  # no check configured: running is ready (E-06)
+    NONE = "none"  # there is no check, so a running instance is ready
     PENDING = "pending"  # has not passed yet
     PASSING = "passing"  # passed `rise` times in a row
     FAILING = "failing"  # had passed, then failed `fall` times in a row
 
 
 class Rotation(str, Enum):
-    """Where an instance stands at the load balancers, taken over all of them."""
+    """The place of an instance at the load balancers, over all of them."""
 
-    ABSENT = "absent"  # no entry anywhere
-    OUT = "out"  # has entries, gets no new requests from any of them
+    ABSENT = "absent"  # no load balancer has an entry of it
+    OUT = "out"  # has entries, and gets no new requests
     PARTIAL = "partial"  # in rotation at some, not at all
-    IN = "in"  # in rotation at every one (or there is no load balancer)
+    IN = "in"  # in rotation at every load balancer, or there is none
 
 
 class State(str, Enum):
-    """The seven states of an instance (DESIGN, "Instance states, exhaustively")."""
+    """The state of an instance, from its process, its health and whether it drains."""
 
     STARTING = "starting"
     READY = "ready"
@@ -53,16 +53,16 @@ class State(str, Enum):
 
     @property
     def counted(self) -> bool:
-        """Whether an instance in this state counts in the total, that is against surge."""
+        """Whether an instance in this state counts in the total, and so against surge."""
         return self not in (State.STOPPED, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance as observed in this turn.
+    """One instance as observed in this iteration.
 
-    Times are seconds on the clock handed to `evaluate`. `generation` tells new from old;
-    each rollout makes one, so a restart of the same revision is a rollout like any other.
+    Times are in seconds, on the clock passed to `evaluate`. `generation` tells new from old instances:
+    each rollout has its own, so a restart of the same revision is a rollout like any other.
     """
 
     id: str
@@ -70,30 +70,30 @@ class Instance:
     generation: int
     state: State
     created: float = 0.0  # when it was started
-    ready_since: float | None = None  # since when it has been ready without a break
+    ready_since: float | None = None  # since when it has been ready without interruption
     rotation: Rotation = Rotation.ABSENT
-    lb_healthy: bool = False  # every load balancer's own check passes it
+    lb_healthy: bool = False  # every load balancer's own health check passes
     active: int = 0  # requests in flight, summed over the load balancers
-    weight: int = 0  # of it among those in rotation, summed over the load balancers
-    draining_since: float | None = None  # when we decided to take it out
+    weight: int = 0  # its traffic weight while in rotation, summed over the load balancers
+    draining_since: float | None = None  # since when it is to be stopped
     host: str = ""
-    detail: str = ""  # why it is not ready, or how it died
-    was_ready: bool = False  # of one that failed: it had been ready before
-    crashed: bool = False  # it ended too soon after its start; its platform may have started it again
+    detail: str = ""  # why it is not ready, or how it ended
+    was_ready: bool = False  # it failed, and had been ready before
+    crashed: bool = False  # it ended soon after its start; its platform may have restarted it
 
     @property
     def in_rotation(self) -> bool:
-        """In rotation at any load balancer at all."""
+        """Whether any load balancer has it in rotation."""
         return self.rotation in (Rotation.IN, Rotation.PARTIAL)
 
     @property
     def order(self) -> tuple[float, str]:
-        """Oldest first; equal times are told apart by id (E-6c)."""
+        """Sort key: the oldest first, and by id where times are equal."""
         return (self.created, self.id)
 
 
 def classify(process: Process, health: Health, draining: bool) -> State:
-    """The one state for what a platform and a check report; anything unknown is `not_ready` (E-05)."""
+    """Return the state for what a platform and a check report; anything unknown is `not_ready`."""
     if process is Process.FAILED:
         return State.FAILED
     if process is Process.STOPPED:
@@ -113,7 +113,7 @@ def classify(process: Process, health: Health, draining: bool) -> State:
 
 
 def total(fleet: Iterable[Instance]) -> int:
-    """How many instances count against desired + surge."""
+    """Count the instances that count against desired + surge."""
     return sum(1 for instance in fleet if instance.state.counted)
 
 
@@ -143,12 +143,12 @@ class FailureAction(StrEnum):
     CONTINUE = "continue"
 
 
-UNKNOWN = "unknown"  # the revision of what runs where nobody has written down what was deployed
+UNKNOWN = "unknown"  # the revision of an instance for which no deployment was recorded
 
 
 @dataclass(frozen=True)
 class Composition:
-    """A revision that is, or was, all of the service."""
+    """A revision that all instances of a service have, or had."""
 
     revision: str
     generation: int
@@ -157,10 +157,10 @@ class Composition:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What was deployed on an instance that cannot tell itself; `at` in seconds since the epoch."""
+    """What was deployed on an instance that cannot tell itself; `at` is in seconds since the epoch."""
 
     revision: str
     generation: int
     at: float
-    failed: str = ""  # why it is not in service with it
-    before: Composition | None = None  # what it served with until it was taken out for this one, and does until it is touched
+    failed: str = ""  # why the instance is not in service with it
+    before: Composition | None = None  # what it served with when it was taken out, and has until it is touched

@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which instances leave crowded hosts, so that others of the same generation are started on emptier ones. Pure.
+"""Which instances leave crowded hosts, so that others of the same generation start on emptier ones. Pure.
 
-Those that leave count as old ones for `evaluate`, which moves them as it replaces any other, within the budget. Which they
-are is decided anew in every turn, from what is there.
+Instances that leave count as old for `evaluate`, which replaces them like any other, within the budget. They are chosen
+anew in every iteration, from what exists.
 """
 
 from __future__ import annotations
@@ -16,62 +16,75 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 
-LEAVING = -1  # the generation that those which leave count as: older than any
-Place = Callable[[int, Collection[str]], Sequence[str]]  # the hosts of the next so many instances, once these have left
+LEAVING = -1  # the generation that instances which leave count as: older than any
+Place = Callable[[int, Collection[str]], Sequence[str]]  # (count, gone) -> the hosts of the next `count` instances
+Unevenness = tuple[int, int]  # of zones and of hosts
 
 
 def instances_to_move(fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> frozenset[str]:
-    """The ids of those that leave: the oldest of the most crowded host first, as long as the spread is more even without them.
+    """Return the ids of instances to move: the oldest of the most crowded host, as long as that evens out the spread.
 
-    `place` says where the platform would start the next ones; an instance that would be replaced on a host as full stays.
-    `zones` has the hosts' zones, which are evened out before hosts are.
+    `place` tells where the platform would start the next instances. `zones` has the hosts' zones,
+    which are evened out before hosts are.
     """
-    there = [i for i in fleet if i.generation == waypoint.generation and _stays(i)]
-    leaving: list[str] = []
-
-    def crowded() -> list[Instance]:
-        """The oldest of each host, the most crowded first."""
-        left = sorted((i for i in there if i.id not in leaving), key=lambda i: i.order)
-        hosts = Counter(i.host for i in left)
-        near = Counter(zones.get(i.host, "") for i in left)
-        oldest = {i.host: i for i in reversed(left)}
-        return sorted(oldest.values(), key=lambda i: (-near[zones.get(i.host, "")], -hosts[i.host], i.order))
-
-    def spread(gone: Collection[str]) -> tuple[int, int] | None:
-        """How uneven it is once these have left and were replaced; None where they cannot be."""
-        kept = [i.host for i in there if i.id not in gone]
-        missing = max(0, waypoint.new - len(kept))
-        placed = place(missing, gone) if missing else ()
-        return _unevenness([*kept, *placed], zones) if len(placed) == missing else None
-
-    for _dummy in range(len(there) - waypoint.new):
-        leaving.append(crowded()[0].id)
-    best = spread(leaving)
-    while best is not None:
-        for instance in crowded():
-            found = spread([*leaving, instance.id])
-            if found is not None and found < best:
-                best = found
-                leaving.append(instance.id)
-                break
-        else:
-            break
-    return frozenset(leaving)
+    spread = _Spread(fleet, waypoint, place, zones)
+    while any(spread.improves(instance) for instance in spread.crowded()):
+        pass
+    return frozenset(spread.leaving)
 
 
 def mark_leaving(fleet: Sequence[Instance], leaving: Collection[str]) -> list[Instance]:
-    """The fleet with those that leave as old ones."""
+    """Return the fleet with instances that leave as old ones."""
     return [replace(i, generation=LEAVING) if i.id in leaving else i for i in fleet]
+
+
+class _Spread:
+    """How a generation spreads over hosts, with the instances chosen so far gone and replaced."""
+
+    def __init__(self, fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> None:
+        self.instances = [i for i in fleet if i.generation == waypoint.generation and _stays(i)]
+        self.leaving: list[str] = []
+        self._wanted, self._place, self._zones = waypoint.new, place, zones
+        for _dummy in range(len(self.instances) - self._wanted):
+            self.leaving.append(self.crowded()[0].id)
+        self._best = self._unevenness(self.leaving)
+
+    def improves(self, instance: Instance) -> bool:
+        """Choose an instance to leave, if the spread is more even without it."""
+        found = self._unevenness([*self.leaving, instance.id])
+        if found is None or self._best is None or found >= self._best:
+            return False
+        self.leaving.append(instance.id)
+        self._best = found
+        return True
+
+    def crowded(self) -> list[Instance]:
+        """The oldest instance of each host, the most crowded host first."""
+        left = sorted((i for i in self.instances if i.id not in self.leaving), key=lambda i: i.order)
+        hosts = Counter(i.host for i in left)
+        zones = Counter(self._zone(i.host) for i in left)
+        oldest = {i.host: i for i in reversed(left)}
+        return sorted(oldest.values(), key=lambda i: (-zones[self._zone(i.host)], -hosts[i.host], i.order))
+
+    def _zone(self, host: str) -> str:
+        return self._zones.get(host, "")
+
+    def _unevenness(self, gone: Collection[str]) -> Unevenness | None:
+        """The unevenness once these have left and were replaced; None if they cannot be replaced.
+
+        Sums of squares are least where counts are even, and fall with each move that evens them out.
+        """
+        hosts = [i.host for i in self.instances if i.id not in gone]
+        missing = max(0, self._wanted - len(hosts))
+        placed = self._place(missing, gone) if missing else ()
+        if len(placed) != missing:
+            return None
+        return _squares(map(self._zone, [*hosts, *placed])), _squares([*hosts, *placed])
+
+
+def _squares(names: Iterable[str]) -> int:
+    return sum(count * count for count in Counter(names).values())
 
 
 def _stays(instance: Instance) -> bool:
     return instance.state.counted and instance.state is not State.UNREACHABLE and instance.draining_since is None
-
-
-def _unevenness(hosts: Iterable[str], zones: Mapping[str, str]) -> tuple[int, int]:
-    """Sums of squares over zones and over hosts: least where they are even, and less with each move that evens them out."""
-    there = Counter(hosts)
-    near: Counter[str] = Counter()
-    for host, count in there.items():
-        near[zones.get(host, "")] += count
-    return sum(n * n for n in near.values()), sum(n * n for n in there.values())

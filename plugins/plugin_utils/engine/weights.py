@@ -1,11 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the share of requests a waypoint asks for to the weights of instances. Pure, and as near as whole numbers come.
+"""From the traffic weight of a waypoint to the weights of instances. Pure, and as exact as whole numbers are.
 
-Capacity comes before traffic: a new instance never gets more than its part of the share, however few of them are there
-yet; the old ones carry the rest. But not whatever is left: where too few are in service for that, what is missing is spread
-evenly over all of them. On a way back the old ones are what was judged bad: their share only falls.
+Capacity comes before traffic: a new instance never gets more than its part of the weight, however few of them exist yet;
+the old ones carry the rest. Where too few are in service for that, what is missing is spread evenly over all instances.
+On a rollback the old instances are those judged bad, and their weight only falls.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 
-EVEN = 100  # the weight of every instance where all are alike
-MOST = 256  # the highest weight that every load balancer takes
+EVEN = 100  # the weight of every instance where all have the same
+MOST = 256  # the highest weight that every load balancer accepts
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,22 @@ class WeightSplit:
     waypoint: Waypoint
 
     def is_new(self, generation: int) -> bool:
-        """Whether an instance of a generation counts as new. On a way back so does what is of the stable revision, too."""
+        """Whether an instance of a generation counts as new. On a rollback the baseline does, too."""
         point = self.waypoint
         return generation == point.generation or (point.headroom is not None and generation == point.baseline)
 
     @property
     def parts(self) -> tuple[Fraction, Fraction]:
-        """What each new and each old instance is to carry, where all that the waypoint asks for are in service."""
+        """The part of the requests for each new and each old instance, once all of the waypoint are in service."""
         point = self.waypoint
         share = Fraction(point.weight or 0, 100)
         even = Fraction(1, max(1, point.desired))
         return share / max(1, point.new), max(even, (1 - share) / point.old if point.old else even)
 
     def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
-        """The weight of each new and of each old instance, where so many of them are in rotation at one balancer.
+        """Return the weight of each new and each old instance, with so many in rotation at a load balancer.
 
-        `left` is the old ones' share of the requests there now, which does not grow on a way back.
+        `left` is the old instances' share of the requests there now, which does not grow on a rollback.
         """
         if not self.waypoint.weight or not new or not old:
             return EVEN, EVEN
@@ -55,7 +55,7 @@ class WeightSplit:
         return _whole(each, (1 - min(each * new, Fraction(1))) / old)
 
     def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
-        """The share of those that were judged bad: what the stable ones cannot carry, and no more than is even."""
+        """The share of the instances judged bad: what the stable ones cannot carry, and no more than is even."""
         desired = max(1, self.waypoint.desired)
         carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
         even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))
@@ -63,7 +63,7 @@ class WeightSplit:
 
 
 def _whole(new: Fraction, old: Fraction) -> tuple[int, int]:
-    """Whole weights in the ratio of two parts."""
+    """Return whole weights in the ratio of two parts."""
     ratio = (min(new, old) / max(new, old)).limit_denominator(MOST)
     low, high = (ratio.numerator, ratio.denominator) if ratio else (1, MOST)
     return (low, high) if new <= old else (high, low)
