@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ansible import context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
@@ -19,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity, remembered
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
 # A reason without quotes, up to the next assignment, and what comes after it.

@@ -10,8 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
 
 WHERE = {"service": "shop", "store": {"driver": "file", "path": "/j"}}
 HOOK = {"driver": "web", "url": "https://hooks.example/a", "headers": {"Authorization": "swordfish"}, "secret": "swordfish"}

@@ -13,11 +13,10 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
 
 display = Display()
 

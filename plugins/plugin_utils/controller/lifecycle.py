@@ -14,7 +14,7 @@ from functools import cached_property
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations, last_of, prune
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE
@@ -30,7 +30,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_orphaned
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended, left_behind
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 

@@ -1,7 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rollout was given when it began, as the journal keeps it: so that who says a word need not know it. Nothing of it is secret."""
+"""The settings that a rollout began with, as the journal keeps them, so that operator commands need not repeat them.
+
+Secrets are not kept.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,21 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
-SECRET = "<secret, not kept>"  # in the place of a value
-# What says which rollout is meant, and what is asked of a run alone.
-APART = ("service", "revision", "replicas", "store", "supersede")
-# What the journal has only for who says nothing else. Roles give every variable: their defaults say nothing.
+SECRET = "<secret, not kept>"  # instead of a value
+# Arguments that identify the rollout, or concern one run only.
+NOT_KEPT = ("service", "revision", "replicas", "store", "supersede")
+# Arguments of this run that override those kept, unless they are the defaults that roles pass.
 OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
 
 
 def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """What to keep of the arguments of a step, which were checked."""
-    given = {name: value for name, value in args.items() if name not in APART and value not in (None, "", {}, [])}
+    """Return what to keep of a step's arguments, which were checked."""
+    given = {name: value for name, value in args.items() if name not in NOT_KEPT and value not in (None, "", {}, [])}
     return {name: READ[name](value) if name in READ else value for name, value in given.items()}
 
 
 def of_rollout(record: Record) -> dict[str, t.Any]:
-    """What the rollout under way goes on with. What is secret of its platform is kept on the hosts, and need not be given."""
+    """Return the arguments that the rollout in progress continues with. The hosts keep its platform's secrets."""
     rollout = record.open
     if rollout is None:
         return {}
@@ -46,13 +49,14 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
 
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The arguments to go on with: what was kept, with what is secret as it is given now. Raises InputError where it is not."""
+    """Return the arguments to continue with: those kept, with the secrets given now; raises InputError for missing secrets."""
     missing: list[str] = []
     found = {name: _filled(value, args.get(name), f"rollout_{name}", missing) for name, value in kept.items()}
     if missing:
         variables = dict.fromkeys(path.partition(".")[0].partition("[")[0] for path in missing)
         raise InputError(
-            f"{', '.join(missing)}: secret, so the journal does not have it; give {' and '.join(variables)} as well, as the rollout began with it"
+            f"{', '.join(missing)}: secret, so the journal does not have it; also pass {' and '.join(variables)}, as when the rollout began",
+            "PR-116",
         )
     own = {name: args[name] for name, default in OF_RUN.items() if args.get(name) not in (None, "", default)}
     return {**{name: args[name] for name in ("service", "store") if name in args}, **found, **own}
@@ -73,15 +77,15 @@ def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
 
 
 def _marked(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Options with a mark in the place of those that are secret: by the spec, or as a URL that holds a secret."""
+    """Return options with a mark instead of secrets: by the spec, or a URL that holds one."""
     return {
-        name: SECRET if value and (name in values.parted(spec, given)[1] or _tells(value)) else value
+        name: SECRET if value and (name in values.parted(spec, given)[1] or _holds_secret(value)) else value
         for name, value in given.items()
     }
 
 
-def _tells(value: t.Any) -> bool:
-    """Whether a value is a URL with a password or a query, which may be a token."""
+def _holds_secret(value: t.Any) -> bool:
+    """Return whether a value is a URL with a password, or a query that may be a token."""
     if not isinstance(value, str) or "://" not in value:
         return False
     try:
@@ -92,7 +96,7 @@ def _tells(value: t.Any) -> bool:
 
 
 def _driven(kind: type[BaseDriver], default: str, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The options of a driver."""
+    """Return the options of a driver without its secrets."""
     spec = loader.load(kind, str(given.get("driver", default)), "driver").options
     marked = _marked(spec, given)
     if isinstance(marked.get("metrics"), list):
@@ -105,7 +109,7 @@ _analysis = partial(_driven, GateDriver, "analysis")
 
 
 def _steps(given: t.Any) -> t.Any:
-    """A list of steps, or groups with gates."""
+    """Return a list of steps, or groups with gates, without secrets."""
     if isinstance(given, Mapping):
         return {**given, "gates": [_gate(one) for one in given["gates"]]} if given.get("gates") else dict(given)
     return [dict(_step(one)) for one in given]
