@@ -32,7 +32,7 @@ def say(playground: Playground, *words: dict[str, t.Any]) -> list[Task]:
 def test_without_a_rollout_every_word_is_refused_and_nothing_touched(playground: Playground) -> None:
     outcome = playground.run("progressive.rollout.promote", {"rollout_platform": None})
     assert outcome.rc != 0
-    assert "shop: promote makes no sense now: no rollout is under way; rollout.yml begins one" in outcome.failed.msg
+    assert "shop" in outcome.failed.msg and "rollout.yml" in outcome.failed.msg and outcome.failed.msg.endswith("[PR-700]")
     assert playground.files() == set()
 
 
@@ -41,8 +41,8 @@ def test_a_word_is_written_down_for_whoever_runs_the_rollout(playground: Playgro
     assert begun.rc == 0, begun.output
     pause = begun.one("control")
     assert pause.changed and pause.result["running"] and pause.result["number"] == 1
-    assert pause.msg.startswith("shop 1: pause is said; the run of ") and pause.msg.endswith(" obeys it in a moment")
-    told = "nobody runs it now: it obeys when it is next run"
+    assert pause.msg.startswith("shop 1: command 'pause' recorded; the run of ") and pause.msg.endswith(" obeys shortly")
+    told = "no run is active, it takes effect on the next run"
 
     again, resume, twice, abort, early, misspelt, forced = say(
         playground,
@@ -55,16 +55,18 @@ def test_a_word_is_written_down_for_whoever_runs_the_rollout(playground: Playgro
         {"command": "skip", "force": True},
     )
     assert (again.changed, again.result["number"]) == (False, 1)
-    assert "pause was said by" in again.msg and again.msg.endswith(f"before and is not obeyed yet; {told}")
+    assert "command 'pause' was sent by" in again.msg and again.msg.endswith(f"still pending; {told}")
     assert (resume.changed, resume.result["number"], resume.result["running"]) == (True, 2, False)
-    assert resume.msg == f"shop 1: resume is said; {told}"
+    assert resume.msg == f"shop 1: command 'resume' recorded; {told}"
     assert (resume.result["rollout"]["phase"], resume.result["rollout"]["fleet"]) == ("progressing", {})
     assert (twice.changed, twice.result["number"]) == (False, 2)
     assert abort.changed
     # After a resume that is not obeyed yet comes an abort, which leaves nothing to promote.
-    assert early.msg.startswith("shop 1 is rolling back: promote makes no sense now: it is on its way back; hold stops it")
+    assert early.msg.startswith("cannot promote: shop 1 is rolling back: ") and early.msg.endswith(
+        "use hold to stop here [PR-700]"
+    )
     assert "rollout_command: 'promot' must be one of pause, resume, " in misspelt.msg
-    assert "rollout_force: skip cannot be forced, only promote can; leave it out" in forced.msg
+    assert "rollout_force: only promote can be forced, not skip" in forced.msg
 
     words = heard(playground)
     assert [word["word"] for word in words] == ["pause", "resume", "abort"]
@@ -127,17 +129,15 @@ def test_a_word_to_a_parked_rollout_needs_the_service_and_the_journal_only(playg
 
 
 def test_a_word_that_ends_red_does_not_act_later(playground: Playground) -> None:
-    """What is secret is not in the journal. Without it nobody can go on, and the word is taken back."""
+    """What is secret is not in the journal. Without it nobody can go on, and the command is withdrawn."""
     assert playground.run().rc == 0
     hook = {"driver": "web", "url": "http://127.0.0.1:1/", "headers": {"Authorization": "swordfish"}, "method": "GET"}
     parked = {**PARKED, "rollout_gates": {"rollback": [{**hook, "interval": "1h"}]}}
     assert playground.run(variables=parked).rc == 0
     refused = playground.run("progressive.rollout.promote", alone(playground))
     assert refused.rc != 0
-    assert (
-        "rollout_gates.rollback[0].headers: secret, so the journal does not have it; give rollout_gates as well" in refused.output
-    )
-    assert "the word was not obeyed, and is taken back" in refused.output
+    assert "rollout_gates.rollback[0].headers: secret" in refused.output and "[PR-116]" in refused.output
+    assert "[PR-702]" in refused.output
     again = playground.run(variables=parked)
     assert again.rc == 0 and again.rollout["phase"] == "paused", again.output
     assert not any("swordfish" in path.read_text() for path in playground.store.glob("**/*") if path.is_file())

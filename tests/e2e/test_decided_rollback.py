@@ -39,7 +39,7 @@ def test_a_rollback_to_what_cannot_be_started_any_more_is_refused_and_leaves_not
     pids = [record["pid"] for record in playground.living()]
 
     refused = playground.run("progressive.rollout.rollback", platform)
-    assert refused.rc != 0 and "shop cannot go back to 1" in refused.failed.msg and "shop-1" in refused.failed.msg
+    assert refused.rc != 0 and "shop cannot be rolled back to 1" in refused.failed.msg and "shop-1" in refused.failed.msg
     assert "nothing was touched" in refused.failed.msg
     assert [record["pid"] for record in playground.living()] == pids and len(playground.records()) == 3
     record = playground.journal()["rollout"]

@@ -238,7 +238,7 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
     with loaded(fleet):
         with fleet.flag(f"sick-web4-{new}"):
             outcome = fleet.run(IN_PLACE, {"rollout_revision": new})
-        assert outcome.rc != 0 and "2 of 4 instance(s) have it" in outcome.failed.msg, outcome.output
+        assert outcome.rc != 0 and "2 of 4 instances have it" in outcome.failed.msg, outcome.output
         assert "web2: cannot be reached: Failed to connect" in outcome.failed.msg
         assert "web4: not healthy: 503" in outcome.failed.msg
         assert fleet.serving() == {"web1", "web2", "web3"} and fleet.record["phase"] == "held"
@@ -288,7 +288,7 @@ def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_tur
     canary = {"rollout_revision": new, "rollout_strategy": "canary", "rollout_steps": [{"set_replicas": 1}]}
     with loaded(fleet):
         outcome = fleet.run(IN_PLACE, {**canary, "rollout_deploy_tasks": f"{fleet.home}/all.yml"})
-        assert "3 of 4 instance(s) have it" in outcome.failed.msg, outcome.output
+        assert "3 of 4 instances have it" in outcome.failed.msg, outcome.output
         assert "web1: ansible.builtin.fail: the disk is full" in outcome.failed.msg
         assert fleet.serving() == {"web2", "web3", "web4"} and fleet.record["phase"] == "held"
         fleet.to(new, **canary)
@@ -322,10 +322,10 @@ def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided
         until(lambda: len(fleet.since(before)) == 2 and "web2" in fleet.serving(), "the one that works is back")
         fleet.front.stop()
         outcome = run.wait()
-    told = f"shop {new}: it goes back to {old}, and 2 of 4 instance(s) have {new}; run it again to finish that. load balancer"
+    told = f"shop {new}: rolling back to {old}, 2 of 4 instances have {new}; rerun to finish the rollback. load balancer"
     assert outcome.rc != 0 and told in outcome.failed.msg and "Why: no progress for 8 s" in outcome.failed.msg, outcome.output
     fleet.front.start()
-    assert f"now rolled back to {old}" in fleet.run(IN_PLACE, {"rollout_revision": new}).failed.msg
+    assert f"rolled back to {old}" in fleet.run(IN_PLACE, {"rollout_revision": new}).failed.msg
     fleet.settled(old)
 
 
@@ -340,7 +340,7 @@ def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> Non
         outcome = fleet.to(new)
         fleet.settled(new)
         again = fleet.to(new)
-    assert "goes on with the rollout" in outcome.one("begin").msg
+    assert "resuming the rollout" in outcome.one("begin").msg
     assert outcome.one("plan").result["waves"] == [["web1", "web2"], ["web3", "web4"]]
     # What was under way is done once more, the others once.
     waves = [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
@@ -390,7 +390,7 @@ def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> No
         assert said.rc == 0, said.output
         outcome = fleet.to(new, "--limit", "web1,web3", **canary)
         assert fleet.since(before)[1:] == [("web3", new)]
-        assert "2 of 4 instance(s) have" in outcome.one("finish").msg
+        assert "2 of 4 instances have" in outcome.one("finish").msg
         fleet.to(new, **canary)
     assert in_waves(fleet.since(before)[2:], 2) == [{("web2", new), ("web4", new)}]
     fleet.settled(new)
@@ -429,17 +429,17 @@ ROLES: dict[str, t.Any] = {"hosts": "web", "roles": ["progressive.rollout.in_pla
 PORTS = {"rollout_platform": {"driver": "static", "hosts": "web", "port": "{{ shop_port }}"}}
 PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
     ("serial", {"serial": 2}, {}, [], "take serial out of the play"),
-    ("free", {"strategy": "free"}, {}, [], "strategy: the play has free"),
-    ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: the play has host_pinned"),
-    ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: the play has 0"),
-    ("tags", {}, {}, ["--tags", "code"], "--tags, --skip-tags: they leave out every step of the rollout"),
+    ("free", {"strategy": "free"}, {}, [], "strategy: with free "),
+    ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: with host_pinned "),
+    ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: is 0 in the play"),
+    ("tags", {}, {}, ["--tags", "code"], "--tags, --skip-tags: exclude every step of the rollout"),
     ("ports", {}, PORTS, [], "rollout_platform.port: 8101 and 8100, by the variables of different hosts"),
     (
         "unreachable",
         {},
         {"rollout_failure_limit": 2},
         [],
-        "cannot be reached, and rollout_failure_limit is 2; nothing was touched",
+        "unreachable, and rollout_failure_limit is 2; nothing was touched",
     ),
 ]
 

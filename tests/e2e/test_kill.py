@@ -105,7 +105,7 @@ def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
         assert set(shop.revisions()) == {"1", "2"}
         outcome = shop.to("2")
         assert outcome.rollout["id"] == rollout
-        assert "goes on with the rollout of 2" in outcome.one("begin").msg
+        assert "resuming the rollout of 2" in outcome.one("begin").msg
         shop.settled("2")
         reports = load.stop()
     assert failures(reports) == []

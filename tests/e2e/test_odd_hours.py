@@ -102,7 +102,7 @@ def test_who_is_refused_leaves_no_lease(playground: Playground) -> None:
     """Otherwise a word that is said on another machine would be left to a run that is over."""
     refused = {"begin": {"revision": "2"}, "ignore_errors": True}
     outcome = playground.steps({"begin": {}}, {"info": {}}, refused, {"info": {}})
-    assert "has to wait, because the rollout of shop 1 is unfinished" in outcome.of("begin")[1].msg, outcome.output
+    assert "rollout of shop 1 is in progress" in outcome.of("begin")[1].msg, outcome.output
     assert [bool(task.result["lease"]) for task in outcome.of("info")] == [True, False]
 
 
@@ -136,9 +136,9 @@ def test_status_tells_what_it_knows_while_a_load_balancer_and_a_host_are_down(pl
         down = playground.run("progressive.rollout.status")
         assert down.rc == 0, down.output
         lines = down.one("info").result["lines"]
-        assert "shop 1 promoted" in lines[0] and lines[1] == "lease: nobody has it"
-        assert lines[2].startswith("not to be seen now: cannot know what runs on web3: ")
-        assert lines[3].startswith("not to be seen now: load balancer ") and "Connection refused" in lines[3]
+        assert "shop 1 promoted" in lines[0] and lines[1] == "lease: free"
+        assert lines[2].startswith("unknown at present: cannot know what runs on web3: ")
+        assert lines[3].startswith("unknown at present: load balancer ") and "Connection refused" in lines[3]
         assert len(lines) == 4 + 1 + 2, "a heading, and the instances of the others"
     finally:
         balancer.close()

@@ -142,9 +142,9 @@ def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
     canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 34}, {"pause": {}}], "rollout_wait": 0}
     site.to("2", site.given(OLD, "--new"), **canary)
     refused = site.to("2", site.given(OLD, "--newer"), rc=2, **canary)
-    assert "was changed while the rollout of shop 2 is under way (rollout_platform.command: [" in refused.output
+    assert "has changed since the rollout of shop 2 began (rollout_platform.command: [" in refused.output
     told = site.to("2", site.given(NEW, "--new"), **canary)
-    assert "instances started from now on have the settings given now (rollout_platform.env: MARK changed)" in told.output
+    assert "new instances get the present settings (rollout_platform.env: MARK changed)" in told.output
     site.to("2", site.given(NEW, "--newer"), rollout_supersede=True, **canary)
     assert site.run_with() == {("1", OLD, ""): 2, ("2", NEW, "--newer"): 2}
     site.run(PLAYBOOKS + "promote", site.given(NEW, "--newer") | canary)
@@ -203,6 +203,6 @@ def test_what_is_left_on_a_host_that_was_taken_out_is_named_until_it_is_gone(sit
 def test_a_host_without_instances_is_named(site: Site) -> None:
     site.to("1", site.given(None, hosts="web1:web2"))
     assert (
-        "shop: no instance on web3; the next rollout, or restart.yml, places some there" in site.to("1", site.given(None)).output
+        "shop: no instance on web3; the next rollout, restart.yml or rollout_rebalance" in site.to("1", site.given(None)).output
     )
     assert "no instance on" not in site.to("2", site.given(None)).output

@@ -305,7 +305,7 @@ def held(playground: Playground) -> Playground:
     playground.variables |= {"rollout_failure_limit": 1, "rollout_on_failure": "hold"}
     assert playground.run().rc == 0
     outcome = playground.run(variables={"rollout_revision": "fail"})
-    ended_red(outcome, "shop fail:", "shop-4", "not ready within 1 s", "held as it is", "run it again to go on, or roll it back")
+    ended_red(outcome, "shop fail:", "shop-4", "not ready within 1 s", "rollout held")
     assert outcome.failed.task == "Fail, and say why" and playground.journal()["rollout"]["phase"] == "held"
     assert playground.revisions().count("1") == 3
     return playground
@@ -321,7 +321,7 @@ def test_a_held_rollout_goes_on_when_it_can(held: Playground) -> None:
 def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> None:
     """Half of its instances would run with the ones, half with the others. It is begun anew with them, where that is asked for."""
     behaving(held)
-    changed = "rollout_platform or rollout_health was changed while the rollout of shop fail is under way"
+    changed = "rollout_platform or rollout_health has changed since the rollout of shop fail began"
     refused = held.run(variables={"rollout_revision": "fail"})
     ended_red(refused, changed, "(rollout_platform.env: READY_FILE removed)", "rollout_supersede: true")
     assert held.revisions() == ["1", "1", "1", "fail"]
@@ -332,7 +332,7 @@ def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> 
 
 def test_a_held_rollout_is_rolled_back_by_hand(held: Playground) -> None:
     refused = held.run(variables={"rollout_revision": "3"})
-    ended_red(refused, "rollout_revision: '3' has to wait", "shop fail is unfinished", "held", "rollback.yml")
+    ended_red(refused, "rollout_revision: cannot start '3'", "shop fail is in progress", "held", "rollback.yml", "PR-601")
     outcome = held.run(ROLLBACK)
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "rolled_back"
     assert held.revisions() == ["1", "1", "1"]

@@ -312,7 +312,7 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         walk.say_and_wait("abort")
         ready.turn(True)  # of the old ones, some have gone
         outcome = run.wait()
-    assert outcome.rc != 0 and "now aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
+    assert outcome.rc != 0 and "aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
     assert walk.events("stage")[-1]["stage"] == stage
     walk.ended("aborted")
 
@@ -448,7 +448,7 @@ def test_operators_speak_all_along(shop: Shop) -> None:
         canary.say_and_wait("hold")
         ready.turn(True)
         outcome = run.wait()
-        assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg
+        assert outcome.rc != 0 and "rollout held" in outcome.failed.msg
         assert canary.record["phase"] == "held" and shop.lease() is None
         parked = canary.say("retry", rollout_wait=0)
         assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 3"
@@ -519,12 +519,12 @@ def test_failures_that_hold_it(shop: Shop) -> None:
     canary = Walk(shop, "canary", rollout_steps=steps)
     with loaded(shop):
         outcome = canary.run()
-        assert outcome.rc != 0 and "it is held as it is" in outcome.failed.msg, outcome.output
+        assert outcome.rc != 0 and "rollout held" in outcome.failed.msg, outcome.output
         assert (canary.record["phase"], canary.record["name"], shop.lease()) == ("held", "step 2", None)
         assert shop.revisions().count(canary.new) == 1
         (shop.home / "one").touch()
         again = canary.run()
-        assert again.rc != 0 and "it is held as it is" in again.failed.msg, again.output
+        assert again.rc != 0 and "rollout held" in again.failed.msg, again.output
         assert (canary.record["phase"], canary.record["name"]) == ("held", "step 3")
         assert shop.revisions().count(canary.new) == 2
         (shop.home / "two").touch()

@@ -49,21 +49,21 @@ def record(phase: str, reason: str = "") -> Record:
 
 
 def test_nothing_known() -> None:
-    assert lines(Record("shop"), None, []) == ["shop: no rollout is known", "lease: nobody has it", "no instance is known"]
-    assert lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2] == "not to be seen now: lb1: ?[2Jdown"
+    assert lines(Record("shop"), None, []) == ["shop: no rollout so far", "lease: free", "no instances"]
+    assert lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2] == "unknown at present: lb1: ?[2Jdown"
 
 
 def test_under_way() -> None:
     first, lease = lines(record("progressing"), LEASE, [])[:2]
-    assert first == "shop 2: progressing, begun at 1970-01-01T00:00:00Z, before it 1"
+    assert first == "shop 2: progressing, started at 1970-01-01T00:00:00Z, previous revision 1"
     assert lease == "lease: me@here pid 7 since 1970-01-01T00:00:00Z until 1970-01-01T00:01:00Z"
 
 
 def test_what_waits_for_a_person_says_what_to_do() -> None:
     held = lines(record("held", "no progress"), None, [])
-    assert held[0].endswith("before it 1. Why: no progress") and "run it again to go on, or roll it back" in held[1]
-    assert "nobody is at work on the rollout; run it again" in lines(record("progressing"), None, [])[1]
-    assert "the way back" in lines(record("rolling_back"), None, [])[1]
+    assert held[0].endswith("previous revision 1. Why: no progress") and held[1].endswith("roll back [PR-606]")
+    assert "free (no active run). Next: rerun to continue" in lines(record("progressing"), None, [])[1]
+    assert "rerun to finish the rollback" in lines(record("rolling_back"), None, [])[1]
 
 
 def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
@@ -72,11 +72,11 @@ def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
     waits.rollout.name, waits.rollout.asked, waits.rollout.entered = "prepare", 0, 60.0
     waits.rollout.gates = {"promotion approval": {"state": "waiting", "message": ""}}
     first, lease = lines(waits, None, [])[:2]
-    assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, begun at ")
-    assert first.endswith(". Waits at promotion approval")
-    assert lease.endswith("run it again to wait on; promote.yml lets it pass where it waits for a person, abort.yml goes back")
+    assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, started at ")
+    assert first.endswith(". Waiting for promotion approval")
+    assert lease.endswith("Next: rerun to keep waiting, promote.yml to continue, or abort.yml to roll back")
     waits.rollout.phase = Phase.HELD
-    assert "Waits at" not in lines(waits, None, [])[0]
+    assert "Waiting for" not in lines(waits, None, [])[0]
     waits.rollout.phase = Phase.HOLDING
     assert "promote.yml" not in lines(waits, None, [])[1]
 
@@ -86,7 +86,7 @@ def test_what_is_paused_says_by_whom_and_why() -> None:
     assert paused.rollout
     paused.rollout.paused = {"by": "ann", "why": "lunch", "at": 1.0}
     first, lease = lines(paused, None, [])[:2]
-    assert first.endswith(". Paused by ann: lunch") and lease.endswith("resume.yml goes on with it, abort.yml goes back")
+    assert first.endswith(". Paused by ann: lunch") and lease.endswith("resume.yml to continue, or abort.yml to roll back")
 
 
 def test_an_ended_one() -> None:

@@ -147,7 +147,7 @@ class InPlace(StepPart):
         self.record.stable = target = deploy_target(rollout)
         self.lifecycle.close(rollout.ending or Outcome.ROLLED_BACK, rollout.reason)
         still = f". Still out of rotation: {out}" if out else ""
-        done = f"{rollout.outcome.replace('_', ' ')} to {target.revision}"
+        done = f"now {rollout.outcome.replace('_', ' ')} to {target.revision}"
         raise RolloutFailed(f"{title}: {done}{still}. Why: {rollout.reason}", "PR-608")
 
     @contextmanager
