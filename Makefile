@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test soak test-all lint format bench release clean
+.PHONY: help setup demo quick test soak test-all lint format docs bench release clean
 export STRATEGY FAIL # of the demo
 
 help: ## this list
@@ -38,6 +38,10 @@ lint: ## the gates that take seconds, and types
 format: ## rewrite the code in the agreed format
 	@scripts/setup run test lint
 	@scripts/run ruff check --fix --quiet . ; scripts/run ruff format .
+
+docs: ## the documentation's site, below .cache/docs/html
+	@scripts/setup run docs
+	@scripts/run scripts/docs
 
 bench: setup ## the measurements
 	@scripts/run python tests/benchmarks/run.py

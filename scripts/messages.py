@@ -30,7 +30,7 @@ def page() -> str:
         text += f"\n## {title}\n"
         for name, message in MESSAGES.items():
             if name.startswith(f"PR-{digit}"):
-                text += f"\n### {name}\n\n{message.meaning}\n\n{message.remedy}\n"
+                text += f"\n### {name}\n\n{message.meaning}\n\n*What to do:* {message.remedy}\n"
     return text
 
 

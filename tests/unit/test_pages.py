@@ -24,12 +24,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import find_outliers
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
+from ansible_collections.progressive.rollout.scripts import guides, messages
 from ansible_collections.progressive.rollout.tests.simulations import verdict
 from ansible_collections.progressive.rollout.tests.support.pages import (
     EXAMPLE,
@@ -373,11 +376,29 @@ def test_the_arithmetic_of_the_idea_is_right(name: str) -> None:
 
 
 def test_the_page_of_steps_has_every_step() -> None:
-    named = re.findall(r"`(\w+)`", "\n".join(row[0] for row in rows("docs/reference/steps.md")))
-    assert sorted(named) == sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
+    assert named("docs/reference/steps.md") == {path.stem for path in (ROOT / "plugins/action").glob("*.py")}
 
 
-def rows(page: str) -> list[list[str]]:
-    """The rows of a page's only table, without the head."""
-    lines = [line for line in read(page).splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+@pytest.mark.parametrize(("section", "kind"), [("Phases", Phase), ("Outcomes", Outcome), ("States of instances", State)])
+def test_the_page_of_states_has_every_one(section: str, kind: type[Phase | Outcome | State]) -> None:
+    assert named("docs/reference/states-and-phases.md", section) == {member.value for member in kind} - {""}
+
+
+def test_the_page_of_events_has_every_kind() -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "plugins/plugin_utils/controller").glob("*.py"))
+    assert named("docs/reference/timeline-events.md") == set(re.findall(r"\b(?:event|_note)\(\s*\"(\w+)\"", code))
+
+
+def named(page: str, section: str = "") -> set[str]:
+    """What the first cells of a table name."""
+    text = read(page).partition(f"## {section}\n" if section else "\n")[2].partition("\n## ")[0]
+    return {name for line in text.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1] if line[:1] == "|" else "")}
+
+
+def test_the_page_of_messages_is_made_from_the_code() -> None:
+    assert read("docs/reference/messages.md") == messages.page(), "run scripts/messages.py"
+
+
+@pytest.mark.parametrize("name", guides.GUIDES)
+def test_the_guides_for_docs_ansible_com_are_made_from_the_tutorial(name: str) -> None:
+    assert read(f"docs/docsite/rst/{name.replace('-', '_')}.rst") == guides.guide(name), "run scripts/guides.py"
