@@ -244,7 +244,7 @@ next:
     create: {description: "How many new instances to start.", type: int}
     create_old: {description: "How many instances of the stable revision to start, where it is kept.", type: int}
     admit: {description: "Instances to put in rotation.", type: list, elements: str}
-    standby: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
+    shelve: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
     drain: {description: "Instances to take out of rotation.", type: list, elements: str}
     retire: {description: "Instances to stop.", type: list, elements: str}
     reasons: {description: "Why, a sentence each.", type: list, elements: str}

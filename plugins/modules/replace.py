@@ -109,7 +109,7 @@ next:
   contains:
     create: {description: "How many instances to start.", type: int}
     admit: {description: "Instances to put in rotation.", type: list, elements: str}
-    standby: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
+    shelve: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
     drain: {description: "Instances to take out of rotation.", type: list, elements: str}
     retire: {description: "Instances to stop.", type: list, elements: str}
     reasons: {description: "Why, a sentence each.", type: list, elements: str}
