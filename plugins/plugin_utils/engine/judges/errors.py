@@ -31,7 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected
-SPREAD = 1.28  # standard deviations: nine times in ten no fewer errors are seen than expected minus so many
+SPREAD = 1.28  # standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
 STRATA = 50  # that are kept; two of them are merged for each further one
 POINTS = 64  # of the mixture over odds ratios, from 1.02 to 255
 EXCESSES = [2 * (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]  # odds ratios - 1
@@ -195,7 +195,7 @@ def compare_errors(history: CountHistory, alpha: float = ALPHA, tolerance: float
     """Judge whether the new side fails more than `tolerance` times as often.
 
     Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1) would have
-    been seen nine times in ten.
+    been seen about nine times in ten.
     """
     total, threshold = history.total, 1 / alpha
     text = f"errors {total.new} against {total.stable} on stable"
@@ -224,7 +224,7 @@ def _with_missing(verdict: Verdict, total: Stratum, alpha: float, tolerance: flo
 
 
 def _enough_requests(total: Stratum, alpha: float, tolerance: float, detect: float) -> int | None:
-    """How many requests to the new side detect an error rate of `detect` nine times in ten; None: no number does."""
+    """How many requests to the new side detect an error rate of `detect` about nine times in ten; None: no number does."""
     theta, limit = tolerated(total.share, tolerance), math.log(1 / alpha)
     on_stable = total.stable.errors / total.new.requests  # errors on stable for each request to the new side
 
