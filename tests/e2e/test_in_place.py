@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Outcome, Playground, until
 from ansible_collections.progressive.rollout.tests.support.shop import Load, Reloadable, Watch, failures
 
@@ -415,7 +415,7 @@ WRONG: list[tuple[dict[str, t.Any], str]] = [
 def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
     before = fleet.journal()
     tasks = [{"progressive.rollout.begin": {**BEGIN, **wrong}} for wrong, _message in WRONG]
-    taken = {f"rollout_{name}": name for name in settings.COMMON}
+    taken = {f"rollout_{name}": name for name in variables.COMMON}
     given = {name: fleet.variables[variable] for variable, name in taken.items() if variable in fleet.variables}
     play = {"hosts": "localhost", "ignore_errors": True, "module_defaults": {"group/progressive.rollout.steps": given}}
     outcome = fleet.run([{**play, "tasks": [*tasks, {"progressive.rollout.rollback": {}}]}])

@@ -16,7 +16,7 @@ from decimal import Decimal
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import count_fleet
@@ -300,10 +300,10 @@ def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
 def test_percentages_are_exact(hundredths: int, desired: int) -> None:
     # 12: surge up, unavailable down, in whole numbers throughout.
     text = f"{Decimal(hundredths) / 100}%"
-    allowed = parse_budget({"max_surge": text, "max_unavailable": 1}).resolve(desired)
+    allowed = variables.budget({"max_surge": text, "max_unavailable": 1}, "rollout_budget").resolve(desired)
     assert allowed.surge == -(-hundredths * desired // 10_000)
     if hundredths:
-        allowed = parse_budget({"max_surge": 0, "max_unavailable": text}).resolve(desired)
+        allowed = variables.budget({"max_surge": 0, "max_unavailable": text}, "rollout_budget").resolve(desired)
         assert (allowed.surge, allowed.unavailable) == (0, hundredths * desired // 10_000 or 1)
 
 
@@ -313,7 +313,7 @@ def test_floats_are_refused(number: float) -> None:
     # 12
     for key in ("max_surge", "max_unavailable", "max_in_flight"):
         with pytest.raises(InputError, match=key):
-            parse_budget({key: number})
+            variables.budget({key: number}, "rollout_budget")
 
 
 @given(budgets(), st.integers(0, 1000))

@@ -55,9 +55,9 @@ PROMETHEUS = {"driver": "prometheus", "address": "https://p:9090"}
 
 # Name, what is given, words the message must have.
 REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
-    ("no mapping", {"strategy": "canary", "steps": [ONE, {"analysis": "errors"}]}, (PLACE, "type str", "mapping")),
+    ("no mapping", {"strategy": "canary", "steps": [ONE, {"analysis": "errors"}]}, (PLACE, "expected a mapping")),
     ("unknown key", step(metric=[]), (f"{PLACE}.metric:", f"{PLACE}.metrics?")),
-    ("a driver of the whole", step(driver="prometheus"), (f"{PLACE}.driver:", "each of its metrics", f"in {PLACE}.metrics")),
+    ("a driver of the whole", step(driver="prometheus"), (f"{PLACE}.driver:", f"in {PLACE}.metrics")),
     ("count of none", step(count=0), (f"{PLACE}.count: 0", "must be at least 1")),
     ("count in words", step(count="some"), (PLACE, "count", "some")),
     ("count of none of a gate", gate(count=0), (f"{GATE}.count: 0", "must be at least 1")),
@@ -179,7 +179,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     ("from step 0", background(starting_step=0), ("rollout_analysis.starting_step: 0", "must be at least 1")),
     ("from a step of rolling", {"analysis": {"starting_step": 2}}, ("rollout_analysis.starting_step:", "no step 2")),
     ("a bake in words", background(bake="a while"), ("rollout_analysis.bake: 'a while'", "duration")),
-    ("in the background, a list", {"analysis": ["errors"]}, ("rollout_analysis:", "type list", "mapping")),
+    ("in the background, a list", {"analysis": ["errors"]}, ("rollout_analysis:", "expected a mapping, got list")),
     ("in the background, an unknown key", background(baking="5m"), ("rollout_analysis.baking:", "unknown option")),
     # drivers' own
     ("no query", of(**PROMETHEUS), (f"{METRIC}: it has no query", "give either")),

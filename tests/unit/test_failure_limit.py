@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
@@ -119,7 +119,7 @@ def test_the_way_back_is_not_bound_by_what_failed_before_it(shop: Service) -> No
     ],
 )
 def test_how_it_is_written(given: t.Any, expected: tuple[int, t.Any]) -> None:
-    assert settings.failures(given) == expected
+    assert variables.failures(given, "rollout_failure_limit") == expected
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_how_it_is_written(given: t.Any, expected: tuple[int, t.Any]) -> None:
         (0, "rollout_failure_limit: 0 is too small"),
         (2.5, "rollout_failure_limit: 2.5 is not a whole number"),
         ("25%", "rollout_failure_limit: '25%' is not a whole number.*total: 25%"),
-        ({"total": 0}, "rollout_failure_limit.total: 0 would end every rollout"),
-        ({"total": "0%"}, "rollout_failure_limit.total: '0%' would end"),
+        ({"total": 0}, "rollout_failure_limit.total: 0 is too small"),
+        ({"total": "0%"}, "rollout_failure_limit.total: 0% is too small"),
         ({"total": 0.5}, "rollout_failure_limit.total: 0.5 is not a whole number"),
         ({"in_a_row": 0}, "rollout_failure_limit.in_a_row: 0 is too small"),
         ({"in_row": 3}, "rollout_failure_limit.in_row: unknown option; did you mean rollout_failure_limit.in_a_row"),
@@ -137,4 +137,4 @@ def test_how_it_is_written(given: t.Any, expected: tuple[int, t.Any]) -> None:
 )
 def test_what_is_refused(given: t.Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        settings.failures(given)
+        variables.failures(given, "rollout_failure_limit")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
@@ -265,7 +265,7 @@ def test_scale_needs_a_number_and_a_rollout(shop: Service) -> None:
     ],
 )
 def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
-    asked = settings.number(given)
+    asked = variables.replicas(given, "rollout_replicas")
     assert isinstance(asked, Bounds) and asked.of(there) == expected
 
 
@@ -273,19 +273,18 @@ def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
     ("given", "words"),
     [
         (0, "rollout_replicas: 0 is too small"),
-        ("many", "rollout_replicas: 'many' is not a whole number; write a whole number .6., current, or {min: 4, max: 40}"),
-        ({}, "rollout_replicas: {} says nothing"),
+        ("many", "rollout_replicas: 'many' is not a whole number; write one .6., current, or {min: 4, max: 40}"),
         ({"min": 5, "max": 4}, "rollout_replicas: min 5 is more than max 4"),
         ({"max": 0}, "rollout_replicas.max: 0 is too small"),
         ({"min": -1}, "rollout_replicas.min: -1 is too small"),
         ({"min": 1.5}, "rollout_replicas.min: 1.5 is not a whole number"),
-        ({"min": 0}, "rollout_replicas.min: 0 begins with as many as max"),
+        ({"min": 0}, "rollout_replicas.min: 0 starts with as many as max"),
         ({"least": 4}, "rollout_replicas.least: unknown option"),
     ],
 )
 def test_bounds_that_are_refused(given: t.Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        settings.number(given)
+        variables.replicas(given, "rollout_replicas")
 
 
 def test_as_many_as_there_are(shop: Service) -> None:

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import OF_JUDGE, SEQUENTIAL
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy, variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import find_outliers
@@ -131,7 +131,7 @@ def commands() -> list[t.Any]:
 
 @pytest.mark.parametrize(("page", "words"), commands())
 def test_every_command_names_a_playbook_files_and_variables_that_exist(page: str, words: list[str]) -> None:
-    known = {*settings.COMMON, *settings.OF_STEPS}
+    known = {*variables.COMMON, *settings.OF_STEPS}
     files = {name for texts in SNIPPETS.values() for name in texts} | {"setup.yml", "canary.yml"}
     for option, value in itertools.pairwise(words):
         if option == "-i":
@@ -358,15 +358,15 @@ def test_everything_of_serial_has_a_row() -> None:
 def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS[f"{HOW_TO}/write-a-driver.md"]["tickets.py"], names)
-    assert not set(names["OPTIONS"]) & set(strategy.OF_GATES)
-    gate: GateDriver = names["Driver"]({"folder": str(tmp_path)}, None)
+    assert not set(names["OPTIONS"]) & set(strategy.GATE)
+    gate: GateDriver = names["Driver"](names["OPTIONS"].parse({"folder": str(tmp_path)}, "gate."), None)
     with pytest.raises(GateError, match=r"the ticket of 2\.4\.1: No such file"):
         gate.ask({"revision": "2.4.1"}, 0.0)
     for state, expected in (("open", WAIT), ("closed", PASS), ("refused", FAIL), ("lost", FAIL)):
         (tmp_path / "2.4.1").write_text(state)
         assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(expected, f"its ticket is {state}, for 3 s")
     with pytest.raises(InputError, match="not an absolute path"):
-        names["Driver"]({"folder": "tickets"}, None)
+        names["OPTIONS"].parse({"folder": "tickets"}, "gate.")
 
 
 @pytest.mark.parametrize("name", ["budget", "stages", "baseline"])

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import budget as parse_budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import failure_action
@@ -88,12 +88,12 @@ def test_e_02_failures_are_seen_and_counted() -> None:
 @pytest.mark.parametrize("none", [0, "0%"])
 def test_e_03_zero_of_both_is_refused(zero: object, none: object) -> None:
     with pytest.raises(InputError, match="rollout_budget"):
-        parse_budget({"max_surge": zero, "max_unavailable": none})
+        variables.budget({"max_surge": zero, "max_unavailable": none}, "rollout_budget")
 
 
 @pytest.mark.parametrize("desired", [9, 3, 1])
 def test_e_03_percentages_that_come_to_zero_move(desired: int) -> None:
-    simulator = started(desired, parse_budget({"max_surge": 0, "max_unavailable": "10%"}))
+    simulator = started(desired, variables.budget({"max_surge": 0, "max_unavailable": "10%"}, "rollout_budget"))
     assert simulator.walk(all_new(2, desired)).reached
     assert (simulator.least, simulator.peak) == (desired - 1, desired)
 
@@ -169,10 +169,10 @@ def test_e_07_after_the_first_failure_no_more_are_tried_than_may_fail(surge: int
 
 
 def test_e_08_percentages_are_exact() -> None:
-    budget = parse_budget({"max_surge": "7%", "max_unavailable": "29%"})
+    budget = variables.budget({"max_surge": "7%", "max_unavailable": "29%"}, "rollout_budget")
     assert (budget.resolve(100).surge, budget.resolve(100).unavailable) == (7, 29)
     with pytest.raises(InputError, match="max_surge"):
-        parse_budget({"max_surge": 0.07})
+        variables.budget({"max_surge": 0.07}, "rollout_budget")
 
 
 def test_e_09_not_ready_old_ones_go_first_and_for_free() -> None:

@@ -14,8 +14,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.doc_fragments.rollout import ModuleDocFragment
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy as steps
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
@@ -52,13 +51,13 @@ def documentation(step: str) -> dict[str, t.Any]:
 
 
 def test_the_fragment_documents_what_every_step_takes() -> None:
-    assert sorted(FRAGMENT) == sorted([*settings.COMMON, "kept"])
+    assert sorted(FRAGMENT) == sorted([*variables.COMMON, "kept"])
 
 
 def test_the_role_takes_what_every_step_takes() -> None:
     options = {name.removeprefix("rollout_"): option for name, option in SPECS["main"]["options"].items()}
-    assert sorted(options) == sorted([*settings.COMMON, "restart", "rebalance", "prepare_tasks"])
-    for name in settings.COMMON:
+    assert sorted(options) == sorted([*variables.COMMON, "restart", "rebalance", "prepare_tasks"])
+    for name in variables.COMMON:
         role, step = options[name], FRAGMENT[name]
         assert role["type"] == step["type"], name
         assert role.get("default") == step.get("default"), name
@@ -107,12 +106,6 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
     assert settings.parse(least) == settings.parse(given_defaults(FRAGMENT) | least)
 
 
-def test_the_documented_choices_are_those_of_the_code() -> None:
-    assert tuple(FRAGMENT["strategy"]["choices"]) == tuple(LISTS)
-    assert tuple(FRAGMENT["on_failure"]["choices"]) == settings.ON_FAILURE
-    assert tuple(FRAGMENT["on_stable_lost"]["choices"]) == settings.ON_STABLE_LOST
-
-
 def test_the_operators_words_are_those_of_the_code() -> None:
     assert tuple(documentation("control")["options"]["command"]["choices"]) == commands.COMMANDS
     assert tuple(SPECS["control"]["options"]["rollout_command"]["choices"]) == commands.COMMANDS
@@ -128,32 +121,10 @@ def test_the_health_options_are_those_of_the_checks() -> None:
         assert list(documented[name].get("choices", [])) == list(field.kind.choices), name
 
 
-def test_the_budget_options_are_those_of_the_code() -> None:
-    names = FRAGMENT["budget"]["suboptions"]
-    assert sorted(names) == ["max_in_flight", "max_surge", "max_unavailable"]
-    settings.budget({"max_surge": 1, "max_unavailable": 0})
-    settings.budget({"max_in_flight": 1})
-
-
-def test_the_gates_options_are_those_of_the_code() -> None:
-    text = " ".join(FRAGMENT["gates"]["description"])
-    assert tuple(FRAGMENT["gates"]["suboptions"]) == steps.CALLS
-    assert all(f"C({name})" in text for name in steps.OF_GATES)
-    approval = FRAGMENT["approval"]["suboptions"]
-    assert tuple(approval["on_timeout"]["choices"]) == steps.ON_TIMEOUT
-    assert steps.parse({"approval": {"timeout": "1d", "on_timeout": "hold", "file": "/run/approved"}})
-    assert sorted(approval) == sorted(["timeout", "on_timeout", *module("plugin_utils.gates", "approval").OPTIONS])
-
-
-def test_the_steps_are_those_of_the_code() -> None:
-    text = " ".join(FRAGMENT["steps"]["description"])
-    assert all(f"C({name})" in text for name in (*steps.KINDS, *steps.BESIDE))
-
-
 def test_the_guides_name_every_variable() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text() for page in pages)
-    assert not [name for name in settings.COMMON if not re.search(rf"\brollout_{name}\b", text)]
+    assert not [name for name in variables.COMMON if not re.search(rf"\brollout_{name}\b", text)]
 
 
 def test_the_action_group_holds_every_step() -> None:

@@ -19,6 +19,7 @@ from operator import itemgetter
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import RAW, TEXT, Field, Kind, Options, duration
 
 HOUR, DAY, YEAR = 3600.0, 86400.0, 366 * 86400.0
 YEARS = range(1970, 3000)  # beyond them `datetime` and others' programs overflow
@@ -89,37 +90,6 @@ def frozen(windows: Iterable[Window], now: float) -> Freeze | None:
     return Freeze(until, reason) if until > now else None
 
 
-def parse(value: t.Any, variable: str = "rollout_freeze") -> tuple[Window, ...]:
-    """The windows of a list of mappings: `from` and `to`, or `cron` and `duration`; `timezone` and `reason` with both."""
-    if value is None:
-        return ()
-    if not isinstance(value, (list, tuple)):
-        raise InputError(
-            f"{variable}: {value!r} is not a list; write a list of windows, each with from and to, or cron and duration"
-        )
-    return tuple(_window(item, f"{variable}[{index}]") for index, item in enumerate(value))
-
-
-def _window(value: t.Any, variable: str) -> Window:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{variable}: {value!r} is not a mapping; write from and to, or cron and duration")
-    values.refuse_unknown(value, ("from", "to", "cron", "duration", "timezone", "reason"), f"{variable}.")
-    kind = {"cron", "duration"} if "cron" in value else {"from", "to"}
-    if set(value) - {"timezone", "reason"} != kind:
-        given = ", ".join(sorted(value)) or "nothing"
-        raise InputError(f"{variable}: given are {given}; write either from and to, or cron and duration")
-    zone = _zone(value.get("timezone"), f"{variable}.timezone")
-    reason = values.line(value.get("reason"), f"{variable}.reason") or variable
-    if "cron" in kind:
-        return _cron(value, variable, zone, reason)
-    begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
-    if end <= begin:
-        raise InputError(
-            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them"
-        )
-    return Range(begin, end, reason)
-
-
 def _zone(value: t.Any, variable: str) -> tzinfo:
     if value is None or value == "UTC":
         return UTC  # needs no data
@@ -133,6 +103,40 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}?" if near else 'write a name such as "Europe/Zurich"'
     raise InputError(f"{variable}: {value!r} is not a time zone; {hint}")
+
+
+WINDOW = Options(
+    Field("from", RAW, "A date, or a date and time (V(2026-12-24 16:00))."),
+    Field("to", RAW, "Another. A date is frozen as a whole."),
+    Field("cron", TEXT, "Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller."),
+    Field("duration", duration(60.0), "How long the freeze lasts."),
+    Field("timezone", Kind("str", _zone), "Name of the time zone.", default="UTC"),
+    Field("reason", Kind("str", values.line), "Reason, which is shown while the rollout waits."),
+)
+
+
+def parse(value: t.Any, variable: str = "rollout_freeze") -> tuple[Window, ...]:
+    """Return the windows of a list: each has `from` and `to`, or `cron` and `duration`."""
+    windows = values.sequence(value or (), variable, "windows, each with from and to, or cron and duration")
+    return tuple(_window(item, f"{variable}[{index}]") for index, item in enumerate(windows))
+
+
+def _window(given: t.Any, variable: str) -> Window:
+    given = values.mapping(given, variable, "from and to, or cron and duration")
+    value = WINDOW.parse(given, f"{variable}.")
+    kind = {"cron", "duration"} if "cron" in given else {"from", "to"}
+    if set(given) - {"timezone", "reason"} != kind or any(value[name] is None for name in kind):
+        names = ", ".join(sorted(map(str, given))) or "nothing"
+        raise InputError(f"{variable}: given are {names}; write either from and to, or cron and duration")
+    zone, reason = value["timezone"], value["reason"] or variable
+    if "cron" in kind:
+        return _cron(value, variable, zone, reason)
+    begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
+    if end <= begin:
+        raise InputError(
+            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them"
+        )
+    return Range(begin, end, reason)
 
 
 def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
@@ -169,16 +173,13 @@ def _seconds(moment: datetime, zone: tzinfo) -> float:
 
 
 def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) -> Cron:
-    expression = str(value["cron"])
-    lasts = values.duration(value["duration"], f"{variable}.duration", minimum=60.0)
-    if lasts > YEAR:
-        raise InputError(f"{variable}.duration: {value['duration']!r} is too long; must be at most 366 days")
+    expression, lasts = value["cron"], value["duration"]
     window = Cron(expression, zone, lasts, reason)
     first = _first(window, f"{variable}.cron")
     freeze = frozen((window,), first)
     if freeze and freeze.until > first + YEAR:
         raise InputError(
-            f"{variable}.duration: {value['duration']!r} never ends, since {expression!r} begins again before it is over; shorten it"
+            f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins again before it is over; shorten it"
         )
     return window
 

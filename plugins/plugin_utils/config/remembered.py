@@ -15,7 +15,7 @@ from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
@@ -76,12 +76,10 @@ def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
     return kept
 
 
-def _marked(spec: Mapping[str, t.Any], given: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return options with a mark instead of secrets: by the spec, or a URL that holds one."""
-    return {
-        name: SECRET if value and (name in values.parted(spec, given)[1] or _holds_secret(value)) else value
-        for name, value in given.items()
-    }
+def _marked(table: Options, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return options with a mark instead of secrets: by the table, or a URL that holds one."""
+    secret = table.parted(given)[1]
+    return {name: SECRET if name in secret or (value and _holds_secret(value)) else value for name, value in given.items()}
 
 
 def _holds_secret(value: t.Any) -> bool:

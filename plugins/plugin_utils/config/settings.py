@@ -5,58 +5,29 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import freeze, strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Window
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, PREFIX
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Bounds, Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import amount, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverChoice, DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
 
-PREFIX = "rollout_"  # the names of the product: messages name variables as playbooks do
-ON_FAILURE = tuple(FailureAction)
 # For steps that do not work with the fleet.
 NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, Options()), {})
-ON_STABLE_LOST = ("repair", "promote", "hold")
-# What every step takes; the role passes each as `rollout_<name>`.
-COMMON = (
-    "service",
-    "revision",
-    "replicas",
-    "strategy",
-    "budget",
-    "platform",
-    "traffic",
-    "health",
-    "min_ready",
-    "progress_deadline",
-    "failure_limit",
-    "on_failure",
-    "watch_new",
-    "on_stable_lost",
-    "headroom",
-    "store",
-    "lease",
-    *strategy.VARIABLES,
-    "freeze",
-    "supersede",
-    "wait",
-)
 OF_STEPS = (
     "restart",
     "rebalance",
@@ -101,7 +72,7 @@ class Settings:
     checks: HealthCheck
     store: DriverChoice[StoreDriver]
     lease: float
-    freeze: tuple[freeze.Window, ...]
+    freeze: tuple[Window, ...]
     supersede: bool
     wait: float  # how long a run waits for somebody before it leaves the rollout parked
 
@@ -111,135 +82,35 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
 
     Without `drivers` a platform need not be given: for what does not work with the fleet.
     """
-    values.refuse_unknown(args, COMMON, PREFIX)
-    revision = args.get("revision")
-    replicas = args.get("replicas")
-    health = _mapping(args, "health")
-    deadline = values.duration(args.get("progress_deadline", 600), PREFIX + "progress_deadline", minimum=1)
+    known = COMMON.parse(args if drivers else {**args, "platform": None}, PREFIX)
+    health, deadline, min_ready = known["health"], known["progress_deadline"], known["min_ready"]
     checks = _health(health, deadline)
-    on_failure = FailureAction(_choice(args, "on_failure", ON_FAILURE))
-    min_ready = values.duration(args.get("min_ready", 0), PREFIX + "min_ready")
     if min_ready >= deadline:
         raise InputError(
-            f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline"
+            f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline",
+            "PR-104",
         )
-    limit, total = failures(args.get("failure_limit", 3))
+    if drivers and known["platform"] is None:
+        raise InputError("rollout_platform.driver: not given; give one, as in {driver: process}", "PR-102")
+    on_failure = FailureAction(known["on_failure"])
+    limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]
+    same = ("service", "revision", "replicas", "budget", "on_stable_lost", "headroom", "traffic", "store", "lease")
     return Settings(
-        service=values.service(args.get("service"), PREFIX + "service"),
-        revision=None if revision in (None, "") else values.revision(revision, PREFIX + "revision"),
-        replicas=None if replicas in (None, "") else number(replicas),
         plan=strategy.parse(args),
-        budget=budget(_mapping(args, "budget")),
         rules=Rules(
             min_ready=min_ready,
             progress_deadline=deadline,
             ready_deadline=checks.deadline,
-            failure_limit=None if on_failure == FailureAction.CONTINUE else limit,
-            watch_new=values.duration(args.get("watch_new", 120), PREFIX + "watch_new"),
+            failure_limit=limit,
+            watch_new=known["watch_new"],
         ),
-        failure_total=None if on_failure == FailureAction.CONTINUE else total,
+        failure_total=total,
         on_failure=on_failure,
-        on_stable_lost=_choice(args, "on_stable_lost", ON_STABLE_LOST),
-        headroom=_headroom(args.get("headroom", "1.25")),
-        platform=_driver(PlatformDriver, args, "platform") if drivers else NO_PLATFORM,
-        traffic=_driver(TrafficDriver, args, "traffic", "none"),
+        platform=known["platform"] or NO_PLATFORM,
         health=health,
         checks=checks,
-        store=_driver(StoreDriver, args, "store", "file"),
-        lease=values.duration(args.get("lease", 60), PREFIX + "lease", minimum=5, maximum=3600),
-        freeze=freeze.parse(args.get("freeze") or None),
-        supersede=values.boolean(args.get("supersede") or False, PREFIX + "supersede"),
-        wait=values.duration(args.get("wait", 3600), PREFIX + "wait"),
+        **{name: known[name] for name in (*same, "freeze", "supersede", "wait")},
     )
-
-
-def budget(given: Mapping[str, t.Any]) -> Budget:
-    """`{max_surge, max_unavailable}` or `{max_in_flight}`; surge 0 with unavailable 0 could never move (E-03)."""
-    name = PREFIX + "budget"
-    values.refuse_unknown(given, ("max_surge", "max_unavailable", "max_in_flight"), name + ".")
-    if given.get("max_in_flight") is not None:
-        if len(given) > 1:
-            raise InputError(
-                f"{name}: max_in_flight stands for max_surge with max_unavailable 0; give one or the other, not both"
-            )
-        flight = amount(given["max_in_flight"], name + ".max_in_flight")
-        if _is_zero(flight):
-            raise InputError(f"{name}.max_in_flight: {given['max_in_flight']!r} would start nothing; must be at least 1")
-        return Budget(max_in_flight=flight)
-    surge = amount(given.get("max_surge", "25%"), name + ".max_surge")
-    unavailable = amount(given.get("max_unavailable", 0), name + ".max_unavailable")
-    if _is_zero(surge) and _is_zero(unavailable):
-        raise InputError(
-            f"{name}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either"
-        )
-    return Budget(surge, unavailable)
-
-
-def _headroom(given: t.Any) -> Fraction:
-    name, value = PREFIX + "headroom", str(given)
-    if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", value):
-        raise InputError(f"{name}: {given!r} is not a number like 1.25; write 1 or more, or 0")
-    if 0 < Fraction(value) < 1:
-        raise InputError(
-            f"{name}: {value} is less than the usual number of requests; write 1 or more, or 0 for never more than usual"
-        )
-    return Fraction(value)
-
-
-def number(given: t.Any) -> int | Bounds:
-    """How many replicas: a number, `current`, or `{min, max}`."""
-    name, hint = PREFIX + "replicas", "write a whole number (6), current, or {min: 4, max: 40}"
-    if given == "current":
-        return Bounds()
-    if not isinstance(given, Mapping):
-        return whole(given, name, 1, hint, values.MOST)
-    values.refuse_unknown(given, ("min", "max"), name + ".")
-    if not given:
-        raise InputError(f"{name}: {given!r} says nothing; {hint}")
-    least = whole(given.get("min", 1), name + ".min", 0, maximum=values.MOST)
-    most = None if given.get("max") is None else whole(given["max"], name + ".max", 1, maximum=values.MOST)
-    if most is not None and least > most:
-        raise InputError(f"{name}: min {least} is more than max {most}; lower it, or raise max")
-    if not least and most is None:
-        raise InputError(f"{name}.min: 0 begins with as many as max, and that is not given; give it, or a min of 1 or more")
-    return Bounds(least, most)
-
-
-def failures(given: t.Any) -> tuple[int, Amount | None]:
-    """How many new instances may fail in a row and in all: a number, or `{in_a_row, total}`."""
-    name = PREFIX + "failure_limit"
-    if not isinstance(given, Mapping):
-        return whole(given, name, 1, "write a whole number (3), or {in_a_row: 3, total: 25%}"), None
-    values.refuse_unknown(given, ("in_a_row", "total"), name + ".")
-    limit = whole(given.get("in_a_row", 3), name + ".in_a_row", 1)
-    if given.get("total") is None:
-        return limit, None
-    total = amount(given["total"], name + ".total")
-    if _is_zero(total):
-        raise InputError(f"{name}.total: {given['total']!r} would end every rollout; must be at least 1")
-    return limit, total
-
-
-def _is_zero(value: Amount) -> bool:
-    return (value if isinstance(value, int) else value.value) == 0
-
-
-def _mapping(args: Mapping[str, t.Any], key: str) -> dict[str, t.Any]:
-    value = args.get(key)
-    if value is None or value == "":
-        return {}
-    if not isinstance(value, Mapping):
-        # What may hold secrets (env, headers) is not shown.
-        what = f"a value of the type {type(value).__name__}" if key in ("platform", "health") else repr(value)
-        raise InputError(f"{PREFIX}{key}: {what} is not a mapping; write it as key: value pairs")
-    return dict(value)
-
-
-def _choice(args: Mapping[str, t.Any], key: str, choices: tuple[str, ...]) -> str:
-    value = args.get(key, choices[0])
-    if value not in choices:
-        raise InputError(f"{PREFIX}{key}: {value!r} must be one of {', '.join(choices)}")
-    return str(value)
 
 
 def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck:
@@ -252,15 +123,3 @@ def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck
             "PR-104",
         )
     return health
-
-
-def _driver(kind: type[D], args: Mapping[str, t.Any], key: str, default: str | None = None) -> DriverChoice[D]:
-    given = _mapping(args, key)
-    name = given.pop("driver", default)
-    variable = PREFIX + key
-    if not isinstance(name, str) or not name:
-        raise InputError(
-            f"{variable}.driver: {name!r} is not the name of a driver; give one, as in {{driver: process}}", "PR-108"
-        )
-    module = loader.load(kind, name, variable)
-    return DriverChoice(name, module, module.check(given, variable))

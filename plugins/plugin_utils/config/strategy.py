@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,23 +19,171 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    AMOUNT,
+    DURATION,
+    FLAG,
+    MAPPING,
+    NAME,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    as_it_is,
+    choice,
+    duration,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
 
-VARIABLES = ("steps", "gates", "approval", "analysis", "auto_promote", "promote_delay", "hold")  # read here, beside `strategy`
-ON_FAILURE = tuple(FailureAction)
-ON_TIMEOUT = ("rollback", "hold", "promote")
-ON_ERROR = ("fail", "ignore")
-ACCEPTANCE = ("none", "timed", "checks")
-WARM = 30.0  # s that the old set of blue_green is kept where nothing else is said
-DAY = 86400.0  # s that somebody is waited for where nothing else is said
+WARM = "30s"  # that the old set of blue_green is kept by default
+DAY = 86400.0  # seconds that a person is waited for by default
 SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}  # to the field of a Step
 KINDS = (*SETS, "pause", "gate", "analysis")
-BESIDE = ("name", "on_failure", "reversible")
-OF_GATES = ("driver", "interval", "timeout", "on_timeout", "on_error")
-CALLS = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
+CALLS = {
+    "confirm_rollout": "Gates before anything is started.",
+    "confirm_traffic_increase": "Gates before each increase of the new instances' share of requests.",
+    "confirm_promotion": "Gates before the new instances get all requests for good.",
+    "post_rollout": "Gates when they have all requests, before the new revision is the stable one.",
+    "rollback": "Gates that are asked throughout. One that passes rolls back, and any other answer has no effect.",
+}
 _STEPS = "rollout_steps"
 _ANALYSIS = "rollout_analysis"
+
+
+# Options --------------------------------------------------------------------------------------
+
+
+def _timeout(value: t.Any, variable: str) -> float:
+    return math.inf if value == "unlimited" else values.duration(value, variable, 1)
+
+
+ON_FAILURE = choice(*FailureAction)
+TIMEOUT = Kind("raw", _timeout, "A duration, or V(unlimited).")
+ON_TIMEOUT = choice(rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass.")
+GATE = Options(
+    Field("driver", TEXT, "Name of the driver.", required=True),
+    Field("interval", duration(0.1), "How long after an answer the gate is asked again. V(5s) if not given."),
+    Field("timeout", TIMEOUT, "How long the rollout waits for the gate. V(1d) if not given."),
+    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field("on_error", choice(fail="The gate fails.", ignore="It lets the rollout pass."), "What happens if it cannot be asked."),
+)
+APPROVAL = Options(
+    Field("timeout", TIMEOUT, "How long a person is waited for. V(1d) if not given."),
+    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field("file", TEXT, "File on the controller that approves like V(promote), as of the gate driver V(approval)."),
+    Field("url", TEXT, "Web service that approves, likewise."),
+)
+PAUSE = Options(
+    Field("duration", DURATION, "How long the rollout pauses. Without it, it waits for a person."),
+    *(APPROVAL[name] for name in ("timeout", "on_timeout")),
+)
+MARKS = Options(
+    Field("name", NAME, "Name of the step."),
+    Field("on_failure", ON_FAILURE, "Replaces O(on_failure) in this step."),
+    Field(
+        "reversible",
+        FLAG,
+        "V(false) where there is no rollback from this step on, so that a failure holds.",
+        default=True,
+    ),
+)
+STEP = Options(
+    Field(
+        "set_weight",
+        whole(1, 100),
+        "Percentage of requests that goes to new instances, each time more than before. There are as many new instances as that "
+        "takes, or as C(set_replicas) said.",
+    ),
+    Field(
+        "set_replicas",
+        AMOUNT,
+        "Number of new instances. Percentages are of O(replicas). Without any C(set_weight) their number is their share.",
+    ),
+    Field(
+        "instance_weight",
+        whole(1, 100),
+        "Percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for a person after it, unless a "
+        "C(pause) follows.",
+    ),
+    Field("pause", Kind("raw", as_it_is, fields=PAUSE), "A duration, a mapping, or an empty mapping, which waits for a person."),
+    Field("gate", MAPPING, "A gate, as of M(progressive.rollout.gate)."),
+    Field("analysis", MAPPING, "An analysis, as O(analysis), that ends after its C(count) of measurements."),
+    *MARKS.fields,
+)
+GROUPS = Options(
+    Field("group_size", whole(1, values.MOST), "Number of instances in a group.", default=1),
+    Field("cycles", whole(0, values.MOST), "Number of groups, before all others.", default=3),
+    Field(
+        "acceptance",
+        choice(none="Nothing.", timed="C(wait).", checks="C(gates)."),
+        "What is waited for after each group.",
+        default="none",
+    ),
+    Field("wait", DURATION, "How long to wait with C(acceptance=timed).", default=0),
+    Field("allowed_failures", whole(0), "Number of failing new instances that are tolerated.", default=0),
+    Field(
+        "gates", Kind("list", as_it_is, elements="dict"), "Gates with C(acceptance=checks), as of M(progressive.rollout.gate)."
+    ),
+)
+ANALYSIS = Options(
+    *(one for one in spec.OPTIONS.fields if one.name not in ("count", "baseline")),
+    GATE["on_error"],
+    Field("starting_step", whole(1), "Number of the step in O(steps) from which on it measures.", default=1),
+    Field(
+        "bake",
+        DURATION,
+        "How long it goes on when the new instances have all requests, before the new revision is the stable one. There is no "
+        "stable revision to compare with by then, so it takes a metric with a condition.",
+        default=0,
+    ),
+)
+VARIABLES = Options(
+    Field(
+        "steps",
+        Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields)),
+        "The steps of O(strategy=canary), a list. After the last one all instances are new. Each item has exactly one of "
+        "C(set_weight), C(set_replicas), C(instance_weight), C(pause), C(gate) and C(analysis), and may have C(name), "
+        "C(on_failure) and C(reversible).\n"
+        "Or a mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and C(allowed_failures): as many groups of "
+        "that size, one after the other, then all others.",
+        default=[],
+    ),
+    Field(
+        "gates",
+        Kind(
+            "dict",
+            as_it_is,
+            fields=Options(*(Field(name, Kind("list", as_it_is, elements="dict"), text) for name, text in CALLS.items())),
+        ),
+        "What has to let a rollout pass at which moment, with any O(strategy). Each moment has a list of gates, asked one after "
+        "the other. M(progressive.rollout.gate) has the options of gates.",
+        default={},
+    ),
+    Field(
+        "analysis",
+        Kind("dict", as_it_is, fields=ANALYSIS),
+        "What is measured from a step on, and judged after each measurement. A metric that fails ends the rollout as "
+        "O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for a person.",
+        default={},
+    ),
+    Field("approval", Kind("dict", as_it_is, fields=APPROVAL), "How a rollout waits for a person.", default={}),
+    Field("auto_promote", FLAG, "With O(strategy=blue_green), whether the switch needs no person.", default=True),
+    Field(
+        "promote_delay",
+        DURATION,
+        "With O(strategy=blue_green) and O(auto_promote=true), how long the new set is ready before the switch.",
+        default=0,
+    ),
+    Field(
+        "hold",
+        DURATION,
+        "With O(strategy=blue_green), how long the old set stays ready after the switch, without requests. Until then a "
+        "rollback is one switch.",
+        default=WARM,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -52,22 +201,20 @@ class Person:
 
 def parse(args: Mapping[str, t.Any]) -> Plan:
     """The plan of `strategy` and `VARIABLES` among the arguments of a step; raises InputError naming the variable."""
-    strategy = _choice(args.get("strategy") or "rolling", tuple(LISTS), "rollout_strategy")
-    person = _person(args.get("approval"))
-    background, bake, first = _background(args.get("analysis"))
-    steps, opening = _steps(args.get("steps"), strategy, person, first)
-    calls = _calls(args.get("gates"), person)
-    auto = args.get("auto_promote") in (None, "") or values.boolean(args["auto_promote"], "rollout_auto_promote")
-    delay = _timer("promotion delay", args.get("promote_delay") or 0, "rollout_promote_delay")
-    warm = args.get("hold")
-    hold = _timer("hold", WARM if warm in (None, "") else warm, "rollout_hold")
-    _refuse_unused(strategy, auto, delay.options["duration"], hold.options["duration"])
+    strategy = values.choice(args.get("strategy") or "rolling", "rollout_strategy", tuple(LISTS))
+    known = VARIABLES.parse(VARIABLES.part(args), "rollout_")
+    person = _person(known["approval"])
+    background, bake, first = _background(known["analysis"])
+    steps, opening = _steps(known["steps"], strategy, person, first)
+    calls = _calls(known["gates"], person)
+    auto, delay, warm = known["auto_promote"], known["promote_delay"], known["hold"]
+    _refuse_unused(strategy, auto, delay, warm)
     return Plan(
         strategy,
         steps,
         opening,
-        promotion=_lasting(delay) if auto else (person.gate("promotion approval"),),
-        hold=_lasting(hold),
+        promotion=_lasting(_timer("promotion delay", delay)) if auto else (person.gate("promotion approval"),),
+        hold=_lasting(_timer("hold", warm)),
         confirm_rollout=calls["confirm_rollout"],
         confirm_traffic_increase=calls["confirm_traffic_increase"],
         confirm_promotion=calls["confirm_promotion"],
@@ -80,12 +227,18 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
 def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None:
     """Refuse what would do nothing; what is as by default counts as not given, since roles give every variable."""
     if strategy != "blue_green":
-        unlike = {"rollout_auto_promote": not auto, "rollout_promote_delay": delay > 0, "rollout_hold": hold != WARM}
+        unlike = {
+            "rollout_auto_promote": not auto,
+            "rollout_promote_delay": delay > 0,
+            "rollout_hold": hold != VARIABLES["hold"].parse(WARM, ""),
+        }
         for variable in (variable for variable, given in unlike.items() if given):
-            raise InputError(f"{variable}: does nothing with rollout_strategy {strategy}, only with blue_green; leave it out")
+            raise InputError(
+                f"{variable}: has no effect with rollout_strategy {strategy}, only with blue_green; remove it", "PR-107"
+            )
     if delay and not auto:
         raise InputError(
-            "rollout_promote_delay: does nothing with rollout_auto_promote: false, where a person promotes; leave it out"
+            "rollout_promote_delay: has no effect with rollout_auto_promote: false, where a person promotes; remove it", "PR-107"
         )
 
 
@@ -98,10 +251,8 @@ def fingerprint(plan: Plan) -> str:
 def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
     """The options of a gate's driver among what is given, checked, with the defaults filled in. What it has itself is the driver's,
     though every gate takes it."""
-    if not isinstance(driver, str) or not driver:
-        raise InputError(f"{variable}.driver: {driver!r} is not the name of a driver; give one, as in {{driver: web}}")
-    module = loader.load(GateDriver, driver, variable)
-    values.refuse_unknown(given, {*module.options, *OF_GATES}, variable + ".")
+    module = loader.load(GateDriver, GATE["driver"].parse(driver, f"{variable}.driver"), variable)
+    values.refuse_unknown(given, {*module.options, *GATE}, variable + ".")
     return module.check(module.options.part(given), variable)
 
 
@@ -134,7 +285,7 @@ def _kind(item: t.Any, variable: str) -> str:
     """Which of the `KINDS` an item is."""
     if not isinstance(item, Mapping):
         raise InputError(f"{variable}: a value of the type {type(item).__name__} is no step; write a mapping: {{set_weight: 20}}")
-    values.refuse_unknown(item, (*KINDS, *BESIDE), variable + ".")
+    values.refuse_unknown(item, STEP, f"{variable}.")
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
         raise InputError(f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}")
@@ -171,12 +322,12 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: i
 
 
 def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
-    """A step with what stands beside its kind."""
-    name, on_failure, reversible = (item.get(key) for key in BESIDE)
+    """Return a step with its name, and how it fails."""
+    marks = MARKS.parse(MARKS.part(item), f"{variable}.")
     return Step(
-        number if name is None else f"{number} {values.label(name, variable + '.name')}",
-        on_failure=None if on_failure is None else FailureAction(_choice(on_failure, ON_FAILURE, variable + ".on_failure")),
-        reversible=reversible is None or values.boolean(reversible, variable + ".reversible"),
+        f"{number} {marks['name']}" if marks["name"] else number,
+        on_failure=FailureAction(marks["on_failure"]) if marks["on_failure"] else None,
+        reversible=marks["reversible"],
     )
 
 
@@ -187,10 +338,7 @@ def _target(value: t.Any, kind: str, variable: str) -> t.Any:
         if not (amount if isinstance(amount, int) else amount.value):
             raise InputError(f"{variable}: {value!r} would be no canary; must be at least 1")
         return amount
-    weight = values.whole(value, variable, 1, "write a percentage without the sign (20)")
-    if weight > 100:
-        raise InputError(f"{variable}: {value!r} is more than all; must be at most 100")
-    return weight
+    return values.whole(value, variable, 1, "write a percentage without the sign (20)", 100)
 
 
 def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
@@ -212,18 +360,14 @@ def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
     """Singularity's way to write steps (E-30). There are no older names of these (E-31)."""
-    values.refuse_unknown(given, ("group_size", "cycles", "acceptance", "wait", "allowed_failures", "gates"), _STEPS + ".")
-    size = values.whole(given.get("group_size", 1), _STEPS + ".group_size", 1, maximum=values.MOST)
-    cycles = values.whole(given.get("cycles", 3), _STEPS + ".cycles", 0, maximum=values.MOST)
-    failures = values.whole(given.get("allowed_failures", 0), _STEPS + ".allowed_failures", 0)
-    acceptance = _choice(given.get("acceptance", "none"), ACCEPTANCE, _STEPS + ".acceptance")
-    wait = _timer("wait", given.get("wait") or 0, _STEPS + ".wait")
-    gates = _gates(given.get("gates"), "gate", _STEPS + ".gates", person)
+    found = GROUPS.parse(given, f"{_STEPS}.")
+    acceptance, wait = found["acceptance"], _timer("wait", found["wait"])
+    gates = _gates(found["gates"], "gate", f"{_STEPS}.gates", person)
     if gates and acceptance != "checks":
-        raise InputError(f"{_STEPS}.gates: they are asked only with acceptance: checks, and it is {acceptance}")
+        raise InputError(f"{_STEPS}.gates: has no effect with acceptance: {acceptance}, only with checks", "PR-107")
     if _lasting(wait) and acceptance != "timed":
-        raise InputError(f"{_STEPS}.wait: {given['wait']!r} is waited only with acceptance: timed, and it is {acceptance}")
-    return Groups(size, cycles, gates or _lasting(wait), failures + 1)
+        raise InputError(f"{_STEPS}.wait: has no effect with acceptance: {acceptance}, only with timed", "PR-107")
+    return Groups(found["group_size"], found["cycles"], gates or _lasting(wait), found["allowed_failures"] + 1)
 
 
 # Gates ----------------------------------------------------------------------------------------------------------------
@@ -231,7 +375,7 @@ def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
 
 def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
     """`rollout_gates`: Flagger's words for when a gate is asked."""
-    given = _mapping(given, "rollout_gates")
+    given = values.mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
     found = {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
     for gate in found["rollback"]:
@@ -249,8 +393,7 @@ def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
 def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Gate, ...]:
     if given in (None, ""):
         return ()
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise InputError(f"{variable}: a value of the type {type(given).__name__} is no list; write [{{driver: web, url: ...}}]")
+    given = values.sequence(given, variable, "[{driver: web, url: ...}]")
     found = (_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
     return tuple(_without_baseline(gate) for gate in found)
 
@@ -268,17 +411,18 @@ def _without_baseline(gate: Gate) -> Gate:
 
 
 def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
-    given = _mapping(given, variable)
+    given = values.mapping(given, variable)
     driver = given.get("driver")
     options = check_gate(driver, given, variable)
+    common = GATE.parse(GATE.part(given), f"{variable}.")
     gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
     if driver == "approval":
         gate = replace(person.gate(key), options={**person.options, **_set(options)}, variable=variable)
-    if given.get("interval") is not None and "interval" not in options:
-        gate = replace(gate, interval=values.duration(given["interval"], variable + ".interval", 0.1))
-    if given.get("on_error") is not None:
-        gate = replace(gate, on_error=_choice(given["on_error"], ON_ERROR, variable + ".on_error"))
-    gate = _bounded(gate, given, variable)
+    if common["interval"] and "interval" not in options:
+        gate = replace(gate, interval=common["interval"])
+    if common["on_error"]:
+        gate = replace(gate, on_error=common["on_error"])
+    gate = _bounded(gate, common)
     if driver == "analysis":
         _check_end(gate)
     return gate
@@ -297,21 +441,20 @@ def _check_end(gate: Gate) -> None:
 
 
 def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
-    given = _mapping(given, variable)
+    given = values.mapping(given, variable)
     if "driver" in given:
         raise InputError(
-            f"{variable}.driver: an analysis has none, and each of its metrics may; write it there, in {variable}.metrics"
+            f"{variable}.driver: an analysis has no driver, its metrics have; write it in {variable}.metrics", "PR-107"
         )
     return _gate({**given, "driver": "analysis"}, key, variable, person)
 
 
 def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     """`rollout_analysis`: the gate that is asked all along, the one that is waited for at the end, and the first step it is asked at."""
-    given = dict(_mapping(given, _ANALYSIS))
+    given = values.mapping(given, _ANALYSIS)
     if not given:
         return (), (), 1
-    first = values.whole(given.pop("starting_step", 1), _ANALYSIS + ".starting_step", 1)
-    bake = values.duration(given.pop("bake", 0), _ANALYSIS + ".bake")
+    first, bake = (ANALYSIS[name].parse(given.pop(name, None), f"{_ANALYSIS}.{name}") for name in ("starting_step", "bake"))
     for name in ("count", "timeout", "on_timeout"):
         if given.get(name) is not None:
             raise InputError(
@@ -330,34 +473,31 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
         )
     # One that is not measured once more is of no use.
     once = min(one.interval or 0.0 for one in limits)
-    return (gate,), (_timer("bake", max(bake, once), _ANALYSIS + ".bake"),), first
+    return (gate,), (_timer("bake", max(bake, once)),), first
 
 
 def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     """For a time (`10m` or `{duration: 10m}`), or until somebody says promote (`{}`)."""
     if given is not None and not isinstance(given, Mapping):
-        return _timer(key, given, variable)
-    given = given or {}
-    values.refuse_unknown(given, ("duration", "timeout", "on_timeout"), variable + ".")
-    if given.get("duration") is None:
-        return _bounded(person.gate(key), given, variable)
-    if len(given) > 1:
-        raise InputError(f"{variable}: duration ends by itself; timeout and on_timeout are for a pause without one")
-    return _timer(key, given["duration"], variable + ".duration")
+        return _timer(key, values.duration(given, variable))
+    found = PAUSE.parse(given or {}, f"{variable}.")
+    if found["duration"] is None:
+        return _bounded(person.gate(key), found)
+    if given and len(given) > 1:
+        raise InputError(f"{variable}: timeout and on_timeout have no effect with a duration; remove them", "PR-107")
+    return _timer(key, found["duration"])
 
 
-def _bounded(gate: Gate, given: Mapping[str, t.Any], variable: str) -> Gate:
-    """With the `timeout` and `on_timeout` given, if any. Nothing waits without end unless it is asked for (E-14)."""
-    if given.get("timeout") is not None:
-        unlimited = given["timeout"] == "unlimited"
-        gate = replace(gate, timeout=None if unlimited else values.duration(given["timeout"], variable + ".timeout", 1))
-    if given.get("on_timeout") is not None:
-        gate = replace(gate, on_timeout=_choice(given["on_timeout"], ON_TIMEOUT, variable + ".on_timeout"))
-    return gate
+def _bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:
+    """Return the gate with the `timeout` and `on_timeout` given, if any. Nothing waits without end by default."""
+    timeout, on_timeout = common["timeout"], common["on_timeout"]
+    if timeout is not None:
+        gate = replace(gate, timeout=None if timeout == math.inf else timeout)
+    return replace(gate, on_timeout=on_timeout) if on_timeout else gate
 
 
-def _timer(key: str, duration: t.Any, variable: str) -> Gate:
-    return Gate(key, "pause", {"duration": values.duration(duration, variable)})
+def _timer(key: str, seconds: float) -> Gate:
+    return Gate(key, "pause", {"duration": seconds})
 
 
 def _lasting(timer: Gate) -> tuple[Gate, ...]:
@@ -367,10 +507,10 @@ def _lasting(timer: Gate) -> tuple[Gate, ...]:
 
 def _person(given: t.Any) -> Person:
     variable = "rollout_approval"
-    given = _mapping(given, variable)
-    places = {key: value for key, value in given.items() if key not in ("timeout", "on_timeout")}
-    values.refuse_unknown(given, ("timeout", "on_timeout", "file", "url"), variable + ".")
-    bounds = _bounded(Person().gate(""), given, variable)
+    given = values.mapping(given, variable)
+    found = APPROVAL.parse(given, f"{variable}.")
+    places = {key: value for key, value in given.items() if key in ("file", "url")}
+    bounds = _bounded(Person().gate(""), found)
     return Person(bounds.timeout, bounds.on_timeout, _set(check_gate("approval", places, variable)))
 
 
@@ -379,18 +519,4 @@ def _set(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _mapping(given: t.Any, variable: str) -> Mapping[str, t.Any]:
-    if given in (None, ""):
-        return {}
-    if not isinstance(given, Mapping):
-        raise InputError(f"{variable}: a value of the type {type(given).__name__} is not a mapping; write it as key: value pairs")
-    return given
-
-
 READ = {"pause": _pause, "gate": _gate, "analysis": _analysis}  # by the kind of an item that waits
-
-
-def _choice(value: t.Any, choices: Sequence[str], variable: str) -> str:
-    if value not in choices:
-        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
-    return str(value)

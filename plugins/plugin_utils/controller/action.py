@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, PREFIX
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
@@ -67,9 +68,9 @@ class StepAction(ActionBase):
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
         """Make the step's context from its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
-            refuse_odd_numbers(value, settings.PREFIX + name)
+            refuse_odd_numbers(value, PREFIX + name)
         args = plain(self._task.args)
-        values.refuse_unknown(args, (*settings.COMMON, *self.own, "kept"), settings.PREFIX)
+        values.refuse_unknown(args, (*COMMON, *self.own, "kept"), PREFIX)
         own = {name: args.pop(name) for name in (*self.own, "kept") if name in args}
         self._check_spelling(own.pop("variables", None))
         own = {name: value for name, value in own.items() if value is not None}
@@ -106,9 +107,8 @@ class StepAction(ActionBase):
 
     def _check_spelling(self, variables: t.Any) -> None:
         """Refuse a `rollout_` variable that no step reads: it is misspelt."""
-        prefix = settings.PREFIX
-        given = [str(name).removeprefix(prefix) for name in variables or () if str(name).startswith(prefix)]
-        values.refuse_unknown(given, (*settings.COMMON, *settings.OF_STEPS), prefix)
+        given = [str(name).removeprefix(PREFIX) for name in variables or () if str(name).startswith(PREFIX)]
+        values.refuse_unknown(given, (*COMMON, *settings.OF_STEPS), PREFIX)
 
 
 def _failed(exc: RolloutError) -> Result:

@@ -17,7 +17,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, key_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
 
@@ -95,8 +94,8 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     if of_hosts is None:
         return None
     shaping = {name: value for name, value in chosen.options.items() if name not in of_hosts}
-    platform, hidden = values.parted(chosen.module.options, shaping)
-    health, also_hidden = values.parted(spec.table(settings.health), settings.health)
+    platform, hidden = chosen.module.options.parted(shaping)
+    health, also_hidden = spec.table(settings.health).parted(settings.health)
     found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
     names = {f"{part}.{option}": sorted(value) for part, mine in found.items() for option, value in mine.items()}
     return InstanceSettings(chosen.name, platform, health, names), found

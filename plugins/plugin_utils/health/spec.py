@@ -62,21 +62,21 @@ def parse(given: t.Any, variable: str = "rollout_health") -> HealthCheck:
     name = _driver(given, variable)
     module = _load(name, variable) if name else None
     _refuse_unknown(given, module, variable)
-    common = OPTIONS.parse({key: value for key, value in given.items() if key in OPTIONS}, f"{variable}.")
+    common = OPTIONS.parse(OPTIONS.part(given), f"{variable}.")
     settings: dict[str, t.Any] = {
         key: common[key] for key in ("interval", "timeout", "rise", "fall", "deadline", "tls", "validate_certs")
     }
     settings |= {"port": common["port"] or 0, "from_host": common["from"] == "host"}
     if module is None:
         return HealthCheck(**settings)
-    own = {key: value for key, value in given.items() if key in module.options}
+    own = module.options.part(given)
     return HealthCheck(enabled=True, check=_check(module, own, variable), **settings)
 
 
-def table(given: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
+def table(given: Mapping[str, t.Any]) -> Options:
     """Return the option tables of all that a health check may have, to tell which options are secret."""
     names = [str(given["driver"])] if given.get("driver") else BUILT_IN
-    return {key: option for name in names for key, option in _load(name, "rollout_health").options.items()} | dict(OPTIONS)
+    return Options(*(one for name in names for one in _load(name, "rollout_health").options.fields), *OPTIONS.fields)
 
 
 def _driver(given: Mapping[str, t.Any], variable: str) -> str:

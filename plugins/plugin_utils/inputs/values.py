@@ -12,7 +12,6 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Percent
@@ -268,25 +267,3 @@ def mapping(value: t.Any, variable: str, example: str = "key: value pairs") -> d
     if not isinstance(value, Mapping):
         raise InputError(f"{variable}: expected a mapping, got {type(value).__name__}; write {example}")
     return dict(value)
-
-
-def parted(spec: t.Any, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Return the options that may be shown, and the secret ones. Empty ones are in neither."""
-    there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
-    secret = {name: value for name, value in there.items() if _no_log(spec.get(name, {}))}
-    return {name: value for name, value in there.items() if name not in secret}, secret
-
-
-def _no_log(option: t.Any) -> bool:
-    return bool(option.get("no_log") if isinstance(option, Mapping) else option.no_log)
-
-
-def options(spec: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
-    """Return a driver's options, checked against its `OPTIONS`, with the defaults filled in."""
-    if hasattr(spec, "parse"):
-        return t.cast("dict[str, t.Any]", spec.parse(given, variable + "."))
-    refuse_unknown(given, spec, variable + ".")
-    result = ArgumentSpecValidator(dict(spec)).validate(dict(given))
-    if result.error_messages:
-        raise InputError(f"{variable}: {'; '.join(result.error_messages)}")
-    return {key: value for key, value in result.validated_parameters.items() if value is not None}
