@@ -63,7 +63,7 @@ def both(*runs: Run) -> list[Outcome]:
 
 
 def test_one_that_fails_is_nothing_to_its_neighbour(street: Street) -> None:
-    """E-20: a failure belongs to its own rollout, although both are under way at once."""
+    """A failure belongs to its own rollout, although both are under way at once."""
     first = both(street.start("shop", "1"), street.start("shop-api", "1"))
     assert [outcome.rc for outcome in first] == [0, 0], [outcome.output for outcome in first]
     before = street.living("shop")

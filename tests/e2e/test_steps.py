@@ -173,7 +173,7 @@ WHAT_IFS: list[tuple[str, int, t.Any, t.Any, list[dict[str, t.Any]], dict[str, t
     ("3 of 3, surge 3, unavailable 2", 3, 3, 2, [of("1", "ready", 3)], {"create": 3, "drain": 2}),
     ("from nothing", 3, 1, 0, [], {"create": 4 - 1}),
     (
-        "E-09: those that serve nobody go first, and no other",
+        "those that serve nobody go first, and no other",
         4,
         0,
         1,
@@ -181,7 +181,7 @@ WHAT_IFS: list[tuple[str, int, t.Any, t.Any, list[dict[str, t.Any]], dict[str, t
         {"drain": 2},
     ),
     (
-        "E-04: one of three is ready, two still start",
+        "one of three is ready, two still start",
         10,
         3,
         0,
@@ -189,14 +189,14 @@ WHAT_IFS: list[tuple[str, int, t.Any, t.Any, list[dict[str, t.Any]], dict[str, t
         {"drain": 1},
     ),
     (
-        "E-04: and once that one is gone, the next starts",
+        "and once that one is gone, the next starts",
         10,
         3,
         0,
         [of("1", "ready", 9), of("2", "ready"), of("2", "starting", 2)],
         {"create": 1},
     ),
-    ("E-05: not ready counts against surge", 2, 0, 1, [of("2", "not_ready", 2)], {}),
+    ("not ready counts against surge", 2, 0, 1, [of("2", "not_ready", 2)], {}),
     ("a draining one without requests stops", 3, 1, 0, [of("2", "ready", 3), of("1", "draining")], {"retire": 1}),
     ("a draining one with requests waits", 3, 1, 0, [of("2", "ready", 3), of("1", "draining", active=2, draining="5s")], {}),
     ("but not for ever", 3, 1, 0, [of("2", "ready", 3), of("1", "draining", active=2, draining="1h")], {"retire": 1}),
@@ -242,7 +242,7 @@ def test_what_if(what_ifs: Outcome, name: str, expected: dict[str, t.Any]) -> No
 
 
 def test_what_if_takes_the_instances_that_serve_nobody(what_ifs: Outcome) -> None:
-    plan = what_ifs.one("E-09: those that serve nobody go first, and no other").result["next"]
+    plan = what_ifs.one("those that serve nobody go first, and no other").result["next"]
     assert plan["drain"] == ["0002.1", "0002.2"]
 
 

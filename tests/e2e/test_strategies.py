@@ -410,7 +410,7 @@ def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, 
 
 @pytest.mark.quick
 def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
-    """At 60 % as well: nothing is gone on with because it is nearly done (E-4f)."""
+    """At 60 % as well: nothing is gone on with because it is nearly done."""
     alarm = shop.home / "alarm"
     asked = {"driver": "command", "command": ["test", "-e", str(alarm)], "interval": "200ms"}
     canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 60}, PERSON], rollout_gates={"rollback": [asked]})

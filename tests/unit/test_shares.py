@@ -77,7 +77,7 @@ def test_the_share_is_what_was_asked_for(share: int, new: int, old: int) -> None
 @given(shares, counts, counts, counts)
 @example(90, 50, 49, 1)
 def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int, old: int) -> None:
-    # Capacity before traffic (E-4h): each new one at most what it has when all are there, the old ones carry the rest.
+    # Capacity before traffic: each new one at most what it has when all are there, the old ones carry the rest.
     there = min(there, asked)
     part = Fraction(share * there, asked)
     weights = split(share, asked, old).weights(there, old)

@@ -95,7 +95,7 @@ def test_gates_have_their_drivers_options_and_our_bounds() -> None:
         "hold",
         "ignore",
     )
-    # Nothing waits without end unless it is asked for (E-14).
+    # Nothing waits without end unless it is asked for.
     assert (second.key, second.timeout, second.on_timeout, second.on_error) == ("step 3 hook", DAY, None, "fail")
     assert first.options["url"] == WEB["url"] and not {"driver", "interval", "on_timeout", "on_error"} & set(first.options)
 

@@ -441,7 +441,7 @@ def test_who_skips_a_wait_does_not_wait_any_more(now: SimpleNamespace, word: str
 
 
 def test_the_clock_of_a_phase_begins_when_it_is_entered(now: SimpleNamespace) -> None:
-    """Whoever looks at it, however often, and also in the next run (E-11, E-13)."""
+    """Whoever looks at it, however often, and also in the next run."""
     walk = progressing(now)
     assert walk.turn(100) == "waits"
     entered, since = walk.rollout.entered, walk.rollout.gates["approval"]["since"]
@@ -915,7 +915,7 @@ def test_a_doubt_in_a_freeze_waits_for_a_person_and_then_for_its_end(now: Simple
 
 
 def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
-    """Before the first step it is asked at, on the way back, in a rollback, and once everything was said to go on (E-39)."""
+    """Before the first step it is asked at, on the way back, in a rollback, and once everything was said to go on."""
     early, back, by_hand, full = watched(now, WORSE, watched=False), *(watched(now, WORSE) for _dummy in range(3))
     back.rollout.phase, by_hand.rollout.kind, full.rollout.full = Phase.ROLLING_BACK, Kind.ROLLBACK, True
     for walk in (early, back, by_hand, full):

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rows of the reference that only a whole rollout proves: the steps of a play, over drivers in memory (E-15 to E-64)."""
+"""What docs/explanation/decisions/ decides and only a whole rollout proves: the steps of a play, over drivers in memory."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def events(shop: Service, kind: str) -> list[dict[str, t.Any]]:
     return [event for event in shop.timeline(rollout_of(shop).id) if event["kind"] == kind]
 
 
-def test_e_15_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+def test_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     service = Service(tmp_path, World(fewest=0, crashes=lambda labels: True), replicas=3)
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
         service.play(revision="1")
@@ -82,7 +82,7 @@ def test_e_15_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(
     assert (service.running, service.world.instances, service.world.servers) == ({}, {}, {})
 
 
-def test_e_15_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
+def test_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
     started = itertools.count()
     service = Service(tmp_path, World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3)
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
@@ -91,7 +91,7 @@ def test_e_15_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", ["a rollout", "the one that was killed"])
-def test_e_24_the_budget_is_the_one_given_now(shop: Service, again: str) -> None:
+def test_the_budget_is_the_one_given_now(shop: Service, again: str) -> None:
     wide = {"revision": "2", "budget": {"max_surge": 3, "max_unavailable": 0}}
     most = []
 
@@ -112,9 +112,7 @@ def test_e_24_the_budget_is_the_one_given_now(shop: Service, again: str) -> None
 
 
 @pytest.mark.parametrize("call", ["apply before", "observe", "sync before"])
-def test_e_32_what_fails_for_ever_has_an_end_and_so_has_the_way_back(
-    shop: Service, later: Callable[[float], None], call: str
-) -> None:
+def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(shop: Service, later: Callable[[float], None], call: str) -> None:
     calls: list[str] = []
     broken: list[bool] = []
     kind = PlatformError if call.startswith("sync") else TrafficError
@@ -147,7 +145,7 @@ def test_e_32_what_fails_for_ever_has_an_end_and_so_has_the_way_back(
         assert shop.running == {"1": 3} and rollout_of(shop).outcome == "rolled_back"
 
 
-def test_e_64_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later: Callable[[float], None]) -> None:
+def test_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later: Callable[[float], None]) -> None:
     # No room for one more, twice, each time for long; and it is nothing to end for.
     refusals: dict[int | None, int] = {1: 5, 2: 5}  # by how many of the new ones there are: how often
 
@@ -169,7 +167,7 @@ def test_e_64_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, 
 
 
 @pytest.mark.parametrize("weight", [60, 100])
-def test_e_4f_an_alarm_takes_it_back_however_far_it_is(shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int) -> None:
+def test_an_alarm_takes_it_back_however_far_it_is(shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int) -> None:
     alarm: list[bool] = []
     monkeypatch.setattr(command.Driver, "ask", lambda *_: Answer(PASS if alarm else FAIL, ""))
     shop.world.most = 6
