@@ -178,7 +178,7 @@ def test_readme_installation(site: Site) -> None:
     installed = site.home / "collections/ansible_collections/progressive/rollout"
     assert (installed / "roles/rolling/tasks/main.yml").exists() and not (installed / ".git").exists()
     shutil.rmtree(installed)
-    site.write("README.md", "requirements.yml")
+    site.write(f"{HOW_TO}/awx.md", "requirements.yml")
     site.shell("ansible-galaxy collection install -r requirements.yml", env=env)
     assert (installed / "plugins/action/begin.py").exists()
 
