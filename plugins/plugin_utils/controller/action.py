@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, Parked, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, PREFIX
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
@@ -43,7 +44,8 @@ class StepAction(ActionBase):
         """Run the task: the one place where an error becomes a failed task."""
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         try:
-            result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
+            with shown(_detail if display.verbosity >= 3 else None):
+                result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
         except RolloutError as exc:
             result.update(_failed(exc))
         except Exception as exc:
@@ -109,6 +111,10 @@ class StepAction(ActionBase):
         """Refuse a `rollout_` variable that no step reads: it is misspelt."""
         given = [str(name).removeprefix(PREFIX) for name in variables or () if str(name).startswith(PREFIX)]
         values.refuse_unknown(given, (*COMMON, *settings.OF_STEPS), PREFIX)
+
+
+def _detail(line: str) -> None:
+    display.vvv(printable(line))
 
 
 def _failed(exc: RolloutError) -> Result:

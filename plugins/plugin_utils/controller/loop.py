@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock, trace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     PlatformError,
@@ -645,6 +645,7 @@ class ReconcileLoop:
 
     def event(self, kind: str, **what: t.Any) -> None:
         """Add to the timeline; written with the next commit."""
+        trace.note(f"{kind}: {trace.words(what)}")
         self._events.append({"at": round(time.time(), 3), "kind": kind} | {key: plain(value) for key, value in what.items()})
 
     def _commit_due(self) -> None:

@@ -39,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError, TransportError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
 
 _LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
@@ -76,6 +77,11 @@ class Result:
     stderr: str = ""
     unreachable: str = ""
 
+    @property
+    def summary(self) -> str:
+        """Return in a few words how it ended."""
+        return self.unreachable or f"ended with {self.rc}"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -88,6 +94,11 @@ class Answer:
     # Where the call goes on: what it came to, None while it has not.
     later: Callable[[], Answer | None] | None = field(default=None, compare=False)
 
+    @property
+    def summary(self) -> str:
+        """Return in a few words how it ended; "" if well."""
+        return self.error
+
 
 _Outcome = t.TypeVar("_Outcome", Answer, Result)
 
@@ -95,7 +106,10 @@ _Outcome = t.TypeVar("_Outcome", Answer, Result)
 class _Job(t.Generic[_Outcome]):
     """One host's part of a call, in a thread of its own. It has `timeout` seconds; then `lost` makes its outcome."""
 
-    def __init__(self, work: Callable[[], _Outcome], lost: Callable[[str], _Outcome], timeout: float, grace: float = 0.0) -> None:
+    def __init__(
+        self, what: str, work: Callable[[], _Outcome], lost: Callable[[str], _Outcome], timeout: float, grace: float = 0.0
+    ) -> None:
+        self._what = what  # for people
         self._work: Callable[[], _Outcome] = work
         self._lost: Callable[[str], _Outcome] = lost
         self._timeout, self._grace = timeout, grace
@@ -111,7 +125,9 @@ class _Job(t.Generic[_Outcome]):
         self._thread.start()
 
     def _run(self) -> None:
-        outcome = self._work()
+        with trace(self._what) as call:
+            outcome = self._work()
+            call.outcome = outcome.summary
         if self.outcome is None:  # it was not given up
             self.took, self.outcome = self.age, outcome
         self._ended.put(self)
@@ -282,7 +298,9 @@ class Transport:
             except RolloutError as exc:
                 results[host] = Result(-1, unreachable=str(exc))
             else:
-                jobs[host] = _Job(work, functools.partial(self._lost, host), timeout)
+                jobs[host] = _Job(
+                    f"{host or 'controller'}: {command.argv[0]}", work, functools.partial(self._lost, host), timeout
+                )
         self._at_once(jobs, self._forks, {})
         results |= {host: job.outcome for host, job in jobs.items() if job.outcome}
         return {host: results[host] for host in commands}
@@ -306,12 +324,13 @@ class Transport:
         for host, request in requests.items():
             plain = _json(request)
             lost = functools.partial(self._unanswered, host)
+            what = f"{host or 'controller'}: {agent} {plain.get('op', '')}".rstrip()
             try:
                 if host == CONTROLLER or ("." not in agent and self._is_here(host)):
-                    here[host] = _Job(functools.partial(_here, module, plain), lost, timeout)
+                    here[host] = _Job(what, functools.partial(_here, module, plain), lost, timeout)
                     continue
                 work = functools.partial(_there, self._link(host), module, plain, timeout, host)
-                there[host] = _Job(work, lost, timeout, _GRACE)
+                there[host] = _Job(what, work, lost, timeout, _GRACE)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True)
         self._at_once(here, HERE_AT_ONCE, patience or {})

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError, RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES, fill
 
@@ -83,7 +84,9 @@ class Client:
         for attempt in range(self._retries + 1):
             if attempt:
                 time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
-            outcome = self._once(method, address, body, headers or {})
+            with trace(f"{method} {origin(address)}") as call:
+                outcome = self._once(method, address, body, headers or {})
+                call.outcome = str(outcome.status) if isinstance(outcome, Reply) else self._reason(outcome)
             if isinstance(outcome, Reply) and outcome.status < 500:
                 break
         if isinstance(outcome, Reply):
