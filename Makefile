@@ -46,6 +46,10 @@ docs: ## the documentation's site, below .cache/docs/html
 bench: setup ## the measurements
 	@scripts/run python tests/benchmarks/run.py
 
+mutants: ## which small changes of the engine no test notices (FILES=budget.py); takes an hour or two
+	@scripts/setup run test
+	@scripts/run python scripts/mutants.py $(FILES)
+
 release: ## the artefact that is published, linted as Galaxy does, and tried in an empty place
 	@scripts/setup run test
 	@VENV=.venv-release scripts/setup release

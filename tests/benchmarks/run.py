@@ -38,6 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
+from ansible_collections.progressive.rollout.tests.benchmarks import history
 from ansible_collections.progressive.rollout.tests.simulations import verdict
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
@@ -67,6 +68,7 @@ def main() -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
     print(text, end="")
+    history.append(rows[1:])
 
 
 # -- whole rollouts ---------------------------------------------------------------------------------------------------
