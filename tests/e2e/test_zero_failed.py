@@ -38,6 +38,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 ENOUGH = 50_000  # requests through the walks of a rollout and of its rollback, at each load balancer
+RATE = 200  # requests a second, of each kind of client: those of the first test go as fast as they can
 PLAYBOOKS = "progressive.rollout."
 
 
@@ -117,7 +118,7 @@ def nginx() -> Iterator[BehindNginx]:
 def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
     with Shop(nginx) as shop:
         shop.to("1")
-        with Watch(shop, nginx) as watch, Load(nginx.url, connections=3) as load, Slow(nginx.url) as slow:
+        with Watch(shop, nginx) as watch, Load(nginx.url, connections=3, rate=RATE) as load, Slow(nginx.url) as slow:
             outcome = shop.to("2")
             shop.settled("2")
             spanned(shop, outcome, slow)
@@ -170,9 +171,9 @@ def test_the_load_notices_an_instance_that_is_killed(front: Front) -> None:
     """That nothing failed above means something: without a rollout's care, requests do fail."""
     with Shop(front) as shop:
         shop.to("1")
-        with Load(front.url) as load:
+        with Load(front.url, rate=RATE) as load:
             os.kill(shop.living()[0]["pid"], signal.SIGKILL)
-            time.sleep(2)
+            until(lambda: any(report.get("failed") for report in load.reports()), "requests fail")
             assert failures(load.stop())
 
 
@@ -182,8 +183,8 @@ def test_two_haproxies_by_their_unix_sockets(haproxies: list[BehindHAProxy]) -> 
         shop.to("1")
         with (
             Watch(shop, *haproxies) as watch,
-            Load(haproxies[0].url, connections=3) as one,
-            Load(haproxies[1].url, connections=3) as other,
+            Load(haproxies[0].url, connections=3, rate=RATE) as one,
+            Load(haproxies[1].url, connections=3, rate=RATE) as other,
         ):
             shop.to("2")
             shop.settled("2")
@@ -219,7 +220,7 @@ def test_a_bad_revision_is_rolled_back_without_a_failed_request(front: Front, ki
         good = dict(shop.variables["rollout_platform"]["env"])
         shop.set_env(**env, START_READY_DELAY="5" if "CRASH_AFTER" in env else "0")
         variables = {"rollout_revision": "2", "rollout_health": {**shop.variables["rollout_health"], **health}}
-        with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+        with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
             outcome = shop.run(variables=variables)
             reports = load.stop()
         assert failures(reports) == [] and all(report["by_revision"].keys() == {"1"} for report in reports)
@@ -250,7 +251,7 @@ def test_haproxy_is_reloaded_during_a_rollout(prepared: Reloadable) -> None:
     """With prepared servers and a state file nothing is lost."""
     with Shop(prepared, rollout_min_ready="500ms") as shop:
         shop.to("1")
-        with Watch(shop, prepared) as watch, Load(prepared.url, connections=3) as load:
+        with Watch(shop, prepared) as watch, Load(prepared.url, connections=3, rate=RATE) as load:
             run = shop.start(variables={"rollout_revision": "2"})
             for new in (1, 3, 5):
                 until(partial(lambda new: shop.revisions().count("2") >= new, new), f"{new} new instances are there")
@@ -273,7 +274,7 @@ def test_haproxy_forgets_everything_during_a_rollout(reloadable: Reloadable, how
             until(lambda: shop.revisions().count("2") >= 3, "half of the new instances are there")
             getattr(reloadable, how)()
             until(lambda: len(reloadable.serving()) >= 6, "all are in rotation again")
-            with Load(reloadable.url, connections=3) as load:
+            with Load(reloadable.url, connections=3, rate=RATE) as load:
                 assert run.wait().rc == 0
                 shop.settled("2")
                 reports = load.stop()
@@ -292,7 +293,7 @@ def test_envoy_is_restarted_during_a_rollout(front: BehindEnvoy) -> None:
             front.stop()
             front.start()
             until(lambda: len(front.serving()) >= 6, "all are in rotation again")
-            with Load(front.url, connections=3) as load:
+            with Load(front.url, connections=3, rate=RATE) as load:
                 assert run.wait().rc == 0
                 shop.settled("2")
                 reports = load.stop()
@@ -310,7 +311,7 @@ def test_hosts_over_ssh_with_the_store_on_one_of_them(front: Front) -> None:
         with Shop(front, inventory={"web": {"hosts": hosts}}) as shop:
             shop.variables["rollout_store"] = {"driver": "file", "host": "far1", "path": str(shop.store)}
             shop.to("1")
-            with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+            with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
                 shop.to("2")
                 shop.settled("2")
                 reports = load.stop()
@@ -335,7 +336,7 @@ def test_instances_move_to_a_new_host(front: Front) -> None:
         assert "nothing to do" in told.output and "no instance on web3; " in told.output and spread() == [3, 3]
         would = shop.run(ROLLOUT, {"rollout_revision": "1", "rollout_rebalance": True}, "--check")
         assert would.rc == 0 and would.one("begin").changed and spread() == [3, 3]
-        with Watch(shop, front) as watch, Load(front.url, connections=3) as load:
+        with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
             run = shop.start(variables={"rollout_revision": "1", "rollout_rebalance": True})
             until(lambda: any(record["host"] == "web3" for record in shop.living()), "one is started on the new host")
             run.kill()
