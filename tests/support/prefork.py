@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 from collections.abc import Mapping, Sequence
@@ -125,6 +126,7 @@ def become(request: Mapping[str, t.Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
+    tempfile.tempdir = None  # asked for once, and kept
     sys.argv = list(request["argv"])
     importlib.reload(sys.modules["ansible.constants"])  # settings that have directories and the pid in them
 
