@@ -42,7 +42,7 @@ def instances(step: StepContext) -> list[dict[str, object]]:
             "revision": i.revision,
             "generation": i.generation,
             "state": i.state.value,
-            "rotation": i.rotation.value if step.conductor.balanced and step.conductor.table else None,
+            "rotation": i.rotation.value if step.conductor.observer.snapshot.table else None,
             "active": i.active,
             "host": i.host,
             "age": round(clock.now() - i.created, 1),

@@ -12,7 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values

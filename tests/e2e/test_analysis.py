@@ -89,7 +89,7 @@ class Canary:
         return [event for event in self.shop.timeline(self.record["id"]) if event["kind"] == kind] if self.record else []
 
     def waits_at(self, gate: str) -> None:
-        until(lambda: any(event["what"].startswith(f"waits at {gate}") for event in self.events("wait")), f"it waits at {gate}")
+        until(lambda: any(event["what"].startswith(f"waiting at {gate}") for event in self.events("wait")), f"it waits at {gate}")
 
     def measured(self, gate: str, metric: str) -> int:
         """How many measurements the journal has."""
@@ -173,7 +173,10 @@ def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
         assert waits["person"] and canary.verdict["verdict"] == "person"
         (said,) = outcome.rollout["waiting"]
         assert said.startswith("step 2 analysis: inconclusive: errors 0 of ") and said.endswith(" more requests")
-        assert f"for a person: {said.partition(': ')[2]}; parked: promote.yml lets it pass" in outcome.one("replace").msg
+        assert (
+            f": {said.partition(': ')[2]}; the run ended while waiting (parked). Continue with promote.yml"
+            in outcome.one("replace").msg
+        )
         canary.promoted(shop.run("progressive.rollout.promote", canary.variables))
         assert failures(canary.reports) == []
 

@@ -204,7 +204,9 @@ def test_a_disk_that_is_full(site: Site) -> None:
         run = site.begin()
         site.sh(host, fill)
         site.make_ready()
-        site.says(run, f"waiting: cannot know what runs on {host}: [Errno 28] No space left on device: '/var/lib/rollout/{host}/")
+        site.says(
+            run, f"retrying: cannot know what runs on {host}: [Errno 28] No space left on device: '/var/lib/rollout/{host}/"
+        )
         site.sh(host, "rm /var/lib/rollout/full")
         site.promoted(run)
         site.settled()

@@ -233,7 +233,7 @@ def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
         assert requests(shop, pair.old) == old and min(requests(shop, pair.new).values()) > 0
         pair.say("abort")
         outcome = run.wait()
-        assert outcome.rc != 0 and "abort is said by" in outcome.failed.msg
+        assert outcome.rc != 0 and "abort sent by" in outcome.failed.msg
         assert {record["id"] for record in shop.records()} == set(old) < there
         switches = pair.events("switch")
         assert len(switches) == 2, "back in one switch"
@@ -312,7 +312,7 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         walk.say_and_wait("abort")
         ready.turn(True)  # of the old ones, some have gone
         outcome = run.wait()
-    assert outcome.rc != 0 and "aborted, back to" in outcome.failed.msg and "abort is said by" in outcome.failed.msg
+    assert outcome.rc != 0 and "aborted, back to" in outcome.failed.msg and "abort sent by" in outcome.failed.msg
     assert walk.events("stage")[-1]["stage"] == stage
     walk.ended("aborted")
 
@@ -421,7 +421,7 @@ def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
         alarm.touch()
         outcome = run.wait()
     alarm.unlink()
-    assert outcome.rc != 0 and "rollback 1 (command) asked for it" in outcome.failed.msg, outcome.output
+    assert outcome.rc != 0 and "rollback requested by gate rollback 1 (command)" in outcome.failed.msg, outcome.output
     canary.ended("rolled_back")
 
 
@@ -438,7 +438,7 @@ def test_operators_speak_all_along(shop: Shop) -> None:
         until(lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]], "the one in hand is finished")
         assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
         canary.say("resume")
-        until(lambda: canary.events("wait")[-1]["what"].startswith("waits at step 2 pause"), "it waits at its gate")
+        until(lambda: canary.events("wait")[-1]["what"].startswith("waiting at step 2 pause"), "it waits at its gate")
         assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
         between = canary.heard("pause"), canary.heard("resume")
         assert not [e for e in canary.events("decision") if between[0] < e["at"] < between[1] and "drain" in e["reason"]]
@@ -581,7 +581,7 @@ def test_a_rollout_that_waits_gives_way_to_one_that_supersedes_it(shop: Shop) ->
         assert second.rc == 0, second.output
     print(f"superseded and promoted in {time.monotonic() - began:.1f} s")
     assert f"shop {last}: told {first.new} to give way; waits for that for " in second.output
-    assert ended.rc != 0 and f"shop {first.new}: gave way to {last}, which " in ended.failed.msg
+    assert ended.rc != 0 and f"shop {first.new}: superseded by {last}, which " in ended.failed.msg
     outcomes = [(one["revision"], one["outcome"]) for one in shop.journal()["history"][-2:]]
     assert outcomes == [(first.new, "superseded"), (last, "promoted")]
     shop.settled(last)

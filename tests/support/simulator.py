@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import rollback, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is, goal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is, forced
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
@@ -48,7 +48,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Rollout
 
 HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
@@ -632,7 +632,7 @@ class Simulator:
             motion = self._motion(stage, rollout, script)
             if motion is Proceed.SKIP:
                 return
-            waypoint = goal(stage, rollout)
+            waypoint = forced(stage.waypoint) if rollout.force else stage.waypoint
             if motion is Proceed.HOLD:
                 waypoint = held = held or as_it_is(self.look(), waypoint, rollout.previous)
             else:
@@ -643,7 +643,7 @@ class Simulator:
             if decision.stable_lost and motion is Proceed.GO and script.on_stable_lost != "repair":
                 if script.on_stable_lost == "hold":
                     raise Ended("hold", "no stable instance serves any more")
-                rollout.full, rollout.gates["passed"] = True, {}
+                rollout.full, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
                 if stage.part == REPLACE:
                     return
             if decision.reached or (rollout.force and waypoint.new_idle):
@@ -705,7 +705,7 @@ class Simulator:
             return False
         rollout.force = rollout.force or bool(force)
         rollout.full = rollout.full or word == "promote_full"
-        rollout.gates["passed"] = {}
+        rollout.gates["passed"] = GateRecord(0.0, GateState.PASSED)
         return word in ("skip", "promote_full") and stage.part == REPLACE
 
     def _said_while_held(self, script: Script) -> None:

@@ -31,7 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.simulations.verdict import poisson
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
@@ -369,7 +369,7 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase)
-    rollout.gates, rollout.background = {"a": {"state": "waiting"}}, {"b": {"state": "waiting"}}
+    rollout.gates, rollout.background = {"a": GateRecord(1.0)}, {"b": GateRecord(1.0)}
     said: list[str] = []
     run = SimpleNamespace(
         record=Record("shop", rollout=rollout),

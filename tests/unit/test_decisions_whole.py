@@ -18,9 +18,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
     TrafficError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
@@ -36,11 +35,11 @@ TOO_LONG = 400  # calls of a driver after which a rollout that has come to no en
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductors, "PAUSE", 0.0)
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
-    monkeypatch.setattr(conductors, "WAITING", 0.0)
-    monkeypatch.setattr(supervisor, "LISTEN", 0.0)
-    monkeypatch.setattr(supervisor, "WATCH", 0.0)
+    monkeypatch.setattr(timing, "RETRY", 0.0)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    monkeypatch.setattr(timing, "GATES", 0.0)
+    monkeypatch.setattr(timing, "COMMANDS", 0.0)
+    monkeypatch.setattr(timing, "BACKGROUND", 0.0)
 
 
 @pytest.fixture
@@ -56,13 +55,7 @@ def shop(tmp_path: Path) -> Service:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets so many seconds pass at once."""
-    now, passed = clock.now, [0.0]
-    monkeypatch.setattr(clock, "now", lambda: now() + passed[0])
-
-    def let(seconds: float) -> None:
-        passed[0] += seconds
-
-    return let
+    return lambda seconds: monkeypatch.setattr(clock, "_BEGAN", clock._BEGAN + seconds)
 
 
 def rollout_of(shop: Service) -> Rollout:
@@ -127,19 +120,20 @@ def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(shop: Service, l
         return kind("lb1: it does not answer")
 
     shop.world.fails = fails
-    with pytest.raises(RolloutFailed, match="no progress for 60 s: lb1: it does not answer"):
+    with pytest.raises(RolloutFailed, match=r"no progress within rollout_progress_deadline \(60 s\): lb1: it does not answer"):
         shop.play(revision="2", progress_deadline=60)
     assert shop.world.serving() >= 3 and shop.world.wrong == []
     end, reason = rollout_of(shop).phase, rollout_of(shop).reason
     shop.world.fails = lambda _call: None
     if call == "apply before":
         # It can look, and not act: the way back has its end as well, and who goes on goes forward.
-        assert end == "held" and "; and the rollback failed: no progress for 60 s: lb1: it does not answer" in reason
+        assert end == "held"
+        assert "; and the rollback failed: no progress within rollout_progress_deadline (60 s): lb1: it does not answer" in reason
         shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"2": 3} and rollout_of(shop).outcome == "promoted"
     else:
         # It sees nothing: the next run goes on with the way back.
-        assert (end, reason) == ("rolling_back", "no progress for 60 s: lb1: it does not answer")
+        assert (end, reason) == ("rolling_back", "no progress within rollout_progress_deadline (60 s): lb1: it does not answer")
         with pytest.raises(RolloutFailed, match="rollback pending"):
             shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"1": 3} and rollout_of(shop).outcome == "rolled_back"
@@ -161,7 +155,7 @@ def test_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later
     shop.play(revision="2", progress_deadline=60)
     assert shop.running == {"2": 3} and (rollout_of(shop).outcome, rollout_of(shop).reason) == ("promoted", "")
     # Once each time, not at every attempt; and the last line says nothing of it.
-    assert sum("waiting: web: the quota is used up" in line for line in shop.said) == 2
+    assert sum("retrying: web: the quota is used up" in line for line in shop.said) == 2
     assert [event["message"] for event in events(shop, "trouble")] == ["web: the quota is used up"] * 2
     assert "quota" not in shop.said[-1]
 
@@ -184,7 +178,7 @@ def test_an_alarm_takes_it_back_however_far_it_is(shop: Service, monkeypatch: py
             alarm.append(True)
 
     shop.world.fails = fails
-    with pytest.raises(RolloutFailed, match=r"rollback 1 \(command\) asked for it"):
+    with pytest.raises(RolloutFailed, match=r"rollback requested by gate rollback 1 \(command\)"):
         shop.play(**given)
     assert rollout_of(shop).outcome == "rolled_back" and shop.running == {"1": 3}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
@@ -21,9 +21,9 @@ SIZE = 8
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductors, "PAUSE", 0.0)
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
-    monkeypatch.setattr(conductors, "WAITING", 0.0)
+    monkeypatch.setattr(timing, "RETRY", 0.0)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    monkeypatch.setattr(timing, "GATES", 0.0)
 
 
 @pytest.fixture

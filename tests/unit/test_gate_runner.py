@@ -10,7 +10,7 @@ import sys
 import threading
 import typing as t
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import pytest
@@ -28,12 +28,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
 CONTEXT = Context("shop", t.cast(t.Any, None))
 Outcome = Answer | BaseException
-Kept = dict[str, dict[str, t.Any]]
+Kept = dict[str, GateRecord]
 
 
 @dataclass
@@ -156,20 +157,11 @@ def test_a_stage_without_gates_has_passed() -> None:
 def test_e_11_and_e_13_the_clock_begins_at_the_first_look() -> None:
     stage = Stage(approval())
     first = stage.poll()
-    assert stage.kept == {"approval": {"since": 1000.0, "state": "waiting", "message": "", "by": ""}}
+    assert stage.kept == {"approval": GateRecord(1000.0)}
     assert (first.passed, first.failed, first.changed) == (False, None, True)
-    assert first.message == "waits at approval (approval): for promote"
+    assert first.message == "waiting at approval (approval): for promote"
     assert not stage.poll(5).changed
-    assert stage.kept["approval"]["since"] == 1000.0
-
-
-@pytest.mark.parametrize("since", [{}, {"since": None}], ids=["missing", "none"])
-def test_e_13_an_unknown_beginning_is_now(since: dict[str, None]) -> None:
-    stage = Stage(pause("60s"), kept={"pause": since | {"state": "waiting"}} if since else {"pause": {}})
-    assert not stage.poll().passed
-    assert stage.kept["pause"]["since"] == 1000.0
-    assert not stage.poll(59.9).passed
-    assert stage.poll(0.1).passed
+    assert stage.kept["approval"].since == 1000.0
 
 
 def test_a_run_that_goes_on_does_not_begin_anew() -> None:
@@ -177,12 +169,12 @@ def test_a_run_that_goes_on_does_not_begin_anew() -> None:
     before.poll()
     after = Stage(pause("10m"), kept=before.kept, now=1599.0)
     standing = after.poll()
-    assert standing.message == "waits at pause (pause): 1 s left" and not standing.changed
+    assert standing.message == "waiting at pause (pause): 1 s left" and not standing.changed
     assert after.poll(1).passed
 
 
 def test_a_clock_that_was_set_back_takes_no_wait_away() -> None:
-    stage = Stage(pause("10s"), kept={"pause": {"since": 5000.0, "state": "waiting", "message": "", "by": ""}})
+    stage = Stage(pause("10s"), kept={"pause": GateRecord(5000.0)})
     assert stage.poll().message.endswith("10 s left")
 
 
@@ -190,7 +182,7 @@ def test_a_pause_is_exact_whatever_its_interval() -> None:
     stage = Stage(pause("10s", interval=60.0))
     said = [stage.poll(1 if second else 0) for second in range(11)]
     assert [one.passed for one in said] == [False] * 10 + [True]
-    assert said[3].message == "waits at pause (pause): 7 s left"
+    assert said[3].message == "waiting at pause (pause): 7 s left"
     assert [number for number, one in enumerate(said) if one.changed] == [0, 10]  # not a commit a second
 
 
@@ -198,10 +190,10 @@ def test_one_after_the_other() -> None:
     stage = Stage(pause("10s", "first"), pause("10s", "second"), approval())
     stage.poll()
     assert list(stage.kept) == ["first"]
-    assert stage.poll(10).message == "waits at second (pause): 10 s left"
-    assert stage.kept["second"]["since"] == 1010.0
+    assert stage.poll(10).message == "waiting at second (pause): 10 s left"
+    assert stage.kept["second"].since == 1010.0
     assert "approval" in stage.poll(10).message
-    assert stage.kept["approval"]["since"] == 1020.0
+    assert stage.kept["approval"].since == 1020.0
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
@@ -209,12 +201,12 @@ def test_one_after_the_other() -> None:
 
 def test_looking_never_blocks_and_one_question_is_enough() -> None:
     stage = Stage(ask("hook"))
-    assert stage.poll().message == "waits at hook (test.gates.scripted): no answer yet"
+    assert stage.poll().message == "waiting at hook (test.gates.scripted): no answer yet"
     for _turn in range(5):
         assert not stage.poll(100).passed
     assert len(started) == 1
     assert stage.answer(Answer(PASS, "all is well")).passed
-    assert stage.kept["hook"] == {"since": 1000.0, "state": "passed", "message": "all is well", "by": "answer"}
+    assert stage.kept["hook"] == GateRecord(1000.0, GateState.PASSED, "all is well", "answer")
 
 
 def test_the_next_question_comes_an_interval_after_the_last_answer() -> None:
@@ -223,7 +215,7 @@ def test_the_next_question_comes_an_interval_after_the_last_answer() -> None:
     assert (stage.last().rollout, stage.last().waited) == (ROLLOUT, 0.0)
     stage.now += 100  # it takes its time
     waits = stage.answer(Answer(WAIT, "tests run"))
-    assert waits.message == "waits at hook (test.gates.scripted): tests run" and waits.changed
+    assert waits.message == "waiting at hook (test.gates.scripted): tests run" and waits.changed
     stage.poll(29.5)
     assert len(started) == 1
     assert stage.poll(0.5).message.endswith("tests run")
@@ -244,7 +236,7 @@ def test_a_no_fails_the_stage() -> None:
     stage = Stage(gate, approval())
     stage.poll()
     verdict = Verdict(gate, FAIL, "500: no", {})
-    expected = GateStatus(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,))
+    expected = GateStatus(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,), id="PR-402")
     assert stage.answer(Answer(FAIL, "500: no")) == expected
     assert "approval" not in stage.kept
 
@@ -255,7 +247,7 @@ def test_e_39_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
     assert stage.answer(Answer(FAIL, "no")).failed
     assert stage.poll(1000).failed
     again = Stage(ask("hook"), kept=stage.kept)  # a run that goes on
-    assert again.poll() == GateStatus(False, ask("hook"), None, "hook (test.gates.scripted): no", False)
+    assert again.poll() == GateStatus(False, ask("hook"), None, "hook (test.gates.scripted): no", False, id="PR-402")
     assert len(started) == 1
     stage.kept.clear()  # as when a stage is left
     following = Stage(ask("hook"), kept=stage.kept)
@@ -298,23 +290,23 @@ def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> N
     assert not stage.poll(599.9).failed
     standing = stage.poll(0.1)
     message = "approval (approval): not passed within 10 min 00 s (for promote)"
-    assert standing == GateStatus(False, gate, then, message, True)
+    assert standing == GateStatus(False, gate, then, message, True, id="PR-401")
     # Also for a run that goes on afterwards.
-    assert Stage(gate, kept=stage.kept).poll() == GateStatus(False, gate, then, message, False)
+    assert Stage(gate, kept=stage.kept).poll() == GateStatus(False, gate, then, message, False, id="PR-401")
 
 
 def test_e_14_a_wait_without_bounds_has_none() -> None:
     stage = Stage(approval())
     stage.poll()
-    assert stage.poll(30 * DAY).message == "waits at approval (approval): for promote"
+    assert stage.poll(30 * DAY).message == "waiting at approval (approval): for promote"
 
 
 def test_a_timeout_may_promote() -> None:
     stage = Stage(approval(timeout=60.0, on_timeout="promote"))
     stage.poll()
     assert stage.poll(60).passed
-    assert stage.kept["approval"]["message"] == "not passed within 60 s (for promote), promoted all the same"
-    assert stage.kept["approval"]["by"] == "timeout"
+    assert stage.kept["approval"].message == "not passed within 60 s (for promote), promoted all the same"
+    assert stage.kept["approval"].by == "timeout"
 
 
 def test_a_question_that_hangs_is_bounded_by_the_timeout() -> None:
@@ -350,17 +342,17 @@ def test_e_38_a_gate_that_cannot_be_asked(error: BaseException, message: str) ->
     stage.poll()
     standing = stage.answer(error)
     assert standing.failed and standing.then is None and standing.message == f"hook (test.gates.scripted): {message}"
-    assert stage.kept["hook"]["by"] == "error"
+    assert stage.kept["hook"].by == "error"
     stage = Stage(ask("hook", on_error="ignore"))
     stage.poll()
     assert stage.answer(error).passed
-    assert stage.kept["hook"] | {"since": 0} == {"since": 0, "state": "passed", "message": f"ignored: {message}", "by": "error"}
+    assert replace(stage.kept["hook"], since=0) == GateRecord(0, GateState.PASSED, f"ignored: {message}", "error")
 
 
 def test_a_verdict_there_is_none_of_is_an_error() -> None:
     stage = Stage(ask("hook"))
     stage.poll()
-    assert "gave 'maybe', which is no verdict" in stage.answer(Answer("maybe")).message
+    assert "returned 'maybe', which is not a verdict" in stage.answer(Answer("maybe")).message
 
 
 def test_options_are_refused_before_anything_is_asked() -> None:
@@ -376,10 +368,10 @@ def test_options_are_refused_before_anything_is_asked() -> None:
 def test_the_word_passes_what_is_not_decided() -> None:
     stage = Stage(pause("10s"), approval(), pause("1h", "soak"))
     stage.poll()
-    assert stage.poll(10).message.startswith("waits at approval")
+    assert stage.poll(10).message.startswith("waiting at approval")
     assert stage.keeper.pass_(("approval", "web"), "ann@desk") == ["approval"]
-    assert stage.kept["approval"] == {"since": 1010.0, "state": "passed", "message": "passed by ann@desk", "by": "ann@desk"}
-    assert stage.poll().message == "waits at soak (pause): 60 min 00 s left"
+    assert stage.kept["approval"] == GateRecord(1010.0, GateState.PASSED, "passed by ann@desk", "ann@desk")
+    assert stage.poll().message == "waiting at soak (pause): 60 min 00 s left"
     assert stage.keeper.pass_(None, "bob") == ["soak"]
     assert stage.poll().passed
     assert stage.keeper.pass_(None, "bob") == []
@@ -389,7 +381,7 @@ def test_the_word_may_come_before_the_first_look_and_does_not_undo_a_no() -> Non
     stage = Stage(approval())
     assert stage.keeper.pass_(None, "ann") == ["approval"]
     assert stage.poll().passed
-    failed: Kept = {"approval": {"since": 1.0, "state": "failed", "message": "rejected", "by": "answer"}}
+    failed: Kept = {"approval": GateRecord(1.0, GateState.FAILED, "rejected", "answer")}
     stage = Stage(approval(), kept=failed)
     assert stage.keeper.pass_(None, "ann") == []
     assert stage.poll().failed
@@ -400,7 +392,7 @@ def test_the_word_goes_before_the_answer_to_a_question_under_way() -> None:
     stage.poll()
     stage.keeper.pass_(None, "ann")
     assert stage.answer(Answer(FAIL, "no")).passed
-    assert stage.kept["hook"]["by"] == "ann"
+    assert stage.kept["hook"].by == "ann"
 
 
 # Memory, and people ---------------------------------------------------------------------------------------------------
@@ -417,7 +409,7 @@ def test_memory_is_kept_and_recalled_once_by_the_run_that_goes_on() -> None:
     assert stage.answer(Answer(WAIT, "so far", memory={"count": 2})).changed
     assert stage.poll(5).message.endswith("so far")
     assert not stage.answer(Answer(WAIT, "so far")).changed  # nothing new to remember
-    assert stage.kept["hook"]["memory"] == {"count": 2}
+    assert stage.kept["hook"].memory == {"count": 2}
     again = Stage(ask("hook"), kept=stage.kept, now=stage.now)
     again.poll()
     again.answer(Answer(WAIT, "so far", memory={"count": 3}))
@@ -432,7 +424,7 @@ def test_what_is_walked_anew_remembers_nothing() -> None:
     stage.answer(Answer(WAIT, "so far", memory={"count": 1}))
     stage.kept.clear()
     stage.poll(5)
-    assert recalled == [] and "memory" not in stage.kept["hook"]
+    assert recalled == [] and stage.kept["hook"].memory is None
 
 
 def test_the_next_question_comes_when_the_answer_says() -> None:
@@ -452,7 +444,7 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     gate = ask("hook", interval=1.0)
     stage = Stage(gate, approval())
     stage.poll()
-    message = "waits at hook (test.gates.scripted) for a person: needs 40 more requests"
+    message = "waiting for a person at hook (test.gates.scripted): needs 40 more requests"
     verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
     assert stage.answer(DOUBT) == GateStatus(False, None, None, message, True, person=True, verdicts=(verdict,))
     for _turn in range(3):
@@ -469,7 +461,7 @@ def test_the_word_passes_a_gate_that_cannot_say_though_it_is_no_approval(names: 
     assert stage.keeper.pass_(("approval",), "ann") == []  # as long as it may find out by itself
     stage.answer(DOUBT)
     assert stage.keeper.pass_(names, "ann") == ["hook"]
-    assert stage.poll().passed and stage.kept["hook"]["by"] == "ann"
+    assert stage.poll().passed and stage.kept["hook"].by == "ann"
     assert stage.keeper.pass_(names, "bob") == []
 
 
@@ -481,7 +473,7 @@ def test_nobody_comes_to_a_gate_that_cannot_say(on_timeout: str, passed: bool) -
     assert stage.poll(59).person
     standing = stage.poll(1)
     assert (standing.passed, standing.then, standing.person) == (passed, None if passed else "hold", False)
-    assert stage.kept["hook"]["message"].startswith("not passed within 60 s (needs 40 more requests)")
+    assert stage.kept["hook"].message.startswith("not passed within 60 s (needs 40 more requests)")
 
 
 def test_a_verdict_is_told_by_the_look_that_came_to_it() -> None:

@@ -14,7 +14,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
@@ -23,8 +24,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import MemoryR
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
-    monkeypatch.setattr(conductors, "WAITING", 0.02)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    monkeypatch.setattr(timing, "GATES", 0.02)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> No
         shop.step(step, **given)
     assert shares(shop) == {"2": 1}
     alarm.touch()
-    with pytest.raises(RolloutFailed, match=r"rollback 1 \(approval\) asked for it"):
+    with pytest.raises(RolloutFailed, match=r"rollback requested by gate rollback 1 \(approval\)"):
         shop.step(finish, **given)
     assert shares(shop) == {"1": 1}
     shop.step(rollback, **given)
@@ -116,9 +117,9 @@ def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch
     def fails(*_: object) -> t.NoReturn:
         raise RolloutFailed("no progress for 60 s")
 
-    walk = conductors.ReconcileLoop.walk
+    walk = ReconcileLoop.walk
     monkeypatch.setattr(
-        conductors.ReconcileLoop,
+        ReconcileLoop,
         "walk",
         lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more),
     )

@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Record, Rollout
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,8 +89,8 @@ PARKED = Rollout(
     tally=TALLY,
     passed=["step 1"],
     name="step 2",
-    gates={"pause": {"since": 3.0, "state": "waiting", "message": "for promote", "by": "", "person": True}},
-    background={"errors": {"since": 3.0, "state": "passed", "message": "ok", "by": "answer", "memory": {"counts": [1, 2.5]}}},
+    gates={"pause": GateRecord(3.0, message="for promote", person=True)},
+    background={"errors": GateRecord(3.0, GateState.PASSED, "ok", "answer", memory={"counts": [1, 2.5]})},
     paused={"by": "ops", "why": "lunch", "at": 4.0},
     asked=20,
     sent={"new": 3, "all": 10},

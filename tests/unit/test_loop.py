@@ -25,8 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop, stages, timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
@@ -110,8 +109,8 @@ ERRORS = {"sync": PlatformError, "observe": TrafficError, "apply": TrafficError,
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductors, "PAUSE", 0.0)
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
+    monkeypatch.setattr(timing, "RETRY", 0.0)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
 
 
 def calls(walking: Callable[..., Walk], tmp_path: Path) -> list[str]:
@@ -317,7 +316,7 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., W
             super().__init__(gates, *args, **kwargs)
             made.extend([self] if gates else [])
 
-    monkeypatch.setattr(conductors, "GateRunner", Noted)
+    monkeypatch.setattr(loop, "GateRunner", Noted)
     walk = walking(World())
     hour = Gate("analysis", "pause", {"duration": 3600})
     walk.conductor.settings = replace(walk.conductor.settings, plan=Plan(background=(hour,)))
@@ -371,9 +370,9 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(wal
 
 
 def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:
-    assert conductors.pause_after(0.01) == 1.0
-    assert conductors.pause_after(0.1) == pytest.approx(2.0)
-    assert conductors.pause_after(60.0) == 30.0  # one host that hung must not blind us for 20 minutes
+    assert timing.platform_pause(0.01) == 1.0
+    assert timing.platform_pause(0.1) == pytest.approx(2.0)
+    assert timing.platform_pause(60.0) == 30.0  # one host that hung must not blind us for 20 minutes
 
 
 def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_requests(walking: Callable[..., Walk]) -> None:

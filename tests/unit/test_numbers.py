@@ -14,8 +14,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
@@ -26,10 +25,10 @@ CANARY: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": GROU
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conductors, "PAUSE", 0.0)
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
-    monkeypatch.setattr(conductors, "WAITING", 0.0)
-    monkeypatch.setattr(supervisor, "LISTEN", 0.0)
+    monkeypatch.setattr(timing, "RETRY", 0.0)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    monkeypatch.setattr(timing, "GATES", 0.0)
+    monkeypatch.setattr(timing, "COMMANDS", 0.0)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop as conductors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.resources import demand
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
@@ -44,8 +44,8 @@ class World(memory.World):
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> memory.Service:
-    monkeypatch.setattr(conductors, "PAUSE", 0.0)
-    monkeypatch.setattr(conductors, "LOOK", (0.02, 0.02))
+    monkeypatch.setattr(timing, "RETRY", 0.0)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
     return memory.Service(tmp_path, World(most=99, fewest=0))
 
 

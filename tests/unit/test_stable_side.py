@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast

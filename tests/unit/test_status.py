@@ -12,7 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import standing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
@@ -70,7 +70,7 @@ def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
     waits = record("awaiting_promotion")
     assert waits.rollout
     waits.rollout.name, waits.rollout.asked, waits.rollout.entered = "prepare", 0, 60.0
-    waits.rollout.gates = {"promotion approval": {"state": "waiting", "message": ""}}
+    waits.rollout.gates = {"promotion approval": GateRecord(60.0)}
     first, lease = lines(waits, None, [])[:2]
     assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, started at ")
     assert first.endswith(". Waiting for promotion approval")

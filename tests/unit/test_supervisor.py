@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Supervisor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Reporter, Supervisor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -50,7 +50,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import COMMANDS, refusal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Kind, Record, Rollout
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -135,9 +135,15 @@ class Walk:
             session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words), changed=False)
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
-            made = (self.stage, self.rollout, settings, t.cast(t.Any, session), context)
-            background = GateRunner(plan.background, context, self.rollout.background)
-            self._supervisor = Supervisor(*made, self._note, self.lines.append, lambda: None, background)
+            self._supervisor = Supervisor(
+                self.stage,
+                self.rollout,
+                settings=settings,
+                session=t.cast(t.Any, session),
+                context=context,
+                background=GateRunner(plan.background, context, self.rollout.background),
+                reporter=Reporter(self._note, self.lines.append, lambda: None),
+            )
         return self._supervisor
 
     def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
@@ -180,7 +186,7 @@ class Walk:
 def test_what_follows_where_no_stable_instance_serves_any_more(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
     assert [walk.supervisor.stable_lost() for _twice in range(2)] == [Proceed.GO, Proceed.GO]
-    assert walk.lines[1:] == ["no instance of 1 serves any more; rollout_on_stable_lost is repair: it is started again"]
+    assert walk.lines[1:] == ["no instance of 1 serves any more; rollout_on_stable_lost is repair: starting it again [PR-613]"]
     assert walk.kinds("stable_lost") == [{"kind": "stable_lost", "message": "no instance of 1 serves any more", "then": "repair"}]
     walk = at_a_pause(now)
     walk.settings = replace(walk.settings, on_stable_lost="promote")
@@ -314,7 +320,7 @@ def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Call
     ignored = phase == "progressing" and word in ("resume", "retry")
     told = {"kind": "word", "word": word, "by": "ann", "why": "a hunch", "refused": why_not} | number
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    assert ignored or f"{word}{' to 5' if number else ''} is said by ann: a hunch" in "\n".join(walk.lines)
+    assert ignored or f"{word}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(walk.lines)
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
@@ -343,11 +349,11 @@ def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(now: Simp
     walk = at_a_pause(now)
     before = walk.record.dump()
     walk.say("abort")
-    with pytest.raises(RolloutFailed, match="abort is said by ann"):
+    with pytest.raises(RolloutFailed, match="abort sent by ann"):
         walk.turn()
     walk.record = Record.load("shop", json.loads(json.dumps(before)))
     walk.next_run()
-    with pytest.raises(RolloutFailed, match="abort is said by ann"):
+    with pytest.raises(RolloutFailed, match="abort sent by ann"):
         walk.turn()
 
 
@@ -374,7 +380,7 @@ LASTING = ("pause", "resume", "promote")
 
 
 def settled(walk: Walk) -> t.Any:
-    gates = {key: kept["state"] for key, kept in walk.rollout.gates.items()}
+    gates = {key: record.state for key, record in walk.rollout.gates.items()}
     return walk.turn(arrived=False), bool(walk.rollout.paused), gates
 
 
@@ -444,12 +450,12 @@ def test_the_clock_of_a_phase_begins_when_it_is_entered(now: SimpleNamespace) ->
     """Whoever looks at it, however often, and also in the next run."""
     walk = progressing(now)
     assert walk.turn(100) == "waits"
-    entered, since = walk.rollout.entered, walk.rollout.gates["approval"]["since"]
+    entered, since = walk.rollout.entered, walk.rollout.gates["approval"].since
     assert entered == since == clock.now()
     walk.turn(50)
     walk.next_run()
     walk.turn(50)
-    assert (walk.rollout.entered, walk.rollout.gates["approval"]["since"]) == (entered, since)
+    assert (walk.rollout.entered, walk.rollout.gates["approval"].since) == (entered, since)
 
 
 @pytest.mark.parametrize(("then", "came_to"), [("rollback", "rollback"), ("hold", "hold"), (None, "None"), ("promote", "passed")])
@@ -465,13 +471,6 @@ def test_only_who_asks_for_it_waits_without_end(now: SimpleNamespace) -> None:
     walk = Walk(now, approval())
     walk.settings = replace(walk.settings, wait=40 * DAY)
     assert [walk.turn(), walk.turn(30 * DAY)] == ["waits", "waits"]
-
-
-def test_a_delay_of_which_nothing_is_known_begins_now(now: SimpleNamespace) -> None:
-    walk = Walk(now, pause(60, "promotion delay"), waiting=Phase.AWAITING_PROMOTION)
-    walk.rollout.gates["promotion delay"] = {"state": "waiting", "since": None}
-    assert [walk.turn(), walk.turn(59)] == ["waits", "waits"]
-    assert walk.turn(1) == "passed"
 
 
 def test_a_gate_that_fails_says_so_and_what_follows_is_not_its_to_say(now: SimpleNamespace) -> None:
@@ -643,7 +642,8 @@ def parks(walk: Walk, after: float) -> None:
     """Not a second sooner."""
     assert walk.turn(after - 1) in ("stays", "waits")
     with pytest.raises(
-        Parked, match=r"shop 2: .*; parked: (resume.yml goes on|promote.yml lets it pass|run it again once that is over)"
+        Parked,
+        match=r"shop 2: .*; the run ended while waiting \(parked\)\. (Continue with resume.yml|Continue with promote.yml|Rerun when the freeze is over)",
     ):
         walk.turn()
 
@@ -666,7 +666,7 @@ def test_who_need_not_wait_parks_at_once(now: SimpleNamespace) -> None:
     walk.settings = replace(walk.settings, wait=0.0)
     with pytest.raises(Parked):
         walk.turn()
-    assert walk.rollout.phase == "paused" and walk.rollout.gates["approval"]["state"] == "waiting"
+    assert walk.rollout.phase == "paused" and walk.rollout.gates["approval"].state == "waiting"
 
 
 def test_a_word_that_is_said_begins_the_wait_anew(now: SimpleNamespace) -> None:
@@ -715,7 +715,7 @@ def test_a_short_freeze_is_waited_for_and_a_long_one_is_not(now: SimpleNamespace
     long = Walk(now)
     long.frozen((0, HOUR + 10))
     assert long.turn(arrived=False) == "stays"
-    with pytest.raises(Parked, match=r"frozen: year end, for 60 min .* more; parked"):
+    with pytest.raises(Parked, match=r"frozen: year end, for 60 min .* more; the run ended while waiting"):
         long.turn(2)
 
 
@@ -802,7 +802,7 @@ def watched(now: SimpleNamespace, *answers: Answer, gates: tuple[Gate, ...] = ()
 
 
 WAITS, WORSE, DOUBT = Answer(WAIT, "errors 0 of 900"), Answer(FAIL, "errors 12 of 900"), Answer(PERSON, "needs 40 more requests")
-DOUBTFUL = "waits at analysis (test.gates.told) for a person: needs 40 more requests"
+DOUBTFUL = "waiting for a person at analysis (test.gates.told): needs 40 more requests"
 
 
 @pytest.mark.parametrize("arrived", [False, True])
@@ -845,7 +845,7 @@ def test_a_doubt_keeps_the_fleet_and_waits_for_a_person(now: SimpleNamespace) ->
     assert walk.rollout.phase == "paused"
     assert walk.rollout.waiting == ["analysis: needs 40 more requests"]
     assert walk.lines == [DOUBTFUL] and len(walk.kinds("wait")) == 1
-    with pytest.raises(Parked, match=r"for a person: needs 40 more requests; parked: promote.yml lets it pass"):
+    with pytest.raises(Parked, match=r"for a person at .*: needs 40 more requests; .* \(parked\). Continue with promote.yml"):
         walk.turn(HOUR)
     walk.next_run()
     assert walk.turn(arrived=False) == "stays"  # and who goes on waits as well
@@ -873,13 +873,9 @@ def test_a_word_ends_a_doubt(now: SimpleNamespace, word: str, came_to: str, agai
     assert outcome(walk) == came_to
     assert walk.kinds("word")[-1]["refused"] == ""
     if came_to in ("waits", "passed", "skips"):
-        assert walk.rollout.background["analysis"] | {"since": 0} == {
-            "since": 0,
-            "state": "passed",
-            "message": "passed by ann",
-            "by": "ann",
-            "person": True,
-        }
+        assert replace(walk.rollout.background["analysis"], since=0) == GateRecord(
+            0, GateState.PASSED, "passed by ann", "ann", person=True
+        )
         assert "analysis: needs 40 more requests" not in walk.rollout.waiting
         walk.next_run()
         assert outcome(walk) in ("waits", "passed")  # it is not asked any more
@@ -930,7 +926,7 @@ def test_it_begins_once_the_new_ones_have_requests(now: SimpleNamespace) -> None
     walk.described = {"share": {"set": 2.5}}
     with pytest.raises(RolloutFailed):
         walk.turn(arrived=False)
-    assert walk.rollout.background["analysis"]["since"] == clock.now()
+    assert walk.rollout.background["analysis"].since == clock.now()
 
 
 def test_who_was_watched_before_the_balancers_lost_the_new_ones_still_is(now: SimpleNamespace) -> None:
@@ -945,7 +941,7 @@ def test_what_was_measured_is_written_down(now: SimpleNamespace) -> None:
     """At once, not with the next lease: a run that is killed costs one measurement."""
     walk = watched(now, Answer(WAIT, "so far", memory={"count": 1}))
     walk.turn(arrived=False)
-    assert walk.supervisor.session.changed and walk.rollout.background["analysis"]["memory"] == {"count": 1}
+    assert walk.supervisor.session.changed and walk.rollout.background["analysis"].memory == {"count": 1}
     at_gate = Walk(now, told("analysis", says(Answer(WAIT, "so far", memory={"count": 2}))))
     at_gate.turn()
     assert at_gate.supervisor.session.changed

@@ -67,6 +67,10 @@ class StoreError(RolloutError):
     id = "PR-500"
 
 
+# Errors that may pass: nothing is changed until they have.
+TRANSIENT = (PlatformError, TrafficError, TransportError, StoreError)
+
+
 class LeaseHeld(RolloutError):
     """Somebody else holds the lease of this service; the text says who, since when and until when."""
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateFailed, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, revision_of
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase

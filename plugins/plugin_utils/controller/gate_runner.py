@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gates of one stage: asked one after the other, in the background, their results kept as plain data.
+"""Asks the gates of one stage, one after the other, in the background.
 
-A run that was killed goes on from what is kept: a gate's clock begins when it is first looked at and is not
-begun again, and a result is not asked for again. Whoever leaves the stage clears what is kept.
+The results are recorded in the journal, so that a run continues from those of a killed one: a gate's time begins when it
+is first polled and does not begin again, and a decided gate is not asked again. Leaving the stage clears them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,30 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateState
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState
 
-_SHOWN = 1000  # characters of what a gate says: it may have them from anybody
-ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # who decided, where it was not an operator
+_SHOWN = 1000  # characters of a gate's message, which may come from anywhere
+ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # what decided a gate, if no operator did
+_FAILED = {ANSWER: "PR-402", ERROR: "PR-400", TIMEOUT: "PR-401"}  # the ids of a failed gate's message
 
 
 @dataclass(frozen=True)
 class GateStatus:
-    """How a stage's gates stand."""
+    """The state of a stage's gates."""
 
     passed: bool  # all of them
-    failed: Gate | None  # the one that did not let the rollout pass
-    then: str | None  # what the failed one says is to happen (rollback | hold); None: what the stage says
+    failed: Gate | None  # the gate that did not let the rollout pass
+    then: str | None  # what the failed gate asks for (rollback | hold); None: what the stage says
     message: str  # one line for people: what is waited for, or why it failed; empty when all have passed
-    changed: bool  # what is kept was changed by this look: commit it
-    person: bool = False  # what is waited for is a person, since the gate itself cannot say
-    verdicts: tuple[Verdict, ...] = ()  # reached in this look
+    changed: bool  # this poll changed the records: commit them
+    person: bool = False  # a person has to decide, since the gate itself cannot
+    verdicts: tuple[Verdict, ...] = ()  # reached by this poll
+    id: str = ""  # of a failed gate's message
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate has come to by its own answer, with the samples that stands on."""
+    """What a gate decided by its own answer, with the samples behind it."""
 
     gate: Gate
     verdict: str  # PASS, FAIL or PERSON
@@ -59,70 +61,68 @@ class Verdict:
 
 
 class GateRunner:
-    """Asks the gates of one stage.
-
-    `kept` is the journal's record of them, updated in place: by key, `since` (seconds since the epoch), `state`
-    (waiting | passed | failed), `message`, `by` (answer | error | timeout, or the operator who let it pass), `person` (true: it
-    waits for one, since the gate itself cannot say), and `memory`, which is its driver's.
-    `wake` is called from another thread when an answer has come. Raises InputError for options of a gate that its
-    driver refuses.
-    """
+    """Asks the gates of one stage."""
 
     def __init__(
         self,
         gates: Sequence[Gate],
         context: Context,
-        kept: dict[str, dict[str, t.Any]],
+        records: dict[str, GateRecord],
         now: Callable[[], float] = clock.now,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """Make the gates' drivers; raises InputError for options that one refuses.
+
+        `records` are the journal's, by the gates' keys, and are updated in place. `wake` is called from another thread
+        when an answer has come.
+        """
         self._gates = gates
         self._drivers = {gate.key: _driver(gate, context) for gate in gates}
-        self._kept = kept
+        self._records = records
         self._now = now
         self._wake = wake
-        self._questions: dict[str, _Question] = {}  # under way
+        self._questions: dict[str, _Question] = {}  # in progress
         self._due: dict[str, float] = {}  # when to ask next
-        self._said: dict[str, str] = {}  # by gates that wait
+        self._messages: dict[str, str] = {}  # of gates that wait
         self._verdicts: list[Verdict] = []
         self._changed = False
         self._closed = False
 
     def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
-        """Take in what was answered, ask what is due, and say how it stands. Never blocks."""
+        """Take in answers, ask the gates that are due, and return their status. Never blocks."""
         self._changed, self._verdicts = False, []
         for gate in self._gates:
-            record = self._look(gate, rollout)
+            record = self._poll(gate, rollout)
             about = f"{gate.key} ({gate.driver})"
-            if record["state"] == GateState.FAILED:
-                then = gate.on_timeout if record["by"] == TIMEOUT else None
-                return self._standing(False, f"{about}: {record['message']}", gate, then)
-            if record["state"] == GateState.WAITING:
-                person = bool(record.get("person"))
-                what = f"waits at {about}{' for a person' if person else ''}: {self._state(gate, record)}"
-                return self._standing(False, what, person=person)
-        return self._standing(True, "")
+            if record.state == GateState.FAILED:
+                then = gate.on_timeout if record.by == TIMEOUT else None
+                return self._status(f"{about}: {record.message}", failed=gate, then=then, id=_failure_id(gate, record))
+            if record.state == GateState.WAITING:
+                waiting = "waiting for a person at" if record.person else "waiting at"
+                return self._status(f"{waiting} {about}: {self._state(gate, record)}", person=record.person)
+        return self._status("", passed=True)
 
-    def _standing(
-        self, passed: bool, message: str, failed: Gate | None = None, then: str | None = None, person: bool = False
-    ) -> GateStatus:
-        return GateStatus(passed, failed, then, message, self._changed, person, tuple(self._verdicts))
+    def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
+        """Let the undecided gates with these drivers (None: with any) pass, and those that wait for a person.
 
-    def pass_(self, names: Collection[str] | None, by: str) -> list[str]:
-        """An operator's word: let every gate of the stage pass that is not decided yet, of these drivers (None: of any) or that waits
-        for a person. Returns their keys.
+        Returns their keys.
         """
         passed = []
         for gate in self._gates:
-            if names is None or gate.driver in names or self._kept.get(gate.key, {}).get("person"):
+            known = self._records.get(gate.key)
+            if drivers is None or gate.driver in drivers or (known is not None and known.person):
                 record = self._record(gate)
-                if record["state"] == GateState.WAITING:
+                if record.state == GateState.WAITING:
                     self._decide(gate, record, GateState.PASSED, f"passed by {by}", by)
                     passed.append(gate.key)
         return passed
 
+    def pass_failed(self, gate: Gate) -> None:
+        """Let a gate pass that failed, since the rollout continues all the same."""
+        self._records[gate.key].state = GateState.PASSED
+
     def close(self) -> None:
-        """Ask nothing any more. A question under way is ended where its driver can, or left to itself; its answer is not taken in."""
+        """Ask nothing any more. Questions in progress are cancelled where the driver can, and their answers ignored."""
         self._closed = True
         for question in self._questions.values():
             question.wake = lambda: None
@@ -130,44 +130,45 @@ class GateRunner:
             self._forget(gate)
             self._drivers[gate.key].close()
 
-    def _look(self, gate: Gate, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    def _status(self, message: str, **fields: t.Any) -> GateStatus:
+        """Return the status of the gates after a poll."""
+        known = {"passed": False, "failed": None, "then": None} | fields
+        return GateStatus(message=message, changed=self._changed, verdicts=tuple(self._verdicts), **known)
+
+    def _poll(self, gate: Gate, rollout: Mapping[str, t.Any]) -> GateRecord:
+        """Ask one gate, if it is due, and return its record."""
         record = self._record(gate)
-        if record["state"] != GateState.WAITING:
+        if record.state != GateState.WAITING:
             return record
-        waited = max(0.0, self._now() - record["since"])  # not less, whatever was done to the machine's clock
-        answer = None if record.get("person") else self._ask(gate, rollout, waited)
+        waited = max(0.0, self._now() - record.since)  # not less, whatever was done to the machine's clock
+        answer = None if record.person else self._ask(gate, rollout, waited)
         if answer is not None:
             self._take(gate, record, answer)
-        if record["state"] == GateState.WAITING and gate.timeout is not None and waited >= gate.timeout:
+        if record.state == GateState.WAITING and gate.timeout is not None and waited >= gate.timeout:
             late = f"not passed within {span(gate.timeout)} ({self._state(gate, record)})"
-            promoted = gate.on_timeout == "promote"
-            self._decide(
-                gate,
-                record,
-                GateState.PASSED if promoted else GateState.FAILED,
-                late + ", promoted all the same" * promoted,
-                TIMEOUT,
-            )
+            if gate.on_timeout == "promote":
+                self._decide(gate, record, GateState.PASSED, f"{late}, promoted all the same", TIMEOUT)
+            else:
+                self._decide(gate, record, GateState.FAILED, late, TIMEOUT)
         return record
 
-    def _record(self, gate: Gate) -> dict[str, t.Any]:
-        """What is kept of a gate; begun now if there is nothing, or no beginning."""
-        record = self._kept.setdefault(gate.key, {})
-        if record.get("since") is None:
-            self._forget(gate)  # what was asked before belongs to another time
-            record.update({"since": self._now(), "state": GateState.WAITING, "message": "", "by": ""})
+    def _record(self, gate: Gate) -> GateRecord:
+        """Return the gate's record, which begins now if there is none."""
+        if gate.key not in self._records:
+            self._forget(gate)  # earlier questions belong to another time
+            self._records[gate.key] = GateRecord(self._now())
             self._changed = True
-        return record
+        return self._records[gate.key]
 
     def _ask(self, gate: Gate, rollout: Mapping[str, t.Any], waited: float) -> Answer | GateError | None:
-        """The answer of a driver that needs nobody else for it, or to the question asked before; None if there is none yet."""
+        """Return the answer of a driver that does not block, or the one to the question in progress; None: there is none."""
         driver = self._drivers[gate.key]
         if not driver.blocking:
             return _answer(driver, rollout, waited)
         question = self._questions.get(gate.key)
         if question is None:
-            if not self._closed and self._now() >= self._due.get(gate.key, 0.0):
-                if gate.key not in self._due and (memory := self._kept[gate.key].get("memory")):
+            if not self._closed and self._now() >= self._due.get(gate.key, float("-inf")):
+                if gate.key not in self._due and (memory := self._records[gate.key].memory):
                     driver.restore(memory)
                 self._questions[gate.key] = _Question(driver, copy.deepcopy(dict(rollout)), waited, self._wake)
             return None
@@ -177,7 +178,8 @@ class GateRunner:
             self._due[gate.key] = self._now() + (gate.interval if again is None else again)
         return question.answer
 
-    def _take(self, gate: Gate, record: dict[str, t.Any], answer: Answer | GateError) -> None:
+    def _take(self, gate: Gate, record: GateRecord, answer: Answer | GateError) -> None:
+        """Take in an answer."""
         if isinstance(answer, GateError):
             if gate.on_error == "ignore":
                 self._decide(gate, record, GateState.PASSED, f"ignored: {answer}", ERROR)
@@ -185,40 +187,43 @@ class GateRunner:
                 self._decide(gate, record, GateState.FAILED, str(answer), ERROR)
             return
         if answer.memory is not None:
-            record["memory"], self._changed = dict(answer.memory), True
+            record.memory, self._changed = dict(answer.memory), True
         if answer.verdict != WAIT:
             self._verdicts.append(Verdict(gate, answer.verdict, answer.message, answer.samples))
         if answer.verdict == PERSON:
-            record.update({"person": True, "message": answer.message})
+            record.person, record.message = True, answer.message
             self._forget(gate)
             self._changed = True
         elif answer.verdict != WAIT:
-            self._decide(gate, record, GateState.PASSED if answer.verdict == PASS else GateState.FAILED, answer.message, ANSWER)
+            state = GateState.PASSED if answer.verdict == PASS else GateState.FAILED
+            self._decide(gate, record, state, answer.message, ANSWER)
         else:
-            self._said[gate.key] = answer.message
-            # Of one that counts seconds this would be a commit a second.
-            if self._drivers[gate.key].blocking and record["message"] != answer.message:
-                record["message"] = answer.message
-                self._changed = True
+            self._messages[gate.key] = answer.message
+            # The message of a gate that counts seconds would be a commit a second.
+            if self._drivers[gate.key].blocking and record.message != answer.message:
+                record.message, self._changed = answer.message, True
 
-    def _decide(self, gate: Gate, record: dict[str, t.Any], state: GateState, message: str, by: str) -> None:
-        record.update({"state": state, "message": message, "by": by})
+    def _decide(self, gate: Gate, record: GateRecord, state: GateState, message: str, by: str) -> None:
+        """Record a decision, by an answer, an error, the timeout, or an operator."""
+        record.state, record.message, record.by = state, message, by
         self._forget(gate)
         self._changed = True
 
     def _forget(self, gate: Gate) -> None:
+        """Cancel the question in progress, and forget when to ask next."""
         question = self._questions.pop(gate.key, None)
         if question and question.answer is None:
             self._drivers[gate.key].cancel()
-        for memory in (self._due, self._said):
-            memory.pop(gate.key, None)
+        self._due.pop(gate.key, None)
+        self._messages.pop(gate.key, None)
 
-    def _state(self, gate: Gate, record: Mapping[str, t.Any]) -> str:
-        return self._said.get(gate.key) or record["message"] or "no answer yet"
+    def _state(self, gate: Gate, record: GateRecord) -> str:
+        """Return a waiting gate's latest message."""
+        return self._messages.get(gate.key) or record.message or "no answer yet"
 
 
 class _Question:
-    """One question to one gate, in a thread of its own: a daemon, since one that hangs must not keep this process from ending."""
+    """One question to one gate, in a daemon thread of its own, so that a gate that hangs keeps no process from ending."""
 
     def __init__(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float, wake: Callable[[], None]) -> None:
         self.answer: Answer | GateError | None = None
@@ -226,16 +231,23 @@ class _Question:
         threading.Thread(target=self._run, args=(driver, rollout, waited), name="gate", daemon=True).start()
 
     def _run(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> None:
+        """Ask, and wake whoever waits for the answer."""
         self.answer = _answer(driver, rollout, waited)
         self.wake()
 
 
+def check(gates: Iterable[Gate], context: Context) -> None:
+    """Raise InputError for options that a gate's driver refuses. Asks no gate."""
+    for gate in gates:
+        _driver(gate, context)
+
+
 def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> Answer | GateError:
-    """What the driver says; whatever goes wrong in it is an error of the gate."""
+    """Ask a driver; whatever goes wrong in it is an error of the gate."""
     try:
         answer = driver.ask(rollout, waited)
         if answer.verdict not in (PASS, WAIT, FAIL, PERSON):
-            raise GateError(f"its driver gave {answer.verdict!r}, which is no verdict")
+            raise GateError(f"its driver returned {answer.verdict!r}, which is not a verdict")
     except GateError as exc:
         return GateError(clean(exc, _SHOWN))
     except BaseException as exc:  # SystemExit, too, would end the thread without an answer
@@ -243,15 +255,15 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
     return replace(answer, message=clean(answer.message, _SHOWN))
 
 
-def check(gates: Iterable[Gate], context: Context) -> None:
-    """Raise InputError for options that a gate's driver refuses. Asks nobody."""
-    for gate in gates:
-        _driver(gate, context)
+def _failure_id(gate: Gate, record: GateRecord) -> str:
+    """Return the id of a failed gate's message."""
+    return "PR-422" if (gate.driver, record.by) == ("analysis", ANSWER) else _FAILED[record.by]
 
 
 def _driver(gate: Gate, context: Context) -> GateDriver:
+    """Make a gate's driver; raises InputError with the name of the variable that the gate was written in."""
     try:
         return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)
     except InputError as exc:
-        said = str(exc).removeprefix("gate").replace("did you mean gate.", f"did you mean {gate.variable}.")
-        raise InputError(gate.variable + said) from None  # its drivers do not know where it was written
+        text = str(exc).removeprefix("gate").replace("did you mean gate.", f"did you mean {gate.variable}.")
+        raise InputError(gate.variable + text, exc.id) from None

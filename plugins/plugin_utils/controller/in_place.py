@@ -250,7 +250,7 @@ class InPlace(StepPart):
             return None
         return RolloutFailed(f"rollout_failure_limit is {reached[0]}", "PR-604")
 
-    def _await_look(self) -> list[Instance]:
+    def _await_look(self) -> Sequence[Instance]:
         """Observe for the first time in a step; hosts that do not answer are waited for, up to the progress deadline."""
         try:
             self.conductor.await_look()

@@ -12,12 +12,11 @@ from contextlib import suppress
 from functools import cached_property
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations, last_of, prune
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.places import Places
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
     Stages,
@@ -52,7 +51,7 @@ class Lifecycle(StepPart):
     def adopt(self) -> None:
         """Rebuild the record from running instances' labels when the journal is missing, or has no stable revision."""
         record = self.record
-        there = [report.labels for report in self.conductor.reports if report.process is not Process.STOPPED]
+        there = [report.labels for report in self.conductor.observer.reports if report.process is not Process.STOPPED]
         record.generation = max([record.generation, *(labels.generation for labels in there)])
         numbers = [labels.id.rpartition("-")[2] for labels in there]
         record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
@@ -221,7 +220,7 @@ class Lifecycle(StepPart):
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
         plan = self.stages.plan_of(rollout)
         self.validation.check_capacity(replicas, plan)
-        with suppress(*TROUBLE):  # a host that does not answer now has no part in the sum
+        with suppress(*TRANSIENT):  # a host that does not answer now has no part in the sum
             self.conductor.platform.check()
         self.validation.check_hosts(replicas, plan)
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A pool of its own at the load balancers, with the new instances of a rollout alone: to be looked at, or sent copies of requests."""
+"""A load balancer pool of a rollout's new instances alone, for previews or for copies of requests."""
 
 from __future__ import annotations
 
@@ -14,36 +14,46 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 
 
 class PreviewPool:
-    """What is there is looked at in every turn while anything is shown, or may be."""
+    """Keeps one such pool. It is observed as long as it has instances, or is to have some."""
 
-    def __init__(self, traffic: TrafficDriver, dark: bool) -> None:
-        """`dark`: only while the new ones get no requests of clients."""
-        self.traffic, self.dark = traffic, dark
-        self.showing = False  # whether new ones are to be there
-        self.shown = True  # whether any may be there
+    def __init__(self, traffic: TrafficDriver, idle_only: bool) -> None:
+        """`idle_only`: the pool is filled only while the new instances get no requests of clients."""
+        self.traffic, self.idle_only = traffic, idle_only
+        self.wanted = False  # whether it is to have instances
+        self.filled = True  # whether it may have some
         self.table: Table = {}
 
-    def look(self) -> None:
-        """See what is there."""
-        if self.showing or self.shown:
+    @property
+    def in_use(self) -> bool:
+        """Whether the pool has instances, or is to have some."""
+        return self.wanted or self.filled
+
+    def observe(self) -> None:
+        """Observe the pool's entries."""
+        if self.in_use:
             self.table = self.traffic.observe()
 
-    def show(self, new: Sequence[Report], ready: Collection[str]) -> None:
-        """Have these there, with requests for those that are ready and proven, and nobody else."""
-        if not (self.showing or self.shown):
+    def apply(self, new: Sequence[Report], ready: Collection[str]) -> None:
+        """Make the pool contain exactly `new`; only ready instances that the balancer finds healthy get requests."""
+        if not self.in_use:
             return
-        shall = self._targets(new, ready)
-        if fleets.differs(self.table, shall):
-            self.table = self.traffic.apply(shall)
-        self.shown = self.showing or any(server.ours for servers in self.table.values() for server in servers.values())
+        targets = self._targets(new, ready)
+        if fleets.differs(self.table, targets):
+            self.table = self.traffic.apply(targets)
+        self.filled = self.wanted or any(server.ours for servers in self.table.values() for server in servers.values())
 
-    def shows(self, new: Sequence[Report], ready: Collection[str]) -> bool:
-        """Whether it is so, as last seen, and all that are ready are proven."""
-        if not (self.showing or self.shown):
+    def is_done(self, new: Sequence[Report], ready: Collection[str]) -> bool:
+        """Return whether the pool is as `apply` makes it, with every ready instance in rotation."""
+        if not self.in_use:
             return True
-        shall = self._targets(new, ready)
-        out = [one for its in shall.values() for one in its.values() if one.name in ready and one.rotation is not Rotation.IN]
-        return not out and not fleets.differs(self.table, shall)
+        targets = self._targets(new, ready)
+        pending = any(
+            target.name in ready and target.rotation is not Rotation.IN
+            for servers in targets.values()
+            for target in servers.values()
+        )
+        return not pending and not fleets.differs(self.table, targets)
 
     def _targets(self, new: Sequence[Report], ready: Collection[str]) -> fleets.Targets:
-        return fleets.targets(new if self.showing else (), self.table, ready, (), ())
+        """Return what the pool's load balancers are to show."""
+        return fleets.targets(new if self.wanted else (), self.table, ready, (), ())

@@ -11,10 +11,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import TROUBLE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Phase, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Record, Rollout
@@ -40,7 +39,7 @@ class Rollback(StepPart):
 
         Where the stable instances can carry all requests, they get them now. The step does what fails here.
         """
-        with suppress(*TROUBLE):
+        with suppress(*TRANSIENT):
             self.conductor.turn(self._stages(rollout)[0], _revision(rollout), rollout)
             self.conductor.commit()
 

@@ -1,13 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a walk to one stage is guided by: the operator's word, freeze windows, and the gates of the stage."""
+"""Decides in each iteration whether a stage may proceed: operator commands, freeze windows and gates."""
 
 from __future__ import annotations
 
 import time
 import typing as t
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
@@ -15,160 +16,138 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import frozen
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import ANSWER, GateRunner, GateStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateState, Kind, Outcome, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    GateState,
+    Kind,
+    Outcome,
+    Rollout,
+)
 
-LISTEN = 1.0  # seconds between two looks for an operator's word
-NEWS = 30.0  # seconds between two lines of how an analysis stands
-QUIET = 2.0  # seconds for which a gate that is part of the walk is not worth a line
-WATCH = 0.25  # seconds between two looks at the gates that are asked all along
-APPROVAL, ANALYSIS = "approval", "analysis"  # drivers: of gates that wait for a person, and that judge by measurements
+APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"  # gates: a person decides, time passes, measurements decide
 
 
 class Proceed(Enum):
-    """What a walk may do in this turn."""
+    """What a stage may do in this iteration."""
 
     GO = "go"
     HOLD = "hold"  # keep the fleet as it is, and in repair
     SKIP = "skip"  # leave this stage for the next one
-    RENUMBER = "renumber"  # leave it, for an operator asked for another number of replicas
+    RENUMBER = "renumber"  # leave it, since an operator asked for another number of replicas
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """How a supervisor reports: `event` adds to the timeline, `tell` writes a line, `wake` ends a wait of the loop."""
+
+    event: Callable[..., None]
+    tell: Callable[[str], None]
+    wake: Callable[[], None]
 
 
 class Supervisor:
-    """Asked in every turn of the walk to `stage`. What it finds goes into `rollout`; `note` writes an event, `tell` a line.
-    `background` is the keeper of the gates that are asked all along, from stage to stage: who made it closes it."""
+    """Decides in each iteration whether a stage may proceed: operator commands, freeze windows and gates."""
 
     def __init__(
         self,
         stage: Stage,
         rollout: Rollout,
+        *,
         settings: Settings,
         session: Session,
         context: Context,
-        note: Callable[..., None],
-        tell: Callable[[str], None],
-        wake: Callable[[], None],
         background: GateRunner,
+        reporter: Reporter,
+        now: Callable[[], float] = clock.now,
     ) -> None:
+        """`background`: the runner of the background gates, which go on from stage to stage; its maker closes it."""
         self.stage = stage
         self.rollout = rollout
         self.settings = settings
         self.session = session
-        self._note = note
-        self._tell = tell
-        self._gates = GateRunner(stage.gates, context, rollout.gates, wake=wake)
-        back = self._back or rollout.kind == Kind.ROLLBACK  # there is never a rollback of a rollback
-        self._hooks = [] if back else [_Hook(gate, context, wake) for gate in settings.plan.rollback_gates]
+        self._report = reporter
+        self._now = now
+        self._gates = GateRunner(stage.gates, context, rollout.gates, now, reporter.wake)
+        back = self._back or rollout.kind == Kind.ROLLBACK  # a rollback is never rolled back
+        gates = () if back else settings.plan.rollback_gates
+        self._rollback_gates = [_RollbackGate(gate, context, now, reporter.wake) for gate in gates]
         self._background = background
         watching = bool(settings.plan.background) and stage.watched and not back
-        self._watched = float("-inf" if watching else "inf")  # when it was last looked at
-        self._doubt = ""  # why the background gates want a person
-        self._lost = False  # that no stable instance serves was told
-        self._listened = float("-inf")
-        self._stayed = rollout.phase.waits and not rollout.gates  # by a word or a freeze, or at a gate that was left
-        self._began = time.monotonic()
-        self._waits = ""  # what for, as last told
-        self._news = time.monotonic() + NEWS  # when an analysis is told of again
-        self._waiting: float | None = None  # since when this run waits for somebody
-
-    @property
-    def _back(self) -> bool:
-        return self.rollout.phase == Phase.ROLLING_BACK
+        self._next_background = float("-inf" if watching else "inf")
+        self._next_commands = float("-inf")
+        self._doubt = ""  # why the background gates need a person
+        self._lost_reported = False  # that no stable instance serves
+        self._held = rollout.phase.waits and not rollout.gates  # by a command or a freeze, or at a gate that was left
+        self._began = now()
+        self._waits_for = ""  # as last reported
+        self._next_news = self._began + timing.NEWS
+        self._waiting: float | None = None  # since when this run waits for a person
 
     def close(self) -> None:
-        """Ask nobody any more, but for the background."""
-        for keeper in (self._gates, *(hook.keeper for hook in self._hooks)):
-            keeper.close()
+        """Ask the gates nothing any more, except the background gates."""
+        for runner in (self._gates, *(gate.runner for gate in self._rollback_gates)):
+            runner.close()
 
-    def proceed(self, described: Callable[[], Mapping[str, t.Any]]) -> Proceed:
-        """What the walk may do now; raises RolloutFailed where it is to end, by an operator's word or by a hook."""
-        skip = self._listen()
+    def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
+        """Return what the stage may do now; raises RolloutFailed where a command or a gate ends it."""
+        skip = self._obey_commands()
         if self._back:
             return Proceed.GO
         if self.rollout.wanted:
             return Proceed.RENUMBER
-        for hook in self._hooks:
-            if hook.pulls(described()):
-                raise RolloutFailed(f"{hook.gate.key} ({hook.gate.driver}) asked for it", then=FailureAction.ROLLBACK)
+        self._poll_rollback_gates(describe)
         if skip:
             return Proceed.SKIP
-        self._watch(described)
+        self._poll_background(describe)
         if self._doubt:
-            return self._stay(self._doubt)
+            return self._hold(self._doubt)
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
-            return self._stay(f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}")
+            return self._hold(f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}")
         freeze = frozen(self.settings.freeze, time.time())
-        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:  # never kept from what is safer
+        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:  # these make the service safer
             left = freeze.until - time.time()
-            return self._stay(f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait)
-        if self._stayed:
-            self._stayed, self._waiting, self._waits = False, None, ""
-            self._turn(self._walking)
+            return self._hold(f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait)
+        if self._held:
+            self._held, self._waiting, self._waits_for = False, None, ""
+            self._enter(self._moving)
         return Proceed.GO
 
-    def passed(self, described: Callable[[], Mapping[str, t.Any]]) -> bool:
-        """Whether the gates of the stage, which is reached, let the rollout go on; raises RolloutFailed where one fails."""
+    def passed(self, describe: Callable[[], Mapping[str, t.Any]]) -> bool:
+        """Return whether the gates of the stage, which is reached, let it pass; raises GateFailed where one fails."""
         if self._back or (self.rollout.full and self.stage.waiting != Phase.HOLDING):
             return True
-        standing = self._look(self._gates, described())
-        if standing.failed:
-            self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
-            raise GateFailed(standing.message, then=standing.then)
-        if standing.passed:
-            if standing.changed:
-                self._note("gate", message=standing.message, passed=True)
-            self._waiting, self._waits = None, ""
-            self._turn(self._walking)
+        status = self._poll(self._gates, describe())
+        if status.failed:
+            self._report_failure(status.failed, status.message)
+            raise GateFailed(status.message, status.id, then=status.then)
+        if status.passed:
+            if status.changed:
+                self._report.event("gate", message=status.message, passed=True)
+            self._waiting, self._waits_for = None, ""
+            self._enter(self._moving)
             return True
-        self._wait(self.stage.waiting, standing.message, self._person)
+        self._wait(self.stage.waiting, status.message, self._needs_person)
         return False
 
-    def _watch(self, described: Callable[[], Mapping[str, t.Any]]) -> None:
-        """Ask the gates that are asked all along; raises RolloutFailed where one fails."""
-        if time.monotonic() - self._watched < WATCH or self.rollout.full:
-            return
-        self._watched = time.monotonic()
-        rollout = described()
-        if not self.rollout.background and (rollout.get("share") or {}).get("set") == 0:
-            return  # there is nothing to measure before the new ones have requests
-        standing = self._look(self._background, rollout)
-        if standing.failed:
-            self._note("gate", gate=standing.failed.key, message=standing.message, passed=False)
-            if (self.stage.on_failure or self.settings.on_failure) != FailureAction.CONTINUE:
-                raise RolloutFailed(standing.message)
-            self.rollout.background[standing.failed.key]["state"] = GateState.PASSED  # it goes on all the same
-        # After a switch nothing is left to compare with: there doubt is no reason to keep the old set for good.
-        self._doubt = standing.message if standing.person and self.stage.waiting != Phase.HOLDING else ""
-        if not standing.passed and not self._doubt:
-            self._tell_news(standing.message.removeprefix("waits at "))
-
-    def _look(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
-        """How gates stand; what an analysis has come to is told, with what that stands on."""
-        standing = gates.poll(rollout)
-        self.session.changed = self.session.changed or standing.changed
-        for one in standing.verdicts:
-            if one.gate.driver == ANALYSIS:
-                self._note("verdict", gate=one.gate.key, verdict=one.verdict, message=one.message, samples=one.samples)
-                self._tell(f"{one.gate.key}: {one.message}")
-        return standing
-
     def stable_lost(self) -> Proceed:
-        """What to do now that no stable instance serves, and new ones are ready; raises RolloutFailed where it is to be held."""
+        """Return what to do now that no stable instance serves, and new ones are ready; raises RolloutFailed to hold."""
         then, previous = self.settings.on_stable_lost, self.rollout.previous
         what = f"no instance of {previous.revision if previous else 'the stable revision'} serves any more"
-        if not self._lost:
-            self._lost = True
-            doing = {"repair": "it is started again", "promote": "going straight to the promotion", "hold": "held"}
-            self._note("stable_lost", message=what, then=then)
-            self._tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]}")
+        if not self._lost_reported:
+            self._lost_reported = True
+            doing = {"repair": "starting it again", "promote": "going straight to the promotion", "hold": "held"}
+            self._report.event("stable_lost", message=what, then=then)
+            self._report.tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]} [PR-613]")
         if then == "hold":
-            raise RolloutFailed(what, then=FailureAction.HOLD)
+            raise RolloutFailed(what, "PR-613", then=FailureAction.HOLD)
         if then == "promote":
             self.rollout.full = True
             self._gates.pass_(None, "rollout_on_stable_lost")
@@ -176,134 +155,210 @@ class Supervisor:
         return Proceed.GO
 
     def park(self) -> None:
-        """Called when there is nothing to do but wait: raises Parked if that is for somebody, and took long enough."""
-        if self._waiting is not None and time.monotonic() - self._waiting >= self.settings.wait:
-            who = "resume.yml goes on" if self.rollout.paused else "promote.yml lets it pass"
-            frozen_ = self._stayed and not self.rollout.paused and not self._doubt
-            then = "run it again once that is over" if frozen_ else who
-            raise Parked(f"{self.settings.service} {self.rollout.revision}: {self._waits}; parked: {then}")
+        """Raise Parked if the stage waits for a person, and has done so for as long as a run may."""
+        if self._waiting is None or self._now() - self._waiting < self.settings.wait:
+            return
+        if self.rollout.paused:
+            then = "Continue with resume.yml"
+        elif self._held and not self._doubt:
+            then = "Rerun when the freeze is over"
+        else:
+            then = "Continue with promote.yml"
+        name = f"{self.settings.service} {self.rollout.revision}"
+        raise Parked(f"{name}: {self._waits_for}; the run ended while waiting (parked). {then}")
+
+    # -- gates --------------------------------------------------------------------------------------------------
+
+    @property
+    def _back(self) -> bool:
+        """Whether the rollout is being rolled back."""
+        return self.rollout.phase == Phase.ROLLING_BACK
+
+    def _poll_rollback_gates(self, describe: Callable[[], Mapping[str, t.Any]]) -> None:
+        """Ask the gates that may ask for a rollback; raises RolloutFailed where one does."""
+        for asked in self._rollback_gates:
+            if asked.wants_rollback(describe()):
+                gate = f"{asked.gate.key} ({asked.gate.driver})"
+                raise RolloutFailed(f"rollback requested by gate {gate}", "PR-403", then=FailureAction.ROLLBACK)
+
+    def _poll_background(self, describe: Callable[[], Mapping[str, t.Any]]) -> None:
+        """Ask the background gates; raises RolloutFailed where one fails."""
+        if self._now() < self._next_background or self.rollout.full:
+            return
+        self._next_background = self._now() + timing.BACKGROUND
+        rollout = describe()
+        if not self.rollout.background and (rollout.get("share") or {}).get("set") == 0:
+            return  # there is nothing to measure before the new instances get requests
+        status = self._poll(self._background, rollout)
+        if status.failed:
+            self._report_failure(status.failed, status.message)
+            if (self.stage.on_failure or self.settings.on_failure) != FailureAction.CONTINUE:
+                raise RolloutFailed(status.message, status.id)
+            self._background.pass_failed(status.failed)
+        # After a switch nothing is left to compare with, so doubt is no reason to keep the standby set for ever.
+        self._doubt = status.message if status.person and self.stage.waiting != Phase.HOLDING else ""
+        if not status.passed and not self._doubt:
+            self._tell_news(status.message.removeprefix("waiting at "))
+
+    def _poll(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
+        """Poll gates, and report the verdicts of analyses."""
+        status = gates.poll(rollout)
+        self.session.changed = self.session.changed or status.changed
+        for found in status.verdicts:
+            if found.gate.driver == ANALYSIS:
+                key, message = found.gate.key, found.message
+                self._report.event("verdict", gate=key, verdict=found.verdict, message=message, samples=found.samples)
+                self._report.tell(f"{key}: {message}")
+        return status
+
+    def _report_failure(self, gate: Gate, message: str) -> None:
+        """Report that a gate has failed."""
+        self._report.event("gate", gate=gate.key, message=message, passed=False)
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
     @property
-    def _walking(self) -> Phase:
+    def _moving(self) -> Phase:
+        """The phase while the fleet moves."""
         return Phase.PROMOTING if self.stage.part == FINISH else Phase.PROGRESSING
 
     @property
-    def _person(self) -> bool:
-        """Whether the gate that is waited for waits for a person."""
-        open_ = [gate for gate in self.stage.gates if self.rollout.gates.get(gate.key, {}).get("state") != GateState.PASSED]
-        return bool(open_) and (open_[0].driver == APPROVAL or bool(self.rollout.gates.get(open_[0].key, {}).get("person")))
+    def _needs_person(self) -> bool:
+        """Whether the gate that the stage waits for waits for a person."""
+        for gate in self.stage.gates:
+            record = self.rollout.gates.get(gate.key)
+            if record is None or record.state != GateState.PASSED:
+                return gate.driver == APPROVAL or (record is not None and record.person)
+        return False
 
-    def _stay(self, why: str, long: bool = False) -> Proceed:
-        """Stay; with `long` there is no use in waiting for the end of it."""
-        self._stayed = True
+    def _hold(self, why: str, long: bool = False) -> Proceed:
+        """Keep the fleet as it is; with `long` this run does not wait for the end of it."""
+        self._held = True
         self._wait(Phase.PAUSED, why, True)
         self._waiting = float("-inf") if long else self._waiting
         return Proceed.HOLD
 
-    def _wait(self, phase: Phase, what: str, somebody: bool) -> None:
-        if not somebody:
+    def _wait(self, phase: Phase, what: str, person: bool) -> None:
+        """Enter a phase that waits, and report what for, when that is news."""
+        if not person:
             self._waiting = None
         elif self._waiting is None:
-            self._waiting = time.monotonic()
-        self._turn(phase)
-        if not phase.waits and time.monotonic() - self._began < QUIET:
+            self._waiting = self._now()
+        self._enter(phase)
+        if not phase.waits and self._now() - self._began < timing.QUIET:
             return
-        if what.partition(":")[0] != self._waits.partition(":")[0]:
-            self._note("wait", what=what)
-            self._tell(what)
-            self._news = time.monotonic() + NEWS
-        elif what != self._waits and "(analysis)" in what:
+        if what.partition(":")[0] != self._waits_for.partition(":")[0]:
+            self._report.event("wait", what=what)
+            self._report.tell(what)
+            self._next_news = self._now() + timing.NEWS
+        elif what != self._waits_for and f"({ANALYSIS})" in what:
             self._tell_news(what)
-        self._waits = what
+        self._waits_for = what
 
     def _tell_news(self, what: str) -> None:
-        """How an analysis stands, now and then."""
-        if time.monotonic() >= self._news:
-            self._news = time.monotonic() + NEWS
-            self._tell(what)
+        """Write a line on an analysis in progress, now and then."""
+        if self._now() >= self._next_news:
+            self._next_news = self._now() + timing.NEWS
+            self._report.tell(what)
 
-    def _turn(self, phase: Phase) -> None:
-        if self.rollout.turn_to(phase, self.rollout.reason, clock.now()):
-            self._note("phase", phase=phase)
+    def _enter(self, phase: Phase) -> None:
+        """Enter a phase, and write that down."""
+        if self.rollout.turn_to(phase, self.rollout.reason, self._now()):
+            self._report.event("phase", phase=phase)
 
-    # -- the operator -------------------------------------------------------------------------------------------
+    # -- operator commands --------------------------------------------------------------------------------------
 
-    def _listen(self) -> bool:
-        """Take in what operators have said; whether to leave the stage. Raises RolloutFailed where the walk is to end."""
-        if time.monotonic() - self._listened < LISTEN:
+    def _obey_commands(self) -> bool:
+        """Obey the commands that operators sent; return whether to skip the stage. Raises RolloutFailed to end it."""
+        if self._now() < self._next_commands:
             return False
-        self._listened = time.monotonic()
+        self._next_commands = self._now() + timing.COMMANDS
         skip = False
-        found = self.session.store.words(self.session.record.obeyed)
-        for word in commands.not_withdrawn(found):
-            self.session.record.obeyed = word["number"]
-            if word["rollout"] != self.rollout.id:
+        for command in commands.not_withdrawn(self.session.store.words(self.session.record.obeyed)):
+            self.session.record.obeyed = command["number"]
+            if command["rollout"] != self.rollout.id:
                 continue
-            if word["word"] in ("retry", "resume") and self._standing == Phase.PROGRESSING:
-                continue  # said while nobody ran it: this run does so
-            refused = commands.refusal(self._standing, word["word"], bool(word.get("force")))
-            self._note("word", **{key: word[key] for key in ("word", "by", "why", "replicas") if word.get(key)}, refused=refused)
-            number = f" to {word['replicas']}" if word.get("replicas") else ""
-            said = f"{word['word']}{number} is said by {word['by']}{': ' + word['why'] if word.get('why') else ''}"
-            self._tell(f"{said}{f'; refused: {refused}' if refused else ''}")
-            skip = (not refused and self._obey(word, said)) or skip
+            name = command["word"]
+            if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
+                continue  # sent while no run was active: this run does as they say
+            refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
+            told = {key: command[key] for key in ("word", "by", "why", "replicas") if command.get(key)}
+            self._report.event("word", **told, refused=refused)
+            sent = _sentence(command)
+            self._report.tell(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
+            skip = (not refused and self._obey(command, sent)) or skip
         return skip
 
     @property
-    def _standing(self) -> Phase:
-        """The phase to judge a word by: others were perhaps obeyed a moment ago, and a freeze waits for nobody's word."""
+    def _phase_for_commands(self) -> Phase:
+        """The phase by which commands are judged.
+
+        Another command may just have been obeyed, and a freeze waits for no command.
+        """
         if self.rollout.paused or self._doubt:
             return Phase.PAUSED
         if not self.rollout.phase.waits:
             return self.rollout.phase
-        return self.stage.waiting if self.rollout.waiting else self._walking
+        return self.stage.waiting if self.rollout.waiting else self._moving
 
-    def _obey(self, word: Mapping[str, t.Any], said: str) -> bool:
-        """Do as it was said; whether that is to leave the stage."""
-        rollout, name = self.rollout, word["word"]
+    def _obey(self, command: Mapping[str, t.Any], sent: str) -> bool:
+        """Obey a command; return whether to skip the stage."""
+        rollout, name = self.rollout, command["word"]
         if name == commands.GIVE_WAY:
             raise GaveWay(
-                f"{self.settings.service} {rollout.revision}: gave way to {word.get('why')}, which {word['by']} rolls out; that run goes on "
-                "from here, and nothing was rolled back"
+                f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')}, which {command['by']} "
+                "rolls out; that run continues from here, and nothing was rolled back"
             )
         if name == "abort":
-            raise RolloutFailed(said, then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
+            raise RolloutFailed(sent, "PR-608", then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
         if name == "hold":
-            raise RolloutFailed(said, then=FailureAction.HOLD)
+            raise RolloutFailed(sent, "PR-606", then=FailureAction.HOLD)
         if name == "pause":
-            rollout.paused = {key: word.get(key) for key in ("by", "why", "at")}
+            rollout.paused = {key: command.get(key) for key in ("by", "why", "at")}
             return False
         if name == "scale":
-            rollout.wanted = int(word["replicas"])
+            rollout.wanted = int(command["replicas"])
             return False
+        return self._continue(command)
+
+    def _continue(self, command: Mapping[str, t.Any]) -> bool:
+        """End what keeps the stage, as far as the command says; return whether to skip the stage."""
+        rollout, name, by = self.rollout, command["word"], command["by"]
         was_paused, rollout.paused = bool(rollout.paused), {}
-        self._waiting, self._waits = None, ""
-        doubted, self._doubt = self._background.pass_((), word["by"]), ""
+        self._waiting, self._waits_for = None, ""
+        doubted, self._doubt = self._background.pass_((), by), ""
         if name == "resume" and (was_paused or doubted):
             return False
-        rollout.force = rollout.force or bool(word.get("force"))
+        rollout.force = rollout.force or bool(command.get("force"))
         rollout.full = rollout.full or name == "promote_full"
-        self._gates.pass_(None if name in ("skip", "promote_full") else (APPROVAL, "pause"), word["by"])
-        return name in ("skip", "promote_full") and self.stage.part == REPLACE
+        everything = name in ("skip", "promote_full")
+        self._gates.pass_(None if everything else (APPROVAL, PAUSE), by)
+        return everything and self.stage.part == REPLACE
 
 
-class _Hook:
-    """Asked all along: one that passes is a reason to go back, and anything else is none."""
+class _RollbackGate:
+    """A gate that is polled throughout the rollout; only a pass, by its own answer, asks for a rollback."""
 
-    def __init__(self, gate: Gate, context: Context, wake: Callable[[], None]) -> None:
+    def __init__(self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]) -> None:
         self.gate = gate
-        self._kept: dict[str, dict[str, t.Any]] = {}
-        self.keeper = GateRunner([gate], context, self._kept, wake=wake)
-        self._again = 0.0
+        self._records: dict[str, GateRecord] = {}
+        self.runner = GateRunner([gate], context, self._records, now, wake)
+        self._now = now
+        self._next = float("-inf")
 
-    def pulls(self, rollout: Mapping[str, t.Any]) -> bool:
-        if time.monotonic() < self._again:
+    def wants_rollback(self, rollout: Mapping[str, t.Any]) -> bool:
+        """Poll the gate; return whether it has passed."""
+        if self._now() < self._next:
             return False
-        standing = self.keeper.poll(rollout)
-        pulled = standing.passed and self._kept[self.gate.key]["by"] == ANSWER  # not by an error that is ignored, nor by time
-        if standing.failed or (standing.passed and not pulled):
-            self._kept.clear()
-            self._again = time.monotonic() + self.gate.interval
-        return pulled
+        status = self.runner.poll(rollout)
+        wanted = status.passed and self._records[self.gate.key].by == ANSWER  # not by an ignored error, nor by time
+        if status.failed or (status.passed and not wanted):
+            self._records.clear()
+            self._next = self._now() + self.gate.interval
+        return wanted
+
+
+def _sentence(command: Mapping[str, t.Any]) -> str:
+    """Return a command, who sent it and why, for people."""
+    number = f" to {command['replicas']}" if command.get("replicas") else ""
+    return f"{command['word']}{number} sent by {command['by']}{': ' + command['why'] if command.get('why') else ''}"

@@ -61,7 +61,7 @@ class Validation(StepPart):
         """Refuse more instances than the load balancers have servers for."""
         pools = [(self.conductor.traffic, *self._most(replicas, plan))]
         preview = f"a preview of rollout_replicas {replicas} needs as many"
-        pools += [(window.traffic, replicas, preview) for window in self.conductor.windows]
+        pools += [(pool.traffic, replicas, preview) for pool in self.conductor.previews]
         for traffic, most, needs in pools:
             few = {name: number for name, number in servers(traffic).items() if number < most}
             if few:

@@ -16,6 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels
 
+OMITTED = (("person", False), ("memory", None))  # fields of gates that the journal does not have if they say nothing
 KEPT = 20  # how many ended rollouts the history keeps
 
 
@@ -57,18 +58,16 @@ class GateState(StrEnum):
 Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
 
 
-class Kept(t.TypedDict):
-    """What a gate has come to."""
+@dataclass
+class GateRecord:
+    """What has been decided about a gate."""
 
-    since: float
-    state: GateState
-    message: str
-    by: str
-    person: t.NotRequired[bool]
-    memory: t.NotRequired[dict[str, t.Any]]
-
-
-Gates = t.Annotated[dict[str, dict[str, t.Any]], dict[str, Kept]]
+    since: float  # when it was first asked, in seconds since the epoch
+    state: GateState = GateState.WAITING
+    message: str = ""
+    by: str = ""  # what decided it: answer | error | timeout, or the operator who let it pass
+    person: bool = False  # it waits for a person, since the gate itself cannot decide
+    memory: dict[str, t.Any] | None = None  # its driver's
 
 
 class Pause(t.TypedDict, total=False):
@@ -117,8 +116,8 @@ class Rollout:
     stage: int = 0  # how many those are, in a journal that has no names of them yet
     name: str = ""  # of the stage that is walked to or waited at
     entered: float = 0.0  # since when it is in its phase
-    gates: Gates = field(default_factory=dict)  # what those of the stage have come to
-    background: Gates = field(default_factory=dict)  # what those that are asked all along have come to
+    gates: dict[str, GateRecord] = field(default_factory=dict)  # what those of the stage have come to
+    background: dict[str, GateRecord] = field(default_factory=dict)  # what those that are asked all along have come to
     paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)  # where an operator said so
     asked: int | None = None  # the share of requests the stage asks for, in percent
     sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
@@ -139,18 +138,14 @@ class Rollout:
     @property
     def waiting(self) -> list[str]:
         """The gates that it waits at, with what they said last."""
-        open_ = {key: kept.get("message") for key, kept in self.gates.items() if kept.get("state") == GateState.WAITING}
-        open_ |= {
-            key: kept.get("message")
-            for key, kept in self.background.items()
-            if kept.get("person") and kept["state"] == GateState.WAITING
-        }
-        return [f"{key}: {message}" if message else key for key, message in open_.items()]
+        waiting = {key: gate for key, gate in self.gates.items() if gate.state == GateState.WAITING}
+        waiting |= {k: gate for k, gate in self.background.items() if gate.person and gate.state == GateState.WAITING}
+        return [f"{key}: {gate.message}" if gate.message else key for key, gate in waiting.items()]
 
     @property
     def analysis(self) -> dict[str, str]:
         """How each analysis stands that it is judged by now, in a sentence."""
-        return {key: kept.get("message", "") for key, kept in (self.background | self.gates).items() if "memory" in kept}
+        return {key: gate.message for key, gate in (self.background | self.gates).items() if gate.memory is not None}
 
     def counting(self, now: float) -> ProgressTracker:
         """The tally of the walk under way; a new one knows what failed in the stages before."""
@@ -180,8 +175,8 @@ class Rollout:
         """Close it."""
         self.phase, self.outcome, self.reason, self.updated, self.tally = Phase.FINISHED, outcome, reason, now, None
         self.given = {}
-        for kept in (*self.gates.values(), *self.background.values()):
-            kept.pop("memory", None)  # nobody goes on with it, and the history is kept for long
+        for gate in (*self.gates.values(), *self.background.values()):
+            gate.memory = None  # no run continues it, and the history is kept for long
 
 
 @dataclass
@@ -242,7 +237,7 @@ class Record:
 
 def _plain(items: Iterable[tuple[str, t.Any]]) -> dict[str, t.Any]:
     """Make a dataclass plain data."""
-    return {key: plain(value) for key, value in items}
+    return {key: plain(value) for key, value in items if (key, value) not in OMITTED}
 
 
 def plain(value: t.Any) -> t.Any:

@@ -1,0 +1,179 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each iteration of a reconcile loop needs: the parts that observe, act and record, wired together."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    TRANSIENT,
+    InputError,
+    RolloutError,
+    RolloutFailed,
+    StoreError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.actuator import Actuator
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Observer, Snapshot
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.placement import Placement
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import Recorder
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import up
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Phase, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+
+
+class BaseLoop:
+    """Observes and records the fleet of one service."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        context: Context,
+        session: Session,
+        guard: Guard,
+        checker: HealthMonitor,
+        say: Callable[[str], None],
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.settings = settings
+        self.context = context
+        self.session = session
+        self.guard = guard
+        self.checker = checker
+        self.say = say
+        self.now = now
+        self.platform = settings.platform.make(context)
+        self.traffic = settings.traffic.make(context)
+        self.balanced = settings.traffic.name != "none"
+        self.rules = self._rules()
+        self.previews = [PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()]
+        self.recorder = Recorder(session, self.balanced)
+        self.observer = Observer(
+            self.platform,
+            self.traffic if self.balanced else None,
+            self.previews,
+            session=session,
+            context=context,
+            checker=checker,
+            watch_new=self.rules.watch_new,
+            say=lambda line: self.say(line),
+            now=now,
+        )
+        self.actuator = Actuator(
+            self.traffic,
+            self.previews,
+            observer=self.observer,
+            recorder=self.recorder,
+            session=session,
+            checker=checker,
+            now=now,
+        )
+        self.placement = Placement(self.platform, self.observer, session)
+        context.served = lambda: self.observer.counters.served
+
+    @property
+    def fleet(self) -> Sequence[Instance]:
+        """The fleet as last observed."""
+        return self.observer.snapshot.fleet
+
+    @property
+    def acted(self) -> bool:
+        """Whether anything outside was changed."""
+        return self.actuator.changed
+
+    def observe(self) -> Snapshot:
+        """Observe the service, and note what has changed."""
+        snapshot = self.observer.observe()
+        self.recorder.note_fleet(snapshot.fleet)
+        return snapshot
+
+    def observe_for(self, waypoint: Waypoint) -> Snapshot:
+        """Observe the service on the way to a waypoint."""
+        return self.placement.with_leaving(self.observe(), waypoint)
+
+    def look(self) -> Sequence[Instance]:
+        """Return the fleet as it is now."""
+        return self.observe().fleet
+
+    def await_look(self) -> None:
+        """Observe the service; what does not answer is waited for, up to the progress deadline."""
+        lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
+        while True:
+            self.guard.check()
+            try:
+                self.observe()
+                return
+            except TRANSIENT as exc:
+                self.wait_out(exc, began, lines)
+
+    def glance(self) -> list[str]:
+        """Observe what can be observed now; return why the rest cannot be."""
+        troubles = self.observer.observe_partly()
+        self.recorder.note_fleet(self.fleet)
+        return troubles
+
+    def refresh(self) -> None:
+        """Let the next observation include the platform, since the journal says something else now."""
+        self.observer.refresh()
+
+    def left_over(self) -> bool:
+        """Return whether a load balancer has entries of no instance, as last observed."""
+        return self.observer.orphaned_entries()
+
+    def out_of_rotation(self, revision: str | None) -> list[Instance]:
+        """Return the ready instances of a revision (None: of any) that some load balancer sends nothing to."""
+        ready = [i for i in self.look() if i.state is State.READY and i.rotation is not Rotation.IN]
+        return [i for i in ready if revision in (None, i.revision)]
+
+    def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
+        """Wait before trying again what did not answer or refused, up to the progress deadline after `since`."""
+        if self.now() - since > self.rules.progress_deadline:
+            deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
+            raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
+        if self.recorder.note_trouble(str(exc)):
+            lines.tell(f"retrying: {exc} [{exc.id}]")
+        self.refresh()
+        if self.session.due and not isinstance(exc, StoreError):
+            with suppress(StoreError):  # the next iteration reports it, if it stays
+                self.commit()  # the lease is kept while waiting
+        self.checker.wait(timing.RETRY)
+
+    def event(self, kind: str, **fields: t.Any) -> None:
+        """Add an event to the timeline, with the next commit."""
+        self.recorder.event(kind, **fields)
+
+    def commit(self) -> None:
+        """Write the record and the events, and renew the lease."""
+        self.recorder.commit()
+
+    def bounds(self, stage: Stage, rollout: Rollout) -> Rules:
+        """Return the rules, with how many instances may fail at this stage and in the whole rollout."""
+        total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
+        most = None if total is None else max(1, up(total, rollout.replicas))
+        return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+
+    def _rules(self) -> Rules:
+        """Return the rules with the traffic driver's times; raises InputError where they contradict each other."""
+        rules, drain = self.settings.rules, self.traffic.drain_timeout
+        if drain >= rules.progress_deadline:
+            raise InputError(
+                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than rollout_progress_deadline "
+                f"({rules.progress_deadline:g} s), so a drain would fail the rollout; raise the deadline",
+                "PR-104",
+            )
+        return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)

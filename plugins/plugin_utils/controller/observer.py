@@ -1,0 +1,208 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observes the platform, the load balancers and the checks, as one frozen snapshot. Decides nothing."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, PlatformDriver, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+
+WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)  # processes whose instances are checked
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A service at one moment."""
+
+    reports: Sequence[Report] = ()  # of the platform
+    table: Table | None = None  # of the load balancers; None: there are none
+    previews: Sequence[Table] = ()  # of the preview pools
+    fleet: Sequence[Instance] = ()  # all of this as the engine sees it
+    at: float = 0.0  # seconds since the epoch
+    # Instances that leave crowded hosts on the way to the waypoint; None: none are to.
+    leaving: frozenset[str] | None = None
+
+
+class Observer:
+    """Observes one service, and keeps what it has to remember for that."""
+
+    def __init__(
+        self,
+        platform: PlatformDriver,
+        traffic: TrafficDriver | None,
+        previews: Sequence[PreviewPool],
+        *,
+        session: Session,
+        context: Context,
+        checker: HealthMonitor,
+        watch_new: float,
+        say: Callable[[str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.snapshot = Snapshot()  # the latest
+        self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
+        self.counters = Counters()
+        self.generation: int | None = None  # that the rollout moves to
+        self._platform = platform
+        self._traffic = traffic
+        self._previews = previews
+        self._session = session
+        self._context = context
+        self._checker = checker
+        self._watch_new = watch_new
+        self._say = say
+        self._now = now
+        self._table: Table | None = None
+        self._known: set[str] | None = None  # instances that were there before this step
+        self._ready: set[str] = set()  # instances that have been ready
+        self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
+        self.next_platform = self._next_counters = float("-inf")  # when to observe them next
+        self._pause = timing.PLATFORM[0]
+
+    def observe(self) -> Snapshot:
+        """Observe the service; the first time, wait until the check of each instance has an outcome."""
+        self._context.epoch = self._session.epoch  # under a lease, this fences off commands of older ones
+        if self._now() >= self.next_platform:
+            self.sync()
+        if self._traffic:
+            self._table = self._traffic.observe()
+            if self._now() >= self._next_counters:
+                self.count()
+        for pool in self._previews if self._session.epoch else ():
+            pool.observe()
+        return self._assemble()
+
+    def observe_partly(self) -> list[str]:
+        """Observe what can be observed now; return why the rest cannot be.
+
+        Without an answer of the load balancers, no instance is in rotation.
+        """
+        troubles = []
+        try:
+            self.sync()
+        except TRANSIENT as exc:
+            self.reports = t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
+            troubles.append(str(exc))
+        try:
+            self._table = self._traffic.observe() if self._traffic else None
+            self.count()
+        except TRANSIENT as exc:
+            self._table = {}
+            troubles.append(str(exc))
+        self._assemble()
+        return troubles
+
+    def observe_unchecked(self) -> Snapshot:
+        """Observe platform and load balancers alone, without the instances' checks."""
+        self._context.epoch = self._session.epoch
+        self.sync()
+        self._table = self._traffic.observe() if self._traffic else None
+        return Snapshot(self.reports, self._table, at=self._now())
+
+    def refresh(self) -> None:
+        """Let the next observation include the platform, however recent the last one was."""
+        self.next_platform = float("-inf")
+
+    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
+        """Have the platform do this work, if any, and take its reports."""
+        record, idle = self._session.record, not (start or stop or forget)
+        self._context.deployed, self._context.away = record.deployed, record.away
+        self._context.settings = record.settings
+        began, unreachable = self._now(), set(record.away)
+        self.reports = self._platform.sync(start, stop, forget)
+        for host in sorted(set(record.away) - unreachable):
+            self._say(f"{record.service}: {host} does not answer; its last known state is used until it does [PR-221]")
+        if idle:
+            if not record.away:  # unreachable hosts make observing slow, which must not make it rare
+                self._pause = timing.platform_pause(self._now() - began)
+            self.next_platform = self._now() + self._pause
+
+    def living(self) -> list[Labels]:
+        """Return the labels of the instances that have not ended."""
+        return [r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED)]
+
+    def count(self) -> None:
+        """Add up what the load balancers have counted."""
+        self._next_counters = self._now() + timing.COUNTERS
+        self.counters.take(self._table or {}, self.living())
+
+    def requests(self) -> tuple[int, int]:
+        """Return the requests sent to the new generation and to all, since this step observes."""
+        self.count()
+        served = self.counters.served.values()
+        return sum(s.requests for s in served if s.generation == self.generation), sum(s.requests for s in served)
+
+    def orphaned_entries(self) -> bool:
+        """Return whether a load balancer has an entry of ours of no instance, as last observed.
+
+        A command that came late, or whose run was killed, may leave one. An entry that only finishes its requests is
+        not counted.
+        """
+        living = {labels.endpoint for labels in self.living()}
+        found = [item for servers in (self._table or {}).values() for item in servers.items() if item[0] not in living]
+        found += [item for pool in self._previews for servers in pool.table.values() for item in servers.items()]
+        return any(server.ours and (server.rotation is Rotation.IN or not server.active) for _endpoint, server in found)
+
+    def _assemble(self) -> Snapshot:
+        """Make a snapshot of what was observed."""
+        self._watch()
+        now, previews = self._now(), [pool.table for pool in self._previews]
+        draining = {name: self._out.get(name, now) for name in self._session.record.draining}
+        fleet = fleets.assemble(
+            self.reports,
+            self._table if self._traffic else None,
+            {report.labels.id: self._checker.health(report.labels.id) for report in self.reports},
+            draining,
+            self._serving_before(),
+            [servers for table in previews for servers in table.values()],
+            self._ready,
+            self._crashes(),
+        )
+        self._ready = {i.id for i in fleet if i.state is State.READY or i.id in self._ready}
+        # Requests in flight have their time from when an instance is seen out of rotation, not from the decision.
+        self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
+        self.snapshot = Snapshot(self.reports, self._table if self._traffic else None, previews, fleet, now)
+        return self.snapshot
+
+    def _watch(self) -> None:
+        """Have the instances checked."""
+        first = self._known is None
+        if self._known is None:
+            self._known = {report.labels.id for report in self.reports}
+        known = self._known
+        self._checker.watch(
+            {
+                r.labels.id: (r.labels.endpoint, r.labels.host, r.labels.id in known, r.created)
+                for r in self.reports
+                if r.process in WATCHED
+            }
+        )
+        if first:
+            self._checker.settle(timing.FIRST_CHECKS)
+
+    def _serving_before(self) -> set[str]:
+        """Return the instances that may be serving although no check has passed yet.
+
+        A new instance that a killed run started is still starting; an old one serves until its checks fail.
+        """
+        old = {r.labels.id for r in self.reports if r.labels.generation != self.generation}
+        return old & (self._known or set())
+
+    def _crashes(self) -> set[str]:
+        """Return the instances of the rollout in progress that ended while they were new."""
+        rollout = self._session.record.open
+        return fleets.crashed(self.reports, rollout.started, self._watch_new) if rollout else set()

@@ -1,0 +1,80 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the next instances go, and the labels that they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Observer, Snapshot
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, PlatformDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+
+
+class Placement:
+    """Places the instances of one service."""
+
+    def __init__(self, platform: PlatformDriver, observer: Observer, session: Session) -> None:
+        self._platform = platform
+        self._observer = observer
+        self._session = session
+
+    def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
+        """Return the snapshot with the instances that leave crowded hosts on the way to this waypoint."""
+        if not waypoint.rebalance:
+            return snapshot
+        place = partial(self._next_hosts, waypoint.generation)
+        return replace(snapshot, leaving=instances_to_move(snapshot.fleet, waypoint, place, self._platform.zones))
+
+    def starts(
+        self, decision: Decision, waypoint: Waypoint, revision: str, rollout: Rollout, leaving: Collection[str] | None
+    ) -> list[Labels]:
+        """Return labels for the instances to start: stable ones first, where some are to be repaired, then new ones."""
+        stable: list[Labels] = []
+        if rollout.previous:
+            stable = self._labels(decision.create_old, rollout.previous.revision, waypoint.stable, (), leaving)
+        return [*stable, *self._labels(decision.create, revision, waypoint.generation, stable, leaving)]
+
+    def _labels(
+        self, count: int, revision: str, generation: int, others: Sequence[Labels], leaving: Collection[str] | None
+    ) -> list[Labels]:
+        """Return labels for the next instances, beside `others`. Their numbers are recorded before they are used."""
+        record, labels = self._session.record, []
+        for host, endpoint, slot in self._places(count, generation, others, leaving) if count else ():
+            record.serial += 1
+            name = f"{record.service}-{record.serial}"
+            labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
+        return labels
+
+    def _places(
+        self, count: int, generation: int, others: Sequence[Labels], leaving: Collection[str] | None
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        """Return where the next instances go.
+
+        While instances leave crowded hosts, neither these nor draining ones count for the spread.
+        """
+        living = [*self._observer.living(), *others]
+        if leaving is not None:
+            gone = {*leaving, *self._session.record.draining}
+            living = [replace(labels, generation=LEAVING) if labels.id in gone else labels for labels in living]
+        failed = [r.labels for r in self._observer.reports if r.process is Process.FAILED and r.labels.generation == generation]
+        try:  # avoid the places where instances have failed, as long as there are others
+            return self._platform.place(count, [*living, *failed], generation)
+        except PlatformError:
+            return self._platform.place(count, living, generation)
+
+    def _next_hosts(self, generation: int, count: int, leaving: Collection[str]) -> list[str]:
+        """Return the hosts of the next instances once these have left; none where there is no room."""
+        try:
+            return [host for host, _endpoint, _slot in self._places(count, generation, (), leaving)]
+        except PlatformError:
+            return []

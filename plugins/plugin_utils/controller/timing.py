@@ -1,0 +1,41 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How often the reconcile loop does what. All in seconds."""
+
+from __future__ import annotations
+
+PLATFORM = (1.0, 30.0)  # between two observations of the whole platform, at least and at most
+PLATFORM_PART = 0.05  # the part of the time that these may take; checks report urgent changes sooner
+FIRST_CHECKS = 10.0  # that the first observation waits for every instance's first check
+POLL = (0.015, 0.5)  # between two iterations while something is pending: the first, and the longest
+COUNTERS = 0.5  # between two readings of the load balancers' counters, at least
+GATES = 0.5  # between two iterations where only gates are waited for
+RETRY = 0.5  # before something that failed is tried again
+IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
+COMMANDS = 1.0  # between two looks for commands of operators
+BACKGROUND = 0.25  # between two polls of the background gates
+NEWS = 30.0  # between two lines on the state of an analysis
+QUIET = 2.0  # for which waiting for a gate of the rollout's own is not worth a line
+
+
+def platform_pause(took: float) -> float:
+    """Return the time from an observation of the platform that took so long to the next one."""
+    least, most = PLATFORM
+    return min(most, max(least, took / PLATFORM_PART))
+
+
+class Backoff:
+    """Ever longer pauses, from the first to the longest of POLL."""
+
+    def __init__(self) -> None:
+        self._next = POLL[0]
+
+    def reset(self) -> None:
+        """Begin with the first pause again."""
+        self._next = POLL[0]
+
+    def pause(self) -> float:
+        """Return the next pause."""
+        pause, self._next = self._next, min(POLL[1], self._next * 1.2)
+        return pause
