@@ -50,6 +50,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import COMMANDS, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Kind, Record, Rollout
 
 HOUR = 3600.0
@@ -149,8 +150,8 @@ class Walk:
     def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
         return [word for word in self.said if word["number"] > after]
 
-    def _note(self, kind: str, **what: t.Any) -> None:
-        self.events.append({"kind": kind, **what})
+    def _note(self, event: Event) -> None:
+        self.events.append(event.to_dict())
 
     def say(self, word: str, rollout: str = "r1", **more: t.Any) -> None:
         said = {"number": len(self.said) + 1, "word": word, "rollout": rollout, "by": "ann", "why": "", "at": clock.now()}

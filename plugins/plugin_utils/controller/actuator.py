@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 
 
@@ -130,7 +131,7 @@ class Actuator:
             if not undo:
                 raise
             self._undo_switch(snapshot, exc)
-        self._recorder.event("switch", milliseconds=round(1000 * (self._now() - began), 1))
+        self._recorder.event(events.Switched(milliseconds=round(1000 * (self._now() - began), 1)))
 
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
         """Make the load balancers show what they showed before; raises RolloutFailed, or `error` if nothing was changed."""

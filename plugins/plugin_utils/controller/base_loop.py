@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import typing as t
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
@@ -153,9 +153,9 @@ class BaseLoop:
                 self.commit()  # the lease is kept while waiting
         self.checker.wait(timing.RETRY)
 
-    def event(self, kind: str, **fields: t.Any) -> None:
+    def event(self, event: Event) -> None:
         """Add an event to the timeline, with the next commit."""
-        self.recorder.event(kind, **fields)
+        self.recorder.event(event)
 
     def commit(self) -> None:
         """Write the record and the events, and renew the lease."""

@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events, identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
@@ -125,7 +125,7 @@ class StepContext:
             known = self.describe(False)
             self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
         if isinstance(exc, Interrupted) and self.session.epoch:
-            self.conductor.event("interrupted", reason=str(exc))
+            self.conductor.event(events.RunInterrupted(reason=str(exc)))
             self.conductor.commit()
 
     def _keeps_lease(self, exc: BaseException | None) -> bool:
@@ -189,7 +189,7 @@ class StepContext:
     def parked(self, why: str) -> Result:
         """Return the result of a step whose run ends because the rollout waits for a person."""
         self._parked = True
-        self.conductor.event("parked", reason=why)
+        self.conductor.event(events.RunParked(reason=why))
         self.conductor.commit()
         return self.report(self.conductor.acted, msg=f"{why} [PR-612]", parked=True)
 

@@ -14,6 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import deploy_target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Instance, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 
@@ -77,7 +78,7 @@ class Deployments(StepPart):
             else:
                 rollout.replaced += 1
                 deployed[instance.id] = Deployment(target.revision, target.generation, now)
-                self.conductor.event("deployed", instance=instance.id, host=instance.host, revision=target.revision)
+                self.conductor.event(events.Deployed(instance=instance.id, host=instance.host, revision=target.revision))
         self.conductor.refresh()
 
     def fail(self, instance: Instance, why: str, out: bool = True) -> None:
@@ -91,7 +92,7 @@ class Deployments(StepPart):
         self._tell_failure(instance, why)
 
     def _tell_failure(self, instance: Instance, why: str) -> None:
-        self.conductor.event("deployment_failed", instance=instance.id, host=instance.host, reason=why)
+        self.conductor.event(events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why))
 
     def roll_back(self, back: Composition) -> None:
         """Put back what was drained and not deployed yet, and let failed instances be tried again."""

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Gate,
     Stage,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
@@ -138,7 +139,7 @@ class Forward(StepPart):
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
             self.lifecycle.enter(rollout, Phase.PROGRESSING)
         point = stage.waypoint
-        self.conductor.event("stage", stage=stage.name, share=point.weight, new=point.new, old=point.old)
+        self.conductor.event(events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old))
         try:
             return self.conductor.walk(stage, revision, rollout, lambda: self.step.describe(False))
         except RolloutFailed as exc:
@@ -148,7 +149,7 @@ class Forward(StepPart):
         """Write down what follows from a failure, and begin it; raises RolloutFailed unless the rollout continues."""
         action, left = failure_action(self.step, stage, rollout, exc), ""
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.conductor.event("gate", message=f"continuing despite: {exc}", passed=True)
+            self.conductor.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return Proceed.GO
         if action == FailureAction.HOLD:
             self.lifecycle.hold(rollout, str(exc))

@@ -42,6 +42,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules, failure_limits
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome, Rollout
 
 Decide = Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]
@@ -204,7 +205,7 @@ class InPlace(StepPart):
         action, failed = failure_action(self.step, stage, rollout, exc), with_reasons(self.deployments.failed_hosts())
         reason = f"{failed} ({exc})" if failed else str(exc)
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.conductor.event("gate", message=f"continuing despite: {exc}", passed=True)
+            self.conductor.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return True
         back = rollback_target(rollout)
         if rollout.phase == Phase.ROLLING_BACK:

@@ -29,6 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_orphaned
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended, left_behind
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
@@ -95,8 +96,8 @@ class Lifecycle(StepPart):
             host=identity.host,
             given=remembered.of(self.step.given),
         )
-        known = {"revision": revision, "generation": generation, "replicas": replicas, "rollout": kind}
-        self.conductor.event("begin", **known, by=identity.holder)
+        begun = events.Begin(revision=revision, generation=generation, replicas=replicas, rollout=kind, by=identity.holder)
+        self.conductor.event(begun)
         self.conductor.commit()
         return record.rollout
 
@@ -146,7 +147,7 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             rollout.given = remembered.of(self.step.given)
-        self.conductor.event("resume", phase=rollout.phase, by=identity.holder)
+        self.conductor.event(events.Resume(phase=rollout.phase, by=identity.holder))
         self.conductor.commit()
         began = moment(rollout.started)
         return self.step.report(
@@ -186,7 +187,7 @@ class Lifecycle(StepPart):
     def enter(self, rollout: Rollout, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the next commit writes it to the journal."""
         if rollout.turn_to(phase, reason, clock.now()):
-            self.conductor.event("phase", phase=phase, **({"reason": reason} if reason else {}))
+            self.conductor.event(events.PhaseEntered(phase=phase, reason=reason or None))
 
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
@@ -208,11 +209,11 @@ class Lifecycle(StepPart):
             self._check_scale(rollout, replicas)
             renumber(rollout, replicas, self.conductor.look(), self.stages.of)
         except InputError as exc:
-            self.conductor.event("scale", refused=str(exc), replicas=replicas)
+            self.conductor.event(events.Scaled(refused=str(exc), replicas=replicas))
             self.conductor.say(f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]")
         else:
             rollout.tally = None
-            self.conductor.event("scale", replicas=replicas)
+            self.conductor.event(events.Scaled(replicas=replicas))
             stage = rollout.name or "the stage"
             self.conductor.say(f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start again")
         self.conductor.commit()
@@ -247,7 +248,7 @@ class Lifecycle(StepPart):
             record.before = None if rollout.kind == Kind.ROLLBACK else left
         self.conductor.hide()
         self.conductor.forget()
-        self.conductor.event("end", outcome=outcome, reason=reason)
+        self.conductor.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, time.time())
         prune(record)
         self.places.note()

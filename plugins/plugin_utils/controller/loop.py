@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 
@@ -148,7 +149,8 @@ class ReconcileLoop(BaseLoop):
             return "it still has requests" if any(pool.filled for pool in self.previews) else ""
 
         if any(pool.filled for pool in self.previews) and (left := self._until(empty, self.rules.drain_timeout)):
-            self.event("trouble", message=f"the preview is not empty; the next rollout empties it: {left}")
+            message = f"the preview is not empty; the next rollout empties it: {left}"
+            self.event(events.Trouble(message=message))
 
     def spare(self, generation: int) -> None:
         """Take back the decision to drain instances of a generation, unless they were already told to stop."""
@@ -218,5 +220,5 @@ class ReconcileLoop(BaseLoop):
             if back:
                 hosts = ", ".join(dict.fromkeys(back))
                 message = f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
-                self.event("trouble", message=message)
+                self.event(events.Trouble(message=message))
                 self.say(f"{self.settings.service}: {message} [PR-312]")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import plain
 
 GONE = "gone"  # the state in the timeline of an instance that nothing is left of
 
@@ -36,10 +36,9 @@ class Recorder:
         """Whether there is something to commit, or the lease is to be renewed."""
         return bool(self._events) or self._session.due
 
-    def event(self, kind: str, **fields: t.Any) -> None:
+    def event(self, event: events.Event) -> None:
         """Add an event to the timeline, with the next commit."""
-        event = {"at": round(time.time(), 3), "kind": kind}
-        self._events.append(event | {key: plain(value) for key, value in fields.items()})
+        self._events.append({"at": round(time.time(), 3)} | event.to_dict())
 
     def commit(self) -> None:
         """Write the record and the events, and renew the lease."""
@@ -59,24 +58,24 @@ class Recorder:
         there = {instance.id for instance in fleet}
         for name in [name for name, state in states.items() if name not in there and state != GONE]:
             states[name] = GONE
-            self.event("state", instance=name, state=GONE)
+            self.event(events.StateChanged(instance=name, state=GONE))
         traffic = {revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()}
         if self._balanced and traffic != self._traffic:
             self._traffic = traffic
-            self.event("traffic", shares=traffic)
+            self.event(events.TrafficChanged(shares=traffic))
 
     def note_decision(self, decision: Decision) -> None:
         """Write down each reason of a decision once, as long as it remains one."""
         for reason in decision.reasons:
             if reason not in self._reasons:
-                self.event("decision", reason=reason)
+                self.event(events.DecisionMade(reason=reason))
         self._reasons = decision.reasons
 
     def note_trouble(self, message: str) -> bool:
         """Write down that something does not answer or refuses; return whether that is new."""
         new, self._troubled = not self._troubled, True
         if new:
-            self.event("trouble", message=message)
+            self.event(events.Trouble(message=message))
         return new
 
     def note_success(self) -> None:
@@ -85,16 +84,15 @@ class Recorder:
 
     def _note_state(self, instance: Instance) -> None:
         """Write down an instance's state."""
-        detail = {"detail": instance.detail} if instance.detail and instance.state is not State.READY else {}
-        self.event(
-            "state",
+        changed = events.StateChanged(
             instance=instance.id,
             state=instance.state.value,
             revision=instance.revision,
             generation=instance.generation,
             host=instance.host,
-            **detail,
+            detail=None if instance.state is State.READY else instance.detail or None,
         )
+        self.event(changed)
 
     def _known_states(self) -> dict[str, str]:
         """Return each instance's state as last written, at first by the steps before this one."""

@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import mark_leaving
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]  # as `evaluate`
@@ -194,7 +195,7 @@ class StageRun:
         rollout = self._rollout
         new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
         if rollout.asked is not None and every and rollout.phase != Phase.ROLLING_BACK:
-            self._loop.recorder.event("share", asked=rollout.asked, new=new, all=every)
+            self._loop.recorder.event(events.ShareMeasured(asked=rollout.asked, new=new, all=every))
             measured = f"{100 * new / every:.1f} % measured over {every}"
             self._lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {measured}")
 
@@ -210,7 +211,7 @@ class StageRun:
         ]
         self._failed_stable.update(instance.id for instance in failed)
         there = sum(1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted)
-        self._loop.recorder.event("repair", failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old)
+        self._loop.recorder.event(events.Repair(failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old))
         what = f"{_named(failed)} failed; " if failed else ""
         self._lines.tell(f"stable: {what}{there} of {waypoint.old} are left, starting {started}")
 

@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, events
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
@@ -47,7 +47,7 @@ class Proceed(Enum):
 class Reporter:
     """How a supervisor reports: `event` adds to the timeline, `tell` writes a line, `wake` ends a wait of the loop."""
 
-    event: Callable[..., None]
+    event: Callable[[events.Event], None]
     tell: Callable[[str], None]
     wake: Callable[[], None]
 
@@ -130,7 +130,7 @@ class Supervisor:
             raise GateFailed(status.message, status.id, then=status.then)
         if status.passed:
             if status.changed:
-                self._report.event("gate", message=status.message, passed=True)
+                self._report.event(events.GateDecided(message=status.message, passed=True))
             self._waiting, self._waits_for = None, ""
             self._enter(self._moving)
             return True
@@ -144,7 +144,7 @@ class Supervisor:
         if not self._lost_reported:
             self._lost_reported = True
             doing = {"repair": "starting it again", "promote": "going straight to the promotion", "hold": "held"}
-            self._report.event("stable_lost", message=what, then=then)
+            self._report.event(events.StableLost(message=what, then=then))
             self._report.tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]} [PR-613]")
         if then == "hold":
             raise RolloutFailed(what, "PR-613", then=FailureAction.HOLD)
@@ -207,13 +207,14 @@ class Supervisor:
         for found in status.verdicts:
             if found.gate.driver == ANALYSIS:
                 key, message = found.gate.key, found.message
-                self._report.event("verdict", gate=key, verdict=found.verdict, message=message, samples=found.samples)
+                verdict = found.verdict
+                self._report.event(events.VerdictReached(gate=key, verdict=verdict, message=message, samples=found.samples))
                 self._report.tell(f"{key}: {message}")
         return status
 
     def _report_failure(self, gate: Gate, message: str) -> None:
         """Report that a gate has failed."""
-        self._report.event("gate", gate=gate.key, message=message, passed=False)
+        self._report.event(events.GateDecided(gate=gate.key, message=message, passed=False))
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class Supervisor:
         if not phase.waits and self._now() - self._began < timing.QUIET:
             return
         if what.partition(":")[0] != self._waits_for.partition(":")[0]:
-            self._report.event("wait", what=what)
+            self._report.event(events.WaitingFor(what=what))
             self._report.tell(what)
             self._next_news = self._now() + timing.NEWS
         elif what != self._waits_for and f"({ANALYSIS})" in what:
@@ -264,7 +265,7 @@ class Supervisor:
     def _enter(self, phase: Phase) -> None:
         """Enter a phase, and write that down."""
         if self.rollout.turn_to(phase, self.rollout.reason, self._now()):
-            self._report.event("phase", phase=phase)
+            self._report.event(events.PhaseEntered(phase=phase))
 
     # -- operator commands --------------------------------------------------------------------------------------
 
@@ -282,8 +283,9 @@ class Supervisor:
             if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
                 continue  # sent while no run was active: this run does as they say
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
-            told = {key: command[key] for key in ("word", "by", "why", "replicas") if command.get(key)}
-            self._report.event("word", **told, refused=refused)
+            why, replicas = command.get("why") or None, command.get("replicas") or None
+            taken = events.CommandTaken(word=name, by=command["by"], why=why, replicas=replicas, refused=refused)
+            self._report.event(taken)
             sent = _sentence(command)
             self._report.tell(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
             skip = (not refused and self._obey(command, sent)) or skip

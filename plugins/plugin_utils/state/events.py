@@ -1,0 +1,249 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The events of a rollout's timeline, each with its fields and a sentence for each of them.
+
+docs/reference/timeline-events.md is made from this module.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened to a rollout."""
+
+    kind: t.ClassVar[str]
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the event as plain data, without the optional fields that have no value."""
+        known = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        optional = {field.name for field in fields(self) if field.default is None}
+        return {"kind": self.kind} | {n: value for n, value in known.items() if value is not None or n not in optional}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Event):
+    """A rollout begins."""
+
+    kind = "begin"
+    revision: t.Annotated[str, "the new revision"]
+    generation: t.Annotated[int, "the number that its instances carry beside the revision"]
+    replicas: t.Annotated[int, "how many instances there are to be"]
+    rollout: t.Annotated[Kind, "what the rollout is for"]
+    by: t.Annotated[str, "who runs it"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Event):
+    """Another run continues the rollout."""
+
+    kind = "resume"
+    phase: t.Annotated[Phase, "the phase that it continues in"]
+    by: t.Annotated[str, "who runs it"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEntered(Event):
+    """A stage is entered."""
+
+    kind = "stage"
+    stage: t.Annotated[str, "its name"]
+    share: t.Annotated[int | None, "the percentage of requests for the new instances; null where it follows from their number"]
+    new: t.Annotated[int, "how many new instances there are to be"]
+    old: t.Annotated[int, "how many old ones"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseEntered(Event):
+    """The [phase](states-and-phases.md#phases) changes."""
+
+    kind = "phase"
+    phase: t.Annotated[Phase, "the new phase"]
+    reason: t.Annotated[str | None, "why"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionMade(Event):
+    """The reason of the next actions changes."""
+
+    kind = "decision"
+    reason: t.Annotated[str, "what is done, and why"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateChanged(Event):
+    """An instance's [state](states-and-phases.md#states-of-instances) changes."""
+
+    kind = "state"
+    instance: t.Annotated[str, "the instance"]
+    state: t.Annotated[str, "its new state; `gone` when nothing is left of it"]
+    revision: t.Annotated[str | None, "its revision"] = None
+    generation: t.Annotated[int | None, "its generation"] = None
+    host: t.Annotated[str | None, "its host"] = None
+    detail: t.Annotated[str | None, "why it is not ready"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficChanged(Event):
+    """The shares of the revisions change."""
+
+    kind = "traffic"
+    shares: t.Annotated[Mapping[str, float], "the percentage of new requests, by revision"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareMeasured(Event):
+    """A stage is left whose share of requests was measured by the load balancers."""
+
+    kind = "share"
+    asked: t.Annotated[int, "the percentage of requests asked for"]
+    new: t.Annotated[int, "requests that the new instances got since the stage was reached"]
+    all: t.Annotated[int, "requests that all instances got"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switched(Event):
+    """All load balancers have switched from the old instances to the new ones, or back."""
+
+    kind = "switch"
+    milliseconds: t.Annotated[float, "how long it took"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair(Event):
+    """Stable instances failed, and others are started in their place."""
+
+    kind = "repair"
+    failed: t.Annotated[Sequence[str], "the instances that failed"]
+    started: t.Annotated[int, "how many are started"]
+    there: t.Annotated[int, "how many old instances are left"]
+    wanted: t.Annotated[int, "how many there are to be"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Event):
+    """An operator asked for another number of replicas."""
+
+    kind = "scale"
+    replicas: t.Annotated[int, "the number asked for"]
+    refused: t.Annotated[str | None, "why the number cannot be; absent if it is the number now"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble(Event):
+    """A host or load balancer did not answer or refused; the call is retried."""
+
+    kind = "trouble"
+    message: t.Annotated[str, "the error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingFor(Event):
+    """What the rollout waits for changes."""
+
+    kind = "wait"
+    what: t.Annotated[str, "what it waits for"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateDecided(Event):
+    """A gate has passed or failed."""
+
+    kind = "gate"
+    gate: t.Annotated[str | None, "the gate that failed"] = None
+    message: t.Annotated[str, "why"]
+    passed: t.Annotated[bool, "whether the rollout may continue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictReached(Event):
+    """An analysis has a verdict."""
+
+    kind = "verdict"
+    gate: t.Annotated[str, "the analysis"]
+    verdict: t.Annotated[str, "`pass`, `fail` or `person` (inconclusive)"]
+    message: t.Annotated[str, "why"]
+    samples: t.Annotated[Mapping[str, t.Any], "the data behind it, by metric"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableLost(Event):
+    """No stable instance serves any more."""
+
+    kind = "stable_lost"
+    message: t.Annotated[str, "which revision is lost"]
+    then: t.Annotated[str, "what follows, by `rollout_on_stable_lost`"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTaken(Event):
+    """An operator's command was obeyed or refused."""
+
+    kind = "word"
+    word: t.Annotated[str, "the command"]
+    by: t.Annotated[str, "who sent it"]
+    why: t.Annotated[str | None, "the operator's reason"] = None
+    replicas: t.Annotated[int | None, "of `scale`: how many"] = None
+    refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed(Event):
+    """The user's tasks deployed an instance [in place](../how-to/in-place.md)."""
+
+    kind = "deployed"
+    instance: t.Annotated[str, "the instance"]
+    host: t.Annotated[str, "its host"]
+    revision: t.Annotated[str, "the revision deployed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentFailed(Event):
+    """The user's tasks did not deploy an instance [in place](../how-to/in-place.md)."""
+
+    kind = "deployment_failed"
+    instance: t.Annotated[str, "the instance"]
+    host: t.Annotated[str, "its host"]
+    reason: t.Annotated[str, "why"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParked(Event):
+    """The run ended, and the rollout waits."""
+
+    kind = "parked"
+    reason: t.Annotated[str, "what it waits for"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInterrupted(Event):
+    """The run was stopped."""
+
+    kind = "interrupted"
+    reason: t.Annotated[str, "by what"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class End(Event):
+    """The rollout is over."""
+
+    kind = "end"
+    outcome: t.Annotated[Outcome, "how it ended"]
+    reason: t.Annotated[str, "why"]
+
+
+KINDS: Mapping[str, type[Event]] = {event.kind: event for event in Event.__subclasses__()}
+
+
+def documented(event: type[Event]) -> dict[str, str]:
+    """Return the sentence of each field of a kind of events, for the reference."""
+    hints = t.get_type_hints(event, include_extras=True)
+    return {field.name: hints[field.name].__metadata__[0] for field in fields(event)}
