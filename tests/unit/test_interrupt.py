@@ -112,7 +112,7 @@ def test_a_signal_only_raises_the_flag_however_often_it_comes(name: str) -> None
         os.kill(os.getpid(), signal.SIGTERM)
         assert len(woken) == 3
         assert guard.stopped == name
-        with pytest.raises(errors.Interrupted, match=f"^{name}: the action in hand was finished"):
+        with pytest.raises(errors.Interrupted, match=f"^{name}: stopped after"):
             guard.check()
     assert signals() == before
     assert death_signal() == 0

@@ -97,7 +97,7 @@ class LeaseLost(RolloutError):
 
 
 class Interrupted(RolloutError):
-    """The run that started this step is gone or was told to stop; the action in hand was finished."""
+    """The run that started this step is gone or was told to stop; the current action was completed."""
 
     id = "PR-504"
 

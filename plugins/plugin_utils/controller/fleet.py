@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From reports to the engine's fleet, and from its decisions to what load balancers shall show. Pure."""
+"""Translates reports into the fleet that the engine sees, and its decisions into load balancer targets. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,27 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 def assemble(
     reports: Iterable[Report],
     table: Table | None,
-    vitals: Mapping[str, HealthStatus],
+    statuses: Mapping[str, HealthStatus],
     draining: Mapping[str, float],
     known: Container[str] = (),
-    windows: Sequence[Mapping[Endpoint, Server]] = (),
+    previews: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
 ) -> list[Instance]:
-    """The fleet as the engine sees it. `table` is None where there is no load balancer; `known` were there before us;
-    `windows` are the pools at which new ones are shown besides; `seen_ready` were ready once; `crashes`: see `crashed`."""
+    """Return the fleet as the engine sees it.
+
+    Args:
+        reports: Of the platform.
+        table: Of the load balancers; None: there are none.
+        statuses: Health status by instance.
+        draining: Since when, by instance.
+        known: Instances that were there before this step, and may serve although no check has passed yet.
+        previews: Entries of the preview pools.
+        seen_ready: Instances that have been ready.
+        crashes: Instances that `crashed` returned.
+    """
     reports = list(reports)
-    # Where one died, another may have been started since: what balancers show of the endpoint is of the living one.
+    # After an instance died, another may use its endpoint: then the load balancers' entry is the living one's.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
     nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
@@ -48,8 +58,8 @@ def assemble(
         endpoint, shown, there = report.labels.endpoint, nothing, []
         if living.get(endpoint, name) == name:
             shown = table
-            there = [servers[endpoint] for servers in windows if endpoint in servers]
-        instance = _instance(report, shown, vitals.get(name), draining.get(name), name in known, name in crashes)
+            there = [servers[endpoint] for servers in previews if endpoint in servers]
+        instance = _instance(report, shown, statuses.get(name), draining.get(name), name in known, name in crashes)
         if (instance.state is State.FAILED or instance.crashed) and (name in seen_ready or instance.in_rotation):
             instance = replace(instance, was_ready=True)
         fleet.append(_shown(instance, there))
@@ -57,13 +67,13 @@ def assemble(
 
 
 def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
-    """Those begun `since` the rollout began that ended within so many seconds of their start, and were started again."""
+    """Return the instances started `since` a time that ended within so many seconds, and were started again."""
     soon = [report for report in reports if report.restarted is not None and report.created >= since]
     return {report.labels.id for report in soon if report.restarted is not None and report.restarted - report.created <= within}
 
 
 def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
-    """With its requests at the windows. One that is to go is out of rotation once it is so there, too."""
+    """Add the instance's requests in the preview pools. It is out of rotation once it is so there, too."""
     goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
     stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
     active = instance.active + sum(entry.active for entry in entries)
@@ -71,22 +81,23 @@ def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
 
 
 def _instance(
-    report: Report, table: Table | None, vital: HealthStatus | None, since: float | None, known: bool, crashed: bool
+    report: Report, table: Table | None, status: HealthStatus | None, since: float | None, known: bool, crashed: bool
 ) -> Instance:
-    vital = vital or HealthStatus(Health.PENDING, report.created)
-    # One that was there before us is not starting because its first check failed: it may be serving all the same.
-    health = Health.FAILING if known and vital.health is Health.PENDING else vital.health
-    # One that had to be stopped because it crashed has failed: that it was asked to stop is no end in good order.
+    """Return one instance as the engine sees it."""
+    status = status or HealthStatus(Health.PENDING, report.created)
+    # A known instance is not starting because its first check failed: it may be serving all the same.
+    health = Health.FAILING if known and status.health is Health.PENDING else status.health
+    # An instance that was stopped because it crashed has failed.
     process = Process.FAILED if crashed and report.process is Process.STOPPED else report.process
     state = classify(process, health, since is not None)
     labels = report.labels
     if table is None:
-        # Nobody keeps requests from one that runs, or may do so, whatever our checks say of it.
+        # Without a load balancer, nothing keeps requests from an instance that runs, or may run.
         rotation = Rotation.IN if state in (State.READY, State.NOT_READY, State.UNREACHABLE) else Rotation.ABSENT
         lb_healthy, active, weight = True, 0, int(rotation is Rotation.IN)
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
-        if not state.counted:  # an entry that is not ours stays where it is, and sends nobody there
+        if not state.counted:  # an entry that is not managed stays where it is, and sends no requests
             entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
         rotation, lb_healthy, active = placement(entries)
         weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
@@ -96,20 +107,20 @@ def _instance(
         generation=labels.generation,
         state=state,
         created=report.created,
-        ready_since=max(vital.since, report.created) if state is State.READY else None,
+        ready_since=max(status.since, report.created) if state is State.READY else None,
         rotation=rotation,
         lb_healthy=lb_healthy,
         active=active,
         weight=weight,
         draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
         host=labels.host,
-        detail=report.detail or vital.detail,
+        detail=report.detail or status.detail,
         crashed=crashed,
     )
 
 
 def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
-    """Where an instance stands over all balancers: its rotation, whether each has proven it, its requests in flight."""
+    """Return an instance's rotation over all load balancers, whether each finds it healthy, and its requests in flight."""
     there = [entry for entry in entries if entry is not None]
     if not there:
         return Rotation.ABSENT, False, 0
@@ -130,9 +141,12 @@ def targets(
     leaving: Iterable[str],
     split: WeightSplit | None = None,
 ) -> dict[str, dict[Endpoint, Target]]:
-    """What each balancer shall show. An instance is known, without traffic, from its start on, so that the balancer
-    proves it while it starts; it is in rotation where it is admitted and proven, and not among `out`; it is gone before
-    it is stopped. The requests are divided as `split` says; without one, weights stay as they are."""
+    """Return what each load balancer is to show.
+
+    An instance has an entry out of rotation from its start, so that the balancer's own check can pass meanwhile. It is
+    in rotation where it is admitted and the balancer finds it healthy, unless it is `out`. Its entry is removed before
+    it is stopped (`leaving`). Requests are divided by `split`; without it, weights stay as they are.
+    """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
     return {name: _targets(wanted, servers, admitted, kept_out, split) for name, servers in table.items()}
@@ -141,7 +155,7 @@ def targets(
 def _targets(
     reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: WeightSplit | None
 ) -> dict[Endpoint, Target]:
-    """Of one balancer."""
+    """Return what one load balancer is to show."""
     rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
     serving = Counter(split.is_new(r.labels.generation) for r, where in rotations if split and where is Rotation.IN)
     left = _left(rotations, servers, split) if split and split.waypoint.headroom is not None else Fraction(1)
@@ -157,7 +171,7 @@ def _targets(
 
 
 def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: WeightSplit) -> Fraction:
-    """The share of the requests that this balancer sends to the old ones now; all of them where it sends none to anybody."""
+    """Return the part of its requests that a load balancer sends to old instances now; 1 if it sends none."""
     weights: Counter[bool] = Counter()
     for report, _where in reports:
         server = servers.get(report.labels.endpoint)
@@ -178,7 +192,7 @@ def _rotation(report: Report, server: Server | None, admitted: set[str], out: se
 
 
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
-    """Whether any balancer shows something else than it shall. Weights matter of those in rotation only."""
+    """Return whether a load balancer shows something else than it is to. Weights matter in rotation only."""
     for name, servers in table.items():
         shown = {endpoint: _shows(server) for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
         if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
@@ -191,7 +205,7 @@ def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
 
 
 def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
-    """Counts by revision and state, and the share of new requests each revision gets, in percent."""
+    """Return, by revision, the number of instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
     serving: Counter[str] = Counter()
     for instance in fleet:

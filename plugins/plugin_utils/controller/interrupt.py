@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ending a step with its run: a killed or cancelled ansible-playbook leaves its workers running."""
+"""Ends a step together with its run: a killed or cancelled ansible-playbook leaves its workers running."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Guard:
-    """While inside, signals and the parent's death only raise a flag: the step ends after the action in hand.
+    """While inside, signals and the parent's death only set a flag: the step ends after the current action.
 
-    Used inside the worker process that runs one step. `wake` is called from the signal handler, so it may only do
-    what is safe there (write to a pipe). Outside the main thread only the parent's pid is watched. `outlives`: this process
-    is no child of ansible-playbook, but one that a worker has left behind.
+    Used in the worker process that runs one step. Outside the main thread only the parent's pid is watched.
     """
 
     def __init__(self, wake: Callable[[], object] | None = None, outlives: bool = False) -> None:
+        """Remember the parent.
+
+        `wake` is called from the signal handler, so it may only do what is safe there (write to a pipe). `outlives`:
+        this process is not a child of ansible-playbook, but was left behind by a worker.
+        """
         # A worker knows who forked it; its getppid() would not, had the parent died before we came here.
         forked_by = multiprocessing.parent_process()
         self.parent: int = forked_by.pid if forked_by and forked_by.pid else os.getppid()
@@ -46,7 +49,7 @@ class Guard:
                 self._previous[number] = signal.signal(number, self._handle)
             if not self._outlives:
                 _die_with_parent(signal.SIGTERM)
-        self._look()  # it may have died before the kernel was asked
+        self._watch_parent()  # it may have died before the kernel was asked
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -59,21 +62,23 @@ class Guard:
 
     @property
     def stopped(self) -> str:
-        """Why to stop, or nothing."""
-        self._look()
+        """Why to stop; empty: there is no reason."""
+        self._watch_parent()
         return self._reason
 
     def check(self) -> None:
         """Raise Interrupted once there is a reason to stop."""
         if reason := self.stopped:
-            raise Interrupted(f"{reason}: the action in hand was finished and no other begun; run the playbook again to go on")
+            raise Interrupted(f"{reason}: stopped after completing the current action; rerun the playbook to resume")
 
-    def _look(self) -> None:
+    def _watch_parent(self) -> None:
+        """Set the flag once the parent is gone."""
         there = identity.lives(self.parent, self._began) if self._outlives else os.getppid() == self.parent
         if not there:
             self._reason = GONE
 
     def _handle(self, number: int, _frame: object) -> None:
+        """Set the flag on a signal."""
         # Also the kernel's, at the parent's death: then getppid() tells so a moment later, when its last thread is gone.
         self._reason = self._reason or signal.Signals(number).name
         if self._wake:
@@ -81,6 +86,6 @@ class Guard:
 
 
 def _die_with_parent(number: int) -> None:
-    """Ask the kernel for a signal at the parent's death (0: no more). Elsewhere than on Linux there is no such thing."""
+    """Ask the kernel for a signal at the parent's death (0: for none). Only Linux can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
