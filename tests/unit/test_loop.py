@@ -108,6 +108,19 @@ ERRORS = {"sync": PlatformError, "observe": TrafficError, "apply": TrafficError,
 
 
 @pytest.fixture
+def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting takes no time: the clock of decisions goes on at once."""
+
+    def wait(monitor: HealthMonitor, timeout: float) -> bool:
+        if monitor._hear(0.0) is not None:
+            return True
+        monkeypatch.setattr(clock, "_BEGAN", clock._BEGAN + timeout)
+        return False
+
+    monkeypatch.setattr(HealthMonitor, "wait", wait)
+
+
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "RETRY", 0.0)
     monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
@@ -127,7 +140,7 @@ def nth(world: World, number: int, exc: Exception) -> None:
     world.fails = lambda _call: exc if len(world.calls) == number else None
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("part", range(4))  # for as many workers
 def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..., Walk], tmp_path: Path, part: int) -> None:
     # As many as it takes to replace two of the three; the third is no news.
@@ -142,7 +155,7 @@ def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..
         (tmp_path / "journal" / "shop.json").unlink()
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_recorded(walking: Callable[..., Walk]) -> None:
     world = World()
     walk = walking(world)
@@ -166,7 +179,7 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
     assert (event["failed"], event["started"], event["there"], event["wanted"]) == (["shop-3"], 1, 2, 3)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_nothing_is_done_once_the_lease_is_lost(walking: Callable[..., Walk], tmp_path: Path) -> None:
     for number in range(1, calls(walking, tmp_path).count("commit") - 2):
         world = World()
@@ -252,7 +265,7 @@ def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_wai
     assert done_meanwhile == [] and time.monotonic() > full
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0])
 def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     world = World()
@@ -270,7 +283,7 @@ def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monke
     done(world)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: Callable[..., Walk]) -> None:
     world = World()
     walk = walking(world, preview=True)
@@ -292,7 +305,7 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: 
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Callable[..., Walk]) -> None:
     world = World()
     walk = walking(world, preview=True)
@@ -306,7 +319,7 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     assert world.wrong == [] and [r.labels.revision for r in world.alive()] == ["2"] * 3 and world.preview == world.servers
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage with one of its own would measure nothing in a stage that is shorter than the interval."""
     made: list[GateRunner] = []
@@ -327,7 +340,7 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., W
     assert len(made) == 1 and list(walk.rollout.background) == ["analysis"]
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
@@ -341,7 +354,7 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("virtual")
 def test_room_that_is_left_is_used_without_a_rest(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(asks=3)
     walk = walking(world)
