@@ -54,7 +54,7 @@ class _Begin(StepPart):
         revision, replicas = self._validate()
         if host := takeover.begin(self.step, revision, replicas):
             return self.step.left_to(host)
-        self.conductor.look()
+        self.loop.observe_fleet()
         self.lifecycle.adopt()
         if self.step.in_place:
             self.in_place.deployments.retry_failed()
@@ -110,8 +110,8 @@ class _Begin(StepPart):
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; apply the present ones with restart.yml"
             )
         final = rolling(generation, replicas)
-        reached = self.conductor.foresee(final).reached and not self.conductor.left_over()
-        if self.rebalance and not self.conductor.foresee(replace(final, rebalance=True)).reached:
+        reached = self.loop.next_decision(final).reached and not self.loop.has_orphaned_entries()
+        if self.rebalance and not self.loop.next_decision(replace(final, rebalance=True)).reached:
             return Kind.REBALANCE
         return None if reached and record.open is None else Kind.SCALE
 

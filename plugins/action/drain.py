@@ -26,14 +26,14 @@ class ActionModule(StepAction):
             )
         refuse_in_place(step)
         step.begin()
-        there = {i.id for i in step.conductor.look() if i.state.counted}
+        there = {i.id for i in step.loop.observe_fleet() if i.state.counted}
         going = [name for name in names if name in there]
         diff = {"before": step.composition(), "after": step.composition(without=going)}
         if going and not step.check_mode:
-            step.conductor.drain(going)
-            step.conductor.forget()
-            step.conductor.commit()
+            step.loop.drain(going)
+            step.loop.forget_dead()
+            step.loop.commit()
         forgotten = Places(step).forget(names)
         if forgotten and not step.check_mode:
-            step.conductor.commit()
+            step.loop.commit()
         return step.report(bool(going) or forgotten, diff=diff)

@@ -11,7 +11,7 @@ class ActionModule(StepAction):
         step.begin()
         rollout = step.record.open
         if step.check_mode:
-            step.conductor.look()
+            step.loop.observe_fleet()
             diff = {"before": f"{rollout.phase}\n", "after": "finished\n"} if rollout else {}
             return step.report(rollout is not None, diff=diff)
         if rollout is None or not step.in_place:

@@ -29,4 +29,4 @@ class ActionModule(StepAction):
         forward.lifecycle.refuse_rolling_back(rollout)
         rollout.step = "gate"
         forward.wait_at(rollout, gate, Phase.PAUSED)
-        return step.report(step.conductor.acted)
+        return step.report(step.loop.changed)

@@ -23,7 +23,7 @@ class ActionModule(StepAction):
         deadline = time.monotonic() + step.settings.rules.progress_deadline
         while True:
             step.guard.check()
-            mine = [i for i in step.conductor.look() if revision in (None, i.revision)]
+            mine = [i for i in step.loop.observe_fleet() if revision in (None, i.revision)]
             waiting = [i for i in mine if i.state is not State.READY]
             ready = len(mine) - len(waiting)
             if ready >= wanted:

@@ -20,7 +20,7 @@ class ActionModule(StepAction):
         record = step.session.read()
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
-        troubles = step.conductor.glance()
+        troubles = step.loop.observe_partly()
         known = instances(step)
         held = {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         return step.report(
@@ -42,11 +42,11 @@ def instances(step: StepContext) -> list[dict[str, object]]:
             "revision": i.revision,
             "generation": i.generation,
             "state": i.state.value,
-            "rotation": i.rotation.value if step.conductor.observer.snapshot.table else None,
+            "rotation": i.rotation.value if step.loop.table else None,
             "active": i.active,
             "host": i.host,
             "age": round(clock.now() - i.created, 1),
             "detail": i.detail,
         }
-        for i in sorted(step.conductor.fleet, key=lambda i: (len(i.id), i.id))
+        for i in sorted(step.loop.fleet, key=lambda i: (len(i.id), i.id))
     ]

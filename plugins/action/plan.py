@@ -47,7 +47,7 @@ class ActionModule(StepAction):
             if "fleet" not in step.own:
                 requested(step)
                 step.session.read()
-                step.conductor.look()
+                step.loop.observe_fleet()
                 return plan.show()
         if "fleet" in step.own:
             return imagine(step)
@@ -56,7 +56,7 @@ class ActionModule(StepAction):
         validation = Validation(step)
         validation.check_capacity(replicas, step.settings.plan)
         validation.check(replicas, step.settings.plan)
-        step.conductor.look()
+        step.loop.observe_fleet()
         Lifecycle(step).adopt()
         return show(step, revision, replicas, validation.kept_replicas(replicas, step.settings.plan))
 
@@ -78,18 +78,18 @@ def imagine(step: StepContext) -> Result:
 
 def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
     """Plan a rollout of the fleet as it is, which keeps `base` stable instances until the promotion."""
-    record, conductor = step.record, step.conductor
+    record, loop = step.record, step.loop
     found = stages_to(step, revision, replicas, base)
     times = measured(step)
-    forecast = foresee(step, conductor.fleet, found, replicas, times or (GUESS, 1.0))
-    weighted = conductor.balanced and any(stage.waypoint.weight is not None for stage in found)
+    forecast = foresee(step, loop.fleet, found, replicas, times or (GUESS, 1.0))
+    weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in found)
     less = {} if record.open else fewer(record.service, base, replicas)
     return step.report(
         False,
         **forecast,
         **less,
         shares="by the load balancers' weights" if weighted else "by the number of instances",
-        unknown=unknown(found, times is not None, conductor.balanced),
+        unknown=unknown(found, times is not None, loop.balanced),
         settings=Generations(step).differences(record.stable.generation) if record.stable else [],
         diff=step.difference(found[-1].waypoint, revision),
     )

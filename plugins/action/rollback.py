@@ -40,9 +40,9 @@ class ActionModule(StepAction):
         if rollout is not None:
             check_target(step, rollout, to)
         if rollout is None or step.check_mode:
-            step.conductor.look()
+            step.loop.observe_fleet()
         else:
-            step.conductor.await_look()  # a load balancer that is restarting must not keep a bad revision in service
+            step.loop.await_fleet()  # a load balancer that is restarting must not keep a bad revision in service
         forward = Forward(step)
         forward.lifecycle.adopt()
         if step.check_mode:
@@ -86,7 +86,7 @@ def open_prepared(step: StepContext, forward: Forward, target: Composition) -> R
         forward.prepare(rollout)
     except RolloutFailed as exc:
         step.record.rollout = last
-        step.conductor.commit()
+        step.loop.commit()
         why = rollout.reason or str(exc)
         raise RolloutFailed(
             f"{step.settings.service} cannot be rolled back to {target.revision}: {why}; nothing was touched", "PR-609"

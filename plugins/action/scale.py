@@ -21,20 +21,20 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         replicas = whole_replicas(step)
         step.begin()
-        step.conductor.look()
+        step.loop.observe_fleet()
         forward = Forward(step)
         lifecycle, open_before = forward.lifecycle, step.record.open
         lifecycle.adopt()
         generation, revision = target_of_step(step)
         refuse_shared(open_before, generation, revision)
-        others = sum(1 for i in step.conductor.fleet if i.generation != generation and i.state.counted)
+        others = sum(1 for i in step.loop.fleet if i.generation != generation and i.state.counted)
         lifecycle.validation.check_capacity(replicas + others, Plan())
         lifecycle.validation.check(replicas + others, Plan())
         share = open_before.asked if open_before else None
         waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, weight=share)
         if step.check_mode:
             return step.would([waypoint], revision)
-        if step.conductor.foresee(waypoint).reached and (open_before or not step.conductor.left_over()):
+        if step.loop.next_decision(waypoint).reached and (open_before or not step.loop.has_orphaned_entries()):
             return step.report(False)
         rollout = open_before or lifecycle.open(Kind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None

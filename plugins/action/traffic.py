@@ -44,9 +44,9 @@ def admit(step: StepContext) -> Result:
         )
     stable = step.record.stable
     revision = step.settings.revision or (stable.revision if stable else None)
-    out = [instance.id for instance in step.conductor.out_of_rotation(revision)]
+    out = [instance.id for instance in step.loop.out_of_rotation(revision)]
     diff = {side: "".join(f"{name}: {at}\n" for name in out) for side, at in (("before", "out"), ("after", "in rotation"))}
-    return step.report(bool(out) if step.check_mode else step.conductor.admit(revision), diff=diff)
+    return step.report(bool(out) if step.check_mode else step.loop.admit(revision), diff=diff)
 
 
 def divide(step: StepContext, share: int) -> Result:
@@ -58,7 +58,7 @@ def divide(step: StepContext, share: int) -> Result:
             f"rollout_share: no rollout of {step.settings.service} is in progress, so no revisions share the requests", "PR-611"
         )
     forward.lifecycle.refuse_rolling_back(rollout)
-    fleet, before = step.conductor.look(), rollout.asked
+    fleet, before = step.loop.observe_fleet(), rollout.asked
     found = forward.stages.of(rollout)
     here = (forward.stages.ahead(rollout) or found[-1:])[0]
     waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), weight=share)
@@ -67,13 +67,13 @@ def divide(step: StepContext, share: int) -> Result:
     if step.check_mode:
         return step.report(before != share, diff=diff)
     forward.run_scalable(lambda: Stage("traffic", waypoint), rollout, rollout.revision)
-    step.conductor.commit()
-    return step.report(step.conductor.acted or before != share, diff=diff)
+    step.loop.commit()
+    return step.report(step.loop.changed or before != share, diff=diff)
 
 
 def check_ready(step: StepContext, rollout: Rollout, share: int) -> None:
     """Refuse a share that the ready instances of the new revision cannot carry."""
-    fleet, allowed = step.conductor.fleet, step.settings.budget.resolve(rollout.replicas)
+    fleet, allowed = step.loop.fleet, step.settings.budget.resolve(rollout.replicas)
     ready = sum(i.generation == rollout.generation and i.state is State.READY for i in fleet)
     needed = carrying(rollout.replicas, allowed, share)
     if ready < needed:

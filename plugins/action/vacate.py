@@ -39,7 +39,7 @@ class ActionModule(StepAction):
         with self._open(task_vars, outlives=True) as step:
             with suppress(RolloutError):  # the next step finds it, too, and tells
                 step.session.acquire(step.guard.check)
-                step.conductor.attend()
+                step.loop.hold_drained()
             if step.guard.stopped == GONE:
                 step.session.release()
 
@@ -53,8 +53,8 @@ class ActionModule(StepAction):
         rollout.step = "vacate"
         with in_place.explained():
             hosts = in_place.take_out(rollout)
-        step.conductor.commit()
-        waiting = engine.hosts_left(step.conductor.fleet, final_waypoint(rollout), in_place.plan.scope(rollout))
+        step.loop.commit()
+        waiting = engine.hosts_left(step.loop.fleet, final_waypoint(rollout), in_place.plan.scope(rollout))
         left = [mine[0].host for mine in waiting if mine[0].host not in hosts]
         return step.report(
             bool(hosts),

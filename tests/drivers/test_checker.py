@@ -170,7 +170,7 @@ def watch(checker: HealthMonitor, *endpoints: Endpoint, known: bool = False) -> 
 
 
 def until(checker: HealthMonitor, wanted: Health, name: str = "0") -> HealthStatus:
-    """Sleep as the conductor does, until an instance has the health wanted."""
+    """Sleep as the reconcile loop does, until an instance has the health wanted."""
     end = time.monotonic() + DEADLINE
     while (vital := checker.health(name)).health is not wanted:
         assert time.monotonic() < end, vital

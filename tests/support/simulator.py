@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet on a virtual clock, walked by `evaluate` as the conductor does it, with faults and with operators.
+"""A fleet on a virtual clock, walked by `evaluate` as the reconcile loop does it, with faults and with operators.
 
 Platform, load balancers, checks and gates are abstract; what lies between them and the engine (`fleet.assemble`,
-`fleet.targets`, `conductor.as_it_is`, `rollouts.way_home`, the table of words) is the real thing. Every action is checked
+`fleet.targets`, `loop.as_it_is`, `rollouts.way_home`, the table of words) is the real thing. Every action is checked
 against DESIGN's invariants at the moment it is done, with this file's own idea of what is available, and after every turn
 what the balancers show is checked against what the stage asks for. One tick is one second.
 """
@@ -372,7 +372,7 @@ class Simulator:
         """This file's own idea of it."""
         return self.ripe(instance) and instance.rotation is Rotation.IN
 
-    # -- the walk, as the conductor does it -----------------------------------------------------------------------
+    # -- the walk, as the reconcile loop does it -----------------------------------------------------------------------
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
         """To its end, or to a moment of the clock; killed runs are followed by the next one."""
@@ -615,7 +615,7 @@ class Simulator:
         self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
-        """Walk to one stage and wait for its gates, as `ReconcileLoop.walk` does it."""
+        """Walk to one stage and wait for its gates, as `ReconcileLoop.run_stage` does it."""
         rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock

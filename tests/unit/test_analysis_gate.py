@@ -379,7 +379,7 @@ def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         check_mode=False,
         in_place=False,
         session=SimpleNamespace(identity=SimpleNamespace(holder="ann", request="", host="")),
-        conductor=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
+        loop=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
     )
     monkeypatch.setattr(strategy, "fingerprint", lambda _plan: "")
@@ -397,7 +397,7 @@ def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START)
     rollout.passed = ["step 1", "step 2"]  # it is past the last stage
     here = Stage("step 2", rolling(2, 3), reversible=False, watched=True)
-    run = SimpleNamespace(conductor=SimpleNamespace(look=list, commit=lambda: None))
+    run = SimpleNamespace(loop=SimpleNamespace(observe_fleet=list, commit=lambda: None))
     walked: list[Stage] = []
     monkeypatch.setattr(LaunchStages, "of", lambda _self, _rollout: (here,))
     monkeypatch.setattr(Forward, "run_stage", lambda _self, stage, *_rest: walked.append(stage))

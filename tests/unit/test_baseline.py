@@ -31,12 +31,12 @@ def running(plan: Plan = PLAN, stable: Composition | None = STABLE, fleet: list[
     traffic = SimpleNamespace(name="memory", options={})
     platform = settings.NO_PLATFORM
     chosen = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
-    conductor = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
+    loop = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)
     return t.cast(
         StepContext,
-        SimpleNamespace(settings=chosen, given={}, conductor=conductor, session=session, record=record, in_place=False),
+        SimpleNamespace(settings=chosen, given={}, loop=loop, session=session, record=record, in_place=False),
     )
 
 

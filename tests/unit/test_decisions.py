@@ -342,9 +342,9 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
 
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
     record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad")
-    conductor = SimpleNamespace(fleet=some(3), walk=walk, spare=int, commit=int, event=lambda *_, **__: None)
+    loop = SimpleNamespace(fleet=some(3), run_stage=walk, cancel_drain=int, commit=int, event=lambda *_, **__: None)
     run = t.cast(
-        StepContext, SimpleNamespace(record=record, conductor=conductor, settings=SimpleNamespace(service="shop", headroom=1))
+        StepContext, SimpleNamespace(record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1))
     )
     with pytest.raises(RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"):
         Rollback(run).run(record.rollout)
@@ -468,7 +468,7 @@ def test_the_way_back_needs_no_more_than_the_way_there() -> None:
 
 
 def test_what_was_refused_is_tried_again_until_the_deadline() -> None:
-    # The error is shown by the conductor; here: the engine asks for the same again, and not for ever.
+    # The error is shown by the reconcile loop; here: the engine asks for the same again, and not for ever.
     progress = ProgressTracker(NOW)
     for later in (0.0, 30.0, 60.0):
         decision = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + later)
@@ -486,7 +486,7 @@ def test_a_turn_decides_from_what_is_there() -> None:
 
 
 def test_what_is_not_reported_is_not_well() -> None:
-    # A platform that does not answer at all is an error, and the turn is skipped (conductor).
+    # A platform that does not answer at all is an error, and the turn is skipped (reconcile loop).
     fleet = [*some(10), *some(1, 2), *some(8, 2, State.UNREACHABLE, 5.0)]
     decision = turn(fleet, all_new(2, 10), Budget(max_in_flight=5))
     assert (decision.create, len(decision.drain)) == (0, 8 + 1)  # nobody sends requests to those eight

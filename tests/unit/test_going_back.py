@@ -117,10 +117,10 @@ def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch
     def fails(*_: object) -> t.NoReturn:
         raise RolloutFailed("no progress for 60 s")
 
-    walk = ReconcileLoop.walk
+    walk = ReconcileLoop.run_stage
     monkeypatch.setattr(
         ReconcileLoop,
-        "walk",
+        "run_stage",
         lambda self, stage, *more: (fails if stage.name == "retire" else walk)(self, stage, *more),
     )
     with pytest.raises(RolloutFailed, match="rollout held"):

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The conductor over drivers that fail at every call there is, one after the other; the journal is the real one.
+"""The reconcile loop over drivers that fail at every call there is, one after the other; the journal is the real one.
 
 The drivers are of a kind of their own, as a third party's would be: instances and a load balancer in memory.
 """
@@ -54,13 +54,13 @@ ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge
 class Walk:
     """A rollout from three instances of revision 1 to three of revision 2."""
 
-    conductor: ReconcileLoop
+    loop: ReconcileLoop
     session: Session
     rollout: Rollout
     world: World
 
     def run(self) -> None:
-        self.conductor.walk(Stage("replace", rolling(2, 3)), "2", self.rollout, dict)
+        self.loop.run_stage(Stage("replace", rolling(2, 3)), "2", self.rollout, dict)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
     world = World()
     walk = walking(world)
     lines: list[str] = []
-    walk.conductor.say = lines.append
+    walk.loop.say = lines.append
 
     def fails(call: str) -> None:
         there = world.instances["shop-3"]
@@ -170,7 +170,7 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
 
     world.fails = fails
     waits = Gate("pause", "pause", {"duration": 1.0})
-    walk.conductor.walk(Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict)
+    walk.loop.run_stage(Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict)
     assert world.wrong == []
     assert Counter((r.labels.revision, r.labels.generation) for r in world.alive()) == {("1", 1): 3, ("2", 2): 1}
     (line,) = [line for line in lines if "stable:" in line]
@@ -287,20 +287,20 @@ def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monke
 def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: Callable[..., Walk]) -> None:
     world = World()
     walk = walking(world, preview=True)
-    walk.conductor.rules = replace(walk.conductor.rules, drain_timeout=30)
+    walk.loop.rules = replace(walk.loop.rules, drain_timeout=30)
     walk.run()
     done(world)
     assert world.preview == world.servers
     world.fails = lambda call: TrafficError("away") if call == "preview observe" and world.calls.count(call) % 3 else None
-    walk.conductor.hide()
+    walk.loop.empty_previews()
     assert world.preview == {}
     walk.run()  # another run that goes on
     assert world.preview == world.servers
 
     again = walking(world, preview=True)
-    again.conductor.rules = walk.conductor.rules
+    again.loop.rules = walk.loop.rules
     again.rollout.turn_to(Phase.ROLLING_BACK, "", 0.0)
-    again.conductor.walk(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
+    again.loop.run_stage(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
 
@@ -310,7 +310,7 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Call
     world = World()
     walk = walking(world, preview=True)
     fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
-    walk.conductor.walk(fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
+    walk.loop.run_stage(fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
     assert world.wrong == [] and "preview apply" not in world.calls
     assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
     assert walk.rollout.replaced == 0
@@ -332,11 +332,11 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., W
     monkeypatch.setattr(loop, "GateRunner", Noted)
     walk = walking(World())
     hour = Gate("analysis", "pause", {"duration": 3600})
-    walk.conductor.settings = replace(walk.conductor.settings, plan=Plan(background=(hour,)))
-    walk.conductor.walk(Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
+    walk.loop.settings = replace(walk.loop.settings, plan=Plan(background=(hour,)))
+    walk.loop.run_stage(Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
     assert made == [] and walk.rollout.background == {}
     for new in (1, 2, 3):
-        walk.conductor.walk(Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True), "2", walk.rollout, dict)
+        walk.loop.run_stage(Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True), "2", walk.rollout, dict)
     assert len(made) == 1 and list(walk.rollout.background) == ["analysis"]
 
 
@@ -345,12 +345,12 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
     world = World()
     monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
     walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
-    walk.conductor.rules = replace(walk.conductor.rules, drain_timeout=30)
+    walk.loop.rules = replace(walk.loop.rules, drain_timeout=30)
     pair = Waypoint(2, 3, 3, 3, weight=0)
-    walk.conductor.walk(Stage("prepare", pair), "2", walk.rollout, dict)
+    walk.loop.run_stage(Stage("prepare", pair), "2", walk.rollout, dict)
     assert len(world.mirror) == 3 and world.mirror == world.preview
     assert not [e for e in world.mirror if world.servers[e].rotation is Rotation.IN]
-    walk.conductor.walk(Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
+    walk.loop.run_stage(Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 
@@ -358,14 +358,14 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
 def test_room_that_is_left_is_used_without_a_rest(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(asks=3)
     walk = walking(world)
-    wait = walk.conductor.checker.wait
+    wait = walk.loop.checker.wait
     rests = [(3, False)]  # how many were alive at each, and whether it was cut short
 
     def rest(timeout: float) -> bool:
         rests.append((len(world.alive()), wait(timeout)))
         return rests[-1][1]
 
-    monkeypatch.setattr(walk.conductor.checker, "wait", rest)
+    monkeypatch.setattr(walk.loop.checker, "wait", rest)
     walk.run()
     done(world)
     fewer = [short for (before, _short), (alive, short) in pairwise(rests) if alive < before]
@@ -377,8 +377,8 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(wal
     walk = walking(world, preview=True)
     walk.run()
     world.fails = lambda call: TrafficError("away") if call.startswith("preview") else None
-    walk.conductor.hide()
-    walk.conductor.commit()
+    walk.loop.empty_previews()
+    walk.loop.commit()
     assert "the preview is not empty" in walk.session.store.timeline(walk.rollout.id)[-1]["message"]
 
 
@@ -398,9 +398,9 @@ def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_reques
         (Server(Rotation.OUT, True, 1), False),
         (Server(Rotation.IN, True, 0, ours=False), False),
     ):
-        assert not walk.conductor.look() or not walk.conductor.left_over()
+        assert not walk.loop.observe_fleet() or not walk.loop.has_orphaned_entries()
         world.servers[gone] = server
-        walk.conductor.look()
-        assert walk.conductor.left_over() == left, server
+        walk.loop.observe_fleet()
+        assert walk.loop.has_orphaned_entries() == left, server
         del world.servers[gone]
-        walk.conductor.look()
+        walk.loop.observe_fleet()

@@ -108,7 +108,7 @@ def pause(seconds: float, key: str = "pause") -> Gate:
 
 
 class Walk:
-    """One stage of a rollout under its supervisor, turned as the conductor's loop turns it."""
+    """One stage of a rollout under its supervisor, turned as the reconcile loop does."""
 
     def __init__(self, now: SimpleNamespace, *gates: Gate, **stage: t.Any) -> None:
         self.now = now

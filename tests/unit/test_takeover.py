@@ -37,7 +37,7 @@ class Rival:
         self.settings = SimpleNamespace(service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=0.05))
         store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
         self.session = SimpleNamespace(read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob"))
-        self.conductor = SimpleNamespace(say=self.told.append)
+        self.loop = SimpleNamespace(say=self.told.append)
         self.guard = SimpleNamespace(check=lambda: None)
 
     def begin_once(self) -> str:

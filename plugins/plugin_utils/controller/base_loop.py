@@ -31,6 +31,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
@@ -92,7 +94,17 @@ class BaseLoop:
         return self.observer.snapshot.fleet
 
     @property
-    def acted(self) -> bool:
+    def reports(self) -> Sequence[Report]:
+        """The latest reports of the platform."""
+        return self.observer.reports
+
+    @property
+    def table(self) -> Table | None:
+        """The load balancers' entries, as last observed; None: there are no load balancers."""
+        return self.observer.snapshot.table
+
+    @property
+    def changed(self) -> bool:
         """Whether anything outside was changed."""
         return self.actuator.changed
 
@@ -106,11 +118,11 @@ class BaseLoop:
         """Observe the service on the way to a waypoint."""
         return self.placement.with_leaving(self.observe(), waypoint)
 
-    def look(self) -> Sequence[Instance]:
+    def observe_fleet(self) -> Sequence[Instance]:
         """Return the fleet as it is now."""
         return self.observe().fleet
 
-    def await_look(self) -> None:
+    def await_fleet(self) -> None:
         """Observe the service; what does not answer is waited for, up to the progress deadline."""
         lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
         while True:
@@ -121,7 +133,7 @@ class BaseLoop:
             except TRANSIENT as exc:
                 self.wait_out(exc, began, lines)
 
-    def glance(self) -> list[str]:
+    def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be."""
         troubles = self.observer.observe_partly()
         self.recorder.note_fleet(self.fleet)
@@ -131,13 +143,13 @@ class BaseLoop:
         """Let the next observation include the platform, since the journal says something else now."""
         self.observer.refresh()
 
-    def left_over(self) -> bool:
+    def has_orphaned_entries(self) -> bool:
         """Return whether a load balancer has entries of no instance, as last observed."""
         return self.observer.orphaned_entries()
 
     def out_of_rotation(self, revision: str | None) -> list[Instance]:
         """Return the ready instances of a revision (None: of any) that some load balancer sends nothing to."""
-        ready = [i for i in self.look() if i.state is State.READY and i.rotation is not Rotation.IN]
+        ready = [i for i in self.observe_fleet() if i.state is State.READY and i.rotation is not Rotation.IN]
         return [i for i in ready if revision in (None, i.revision)]
 
     def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
@@ -161,7 +173,7 @@ class BaseLoop:
         """Write the record and the events, and renew the lease."""
         self.recorder.commit()
 
-    def bounds(self, stage: Stage, rollout: Rollout) -> Rules:
+    def rules_for(self, stage: Stage, rollout: Rollout) -> Rules:
         """Return the rules, with how many instances may fail at this stage and in the whole rollout."""
         total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))

@@ -77,7 +77,7 @@ class StepContext:
         self.session = Session(store, settings.service, me, settings.lease)
 
     @cached_property
-    def conductor(self) -> ReconcileLoop:
+    def loop(self) -> ReconcileLoop:
         """The reconcile loop, created lazily so that planning needs no drivers."""
         return ReconcileLoop(self.settings, self.context, self.session, self.guard, self.checker, self.say)
 
@@ -88,7 +88,7 @@ class StepContext:
     @property
     def in_place(self) -> bool:
         """Whether the user's own tasks deploy the instances in place."""
-        return self.conductor.platform.in_place
+        return self.loop.platform.in_place
 
     @property
     def record(self) -> Record:
@@ -113,20 +113,20 @@ class StepContext:
         except RolloutError:
             pass  # the first error is the one to tell
         finally:
-            if "conductor" in self.__dict__:
-                self.conductor.close()
+            if "loop" in self.__dict__:
+                self.loop.close()
             self.checker.close()
             self.session.close()
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)
 
     def _note_failure(self, exc: RolloutError) -> None:
-        if self.session.epoch or "conductor" in self.__dict__:
+        if self.session.epoch or "loop" in self.__dict__:
             known = self.describe(False)
             self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
         if isinstance(exc, Interrupted) and self.session.epoch:
-            self.conductor.event(events.RunInterrupted(reason=str(exc)))
-            self.conductor.commit()
+            self.loop.event(events.RunInterrupted(reason=str(exc)))
+            self.loop.commit()
 
     def _keeps_lease(self, exc: BaseException | None) -> bool:
         """Return whether the lease is kept for the next step of this run.
@@ -140,7 +140,7 @@ class StepContext:
 
     def begin(self) -> None:
         """Take or renew the lease, from which on this run may act; in check mode only read."""
-        _made = self.conductor  # refuses wrong settings of drivers before the lease is taken
+        _made = self.loop  # refuses wrong settings of drivers before the lease is taken
         if self.check_mode:
             self.session.read()
         else:
@@ -181,34 +181,34 @@ class StepContext:
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
         """Return the result in check mode: what the step would do on its way through these waypoints."""
-        decision, arrived = self.conductor.foresee(path[0]), self.conductor.foresee(path[-1]).reached
-        arrived = arrived and not self.conductor.left_over()
+        decision, arrived = self.loop.next_decision(path[0]), self.loop.next_decision(path[-1]).reached
+        arrived = arrived and not self.loop.has_orphaned_entries()
         diff = self.difference(path[-1], revision)
         return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=diff, **more)
 
     def parked(self, why: str) -> Result:
         """Return the result of a step whose run ends because the rollout waits for a person."""
         self._parked = True
-        self.conductor.event(events.RunParked(reason=why))
-        self.conductor.commit()
-        return self.report(self.conductor.acted, msg=f"{why} [PR-612]", parked=True)
+        self.loop.event(events.RunParked(reason=why))
+        self.loop.commit()
+        return self.report(self.loop.changed, msg=f"{why} [PR-612]", parked=True)
 
     def difference(self, waypoint: Waypoint, revision: str) -> dict[str, str]:
         """Return the fleet's composition before and after, for `--diff`."""
-        now = Counter(i.revision for i in self.conductor.fleet if i.state.counted)
+        now = Counter(i.revision for i in self.loop.fleet if i.state.counted)
         after = {revision: waypoint.new}
         return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
 
     def composition(self, without: Container[str] = ()) -> str:
         """Return how many instances of each revision there are, `without` these, for `--diff`."""
-        return self._lines(Counter(i.revision for i in self.conductor.fleet if i.state.counted and i.id not in without))
+        return self._lines(Counter(i.revision for i in self.loop.fleet if i.state.counted and i.id not in without))
 
     def _lines(self, counts: Mapping[str, int]) -> str:
         return "".join(f"{self.settings.service} {revision}: {count}\n" for revision, count in sorted(counts.items()) if count)
 
     def describe(self, changed: bool) -> Result:
         """Return the `rollout` mapping of every step's result."""
-        fleet = fleets.summary(self.conductor.fleet if "conductor" in self.__dict__ else ())
+        fleet = fleets.summary(self.loop.fleet if "loop" in self.__dict__ else ())
         return RolloutView.of(self.record, fleet, changed).to_dict()
 
 
@@ -224,9 +224,9 @@ class StepPart:
         return self.step.settings
 
     @property
-    def conductor(self) -> ReconcileLoop:
+    def loop(self) -> ReconcileLoop:
         """The step's reconcile loop."""
-        return self.step.conductor
+        return self.step.loop
 
     @property
     def record(self) -> Record:

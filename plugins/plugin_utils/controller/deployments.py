@@ -35,7 +35,7 @@ class Deployments(StepPart):
     def failed_hosts(self, out: bool = False) -> dict[str, str]:
         """Return the hosts whose deployment failed, each with the reason; with `out` those that stay out of rotation."""
         record = self.record
-        there = [i for i in self.conductor.fleet if i.id in record.deployed and (not out or i.id in record.draining)]
+        there = [i for i in self.loop.fleet if i.id in record.deployed and (not out or i.id in record.draining)]
         return {i.host: record.deployed[i.id].failed for i in there if record.deployed[i.id].failed}
 
     def failures(self, batch: Iterable[Instance]) -> list[Failure]:
@@ -47,7 +47,7 @@ class Deployments(StepPart):
         """Forget failures, so that these instances are tried again, and deployments that do not work any more."""
         record = self.record
         target = record.open.generation if record.open else record.stable.generation if record.stable else 0
-        fleet = self.conductor.fleet
+        fleet = self.loop.fleet
         broken = {i.id for i in fleet if i.generation == target and i.state in (State.STARTING, State.NOT_READY)}
         record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items() if name not in broken}
 
@@ -61,7 +61,7 @@ class Deployments(StepPart):
         """Note, before the first task runs, that these instances are being deployed, and what they were `serving` with."""
         target, now = deploy_target(rollout), clock.now()
         self.record.deployed |= {i.id: Deployment(target.revision, target.generation, now, before=serving.get(i.id)) for i in out}
-        self.conductor.commit()
+        self.loop.commit()
         return list(dict.fromkeys(instance.host for instance in out))
 
     def end(self, rollout: Rollout, batch: Iterable[Instance], results: Mapping[str, str]) -> None:
@@ -78,8 +78,8 @@ class Deployments(StepPart):
             else:
                 rollout.replaced += 1
                 deployed[instance.id] = Deployment(target.revision, target.generation, now)
-                self.conductor.event(events.Deployed(instance=instance.id, host=instance.host, revision=target.revision))
-        self.conductor.refresh()
+                self.loop.event(events.Deployed(instance=instance.id, host=instance.host, revision=target.revision))
+        self.loop.refresh()
 
     def fail(self, instance: Instance, why: str, out: bool = True) -> None:
         """Note that the deployment of an instance failed; with `out` it stays out of rotation."""
@@ -92,16 +92,16 @@ class Deployments(StepPart):
         self._tell_failure(instance, why)
 
     def _tell_failure(self, instance: Instance, why: str) -> None:
-        self.conductor.event(events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why))
+        self.loop.event(events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why))
 
     def roll_back(self, back: Composition) -> None:
         """Put back what was drained and not deployed yet, and let failed instances be tried again."""
         record = self.record
         broken = {name for name, one in record.deployed.items() if one.failed or one.generation != back.generation}
-        untouched = {i.id for i in self.conductor.fleet if i.generation == back.generation} - broken
+        untouched = {i.id for i in self.loop.fleet if i.generation == back.generation} - broken
         record.draining = {name: since for name, since in record.draining.items() if name not in untouched}
         record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items()}
-        self.conductor.refresh()
+        self.loop.refresh()
 
 
 def with_reasons(hosts: Mapping[str, str]) -> str:

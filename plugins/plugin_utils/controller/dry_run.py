@@ -32,7 +32,7 @@ class DryRun(StepPart):
         if record.open is not None:
             return self.resume(record.open, record.open.replicas)
         revision, replicas = requested(self.step)
-        self.conductor.look()
+        self.loop.observe_fleet()
         Lifecycle(self.step).adopt()
         if record.stable is not None and record.stable.revision == revision:
             return self.open(Kind.SCALE, revision, record.stable.generation, replicas)
@@ -54,7 +54,7 @@ class DryRun(StepPart):
             return self.rollback()
         rollout = replace(rollout)
         if replicas not in (rollout.replicas, rollout.played):
-            renumber(rollout, replicas, self.conductor.fleet, self.stages.of)
+            renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         ahead = [stage.waypoint for stage in self.stages.ahead(rollout)]
         return self.step.would(ahead or [rolling(rollout.generation, replicas)], rollout.revision)
 

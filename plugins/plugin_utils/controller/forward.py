@@ -43,7 +43,7 @@ class Forward(StepPart):
         result = self.replace()
         acted = result["changed"]
         for part in PARTS[1 : PARTS.index(through) + 1]:
-            self.conductor.refresh()  # the platform is observed again at the moment of the switch
+            self.loop.refresh()  # the platform is observed again at the moment of the switch
             result = self.promote() if part == PROMOTE else self.finish()
             acted = acted or result["changed"]
         return {**result, "changed": acted}
@@ -57,7 +57,7 @@ class Forward(StepPart):
         rollout.step = REPLACE
         self.prepare(rollout)
         self.run(rollout, REPLACE)
-        return self.step.report(self.conductor.acted)
+        return self.step.report(self.loop.changed)
 
     def promote(self) -> Result:
         """Make the new revision the stable one, once enough of its instances are ready."""
@@ -70,16 +70,16 @@ class Forward(StepPart):
         before = self.record.stable
         self.lifecycle.make_stable(rollout)
         if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
-            return self.step.report(self.conductor.acted)
+            return self.step.report(self.loop.changed)
         self.lifecycle.enter(rollout, Phase.PROMOTING)
-        self.conductor.commit()
+        self.loop.commit()
         return self.step.report(True)
 
     def finish(self) -> Result:
         """Stop what is left of the old revision, write the history, and release the lease."""
         rollout = self.record.open
         if rollout is None:
-            self.conductor.look()
+            self.loop.observe_fleet()
             return self.step.report(False)
         if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
             phase = rollout.phase.replace("_", " ")
@@ -105,7 +105,7 @@ class Forward(StepPart):
             while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
                 count += 1
             rollout.advance((stage.name for stage in ahead[:count]), ahead[count].name if count < len(ahead) else "")
-            self.conductor.commit()
+            self.loop.commit()
 
     def prepare(self, rollout: Rollout) -> None:
         """Bring what the revision needs to every host, before its first instance starts."""
@@ -117,13 +117,13 @@ class Forward(StepPart):
 
         def here() -> Stage:
             stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
-            waypoint = as_it_is(self.conductor.look(), stage.waypoint, rollout.previous)
+            waypoint = as_it_is(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
             watched = stage.watched and phase != Phase.PROGRESSING  # while hosts are prepared, no new instance exists
             return Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=stage.reversible, watched=watched)
 
         self.run_scalable(here, rollout)
         rollout.gates.pop(gate.key, None)
-        self.conductor.commit()
+        self.loop.commit()
 
     def run_scalable(self, stage: Callable[[], Stage], rollout: Rollout, revision: str | None = None) -> None:
         """Run a stage, and make it anew each time an operator scales the rollout."""
@@ -139,9 +139,9 @@ class Forward(StepPart):
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
             self.lifecycle.enter(rollout, Phase.PROGRESSING)
         point = stage.waypoint
-        self.conductor.event(events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old))
+        self.loop.event(events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old))
         try:
-            return self.conductor.walk(stage, revision, rollout, lambda: self.step.describe(False))
+            return self.loop.run_stage(stage, revision, rollout, lambda: self.step.describe(False))
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)
 
@@ -149,7 +149,7 @@ class Forward(StepPart):
         """Write down what follows from a failure, and begin it; raises RolloutFailed unless the rollout continues."""
         action, left = failure_action(self.step, stage, rollout, exc), ""
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.conductor.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
+            self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return Proceed.GO
         if action == FailureAction.HOLD:
             self.lifecycle.hold(rollout, str(exc))
@@ -159,7 +159,7 @@ class Forward(StepPart):
             left = "; the fleet is left as it is"
         else:
             self.rollback.start(rollout, str(exc), Outcome(exc.ending))
-            self.conductor.commit()
+            self.loop.commit()
             self.rollback.begin_now(rollout)
         raise RolloutFailed(f"{self.settings.service} {rollout.revision}: {exc}{left}", exc.id) from None
 

@@ -41,7 +41,7 @@ class Generations(StepPart):
         if kept and found:
             content = salted(found)
             kept = replace(kept, key=key_of(content))
-            self.conductor.platform.keep(kept.key, content)
+            self.loop.platform.keep(kept.key, content)
         if kept:
             self.record.settings[generation] = kept
 
@@ -81,7 +81,7 @@ class Generations(StepPart):
     def _recall(self, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
         """Return the secrets of settings, None where unknown, and whether they are unknown because no host has them."""
         try:
-            found = self.conductor.platform.recall(kept.key) if kept.key else {}
+            found = self.loop.platform.recall(kept.key) if kept.key else {}
         except PlatformError:  # the hosts that have them do not answer
             return None, False
         return found, found is None

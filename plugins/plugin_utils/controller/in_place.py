@@ -75,18 +75,18 @@ class InPlace(StepPart):
         self.skip_unreachable(rollout)
         while rollout.phase != Phase.HELD and (ahead := self.stages.ahead(rollout)):
             stage, scope = ahead[0], self.plan.scope(rollout)
-            fleet = self.conductor.look()
+            fleet = self.loop.observe_fleet()
             if engine.deployed(fleet, stage.waypoint) < stage.waypoint.new or engine.batch_out(fleet, scope):
                 drain = partial(engine.drain_batch, allowed=self.stages.allowed(rollout.replicas), scope=scope)
                 draining = self.record.draining
                 serving = {i.id: Composition(i.revision, i.generation, 1) for i in fleet if i.id not in draining}
                 if self._run_stage(rollout, replace(stage, gates=()), drain):
-                    return self.deployments.begin(rollout, engine.batch_out(self.conductor.fleet, scope), serving)
+                    return self.deployments.begin(rollout, engine.batch_out(self.loop.fleet, scope), serving)
             elif rollout.phase == Phase.ROLLING_BACK:
                 return []
             elif self._run_stage(rollout, stage, engine.hold_batch):
                 rollout.advance((stage.name,), ahead[1].name if len(ahead) > 1 else "")
-                self.conductor.commit()
+                self.loop.commit()
         return []
 
     def put_back(self, rollout: Rollout, results: Mapping[str, str]) -> None:
@@ -110,7 +110,7 @@ class InPlace(StepPart):
         record.draining = {name: since for name, since in record.draining.items() if name not in names}
         admit = partial(engine.admit_batch, names=names)
         if names and self._run_stage(rollout, replace(stage, gates=(), name=rollout.name), admit):
-            for instance in self.conductor.fleet:
+            for instance in self.loop.fleet:
                 if instance.id in names and instance.draining_since is not None:
                     why = instance.detail or "not in rotation in time"
                     self.deployments.fail(instance, f"not healthy: {why}")
@@ -118,7 +118,7 @@ class InPlace(StepPart):
     def finish(self, rollout: Rollout) -> Result:
         """End the run: promoted, rolled back, held, or left to the next run. Raises RolloutFailed unless all is well."""
         target, title = deploy_target(rollout), f"{self.settings.service} {rollout.revision}"
-        left = [i for i in self.conductor.look() if not engine.is_deployed(i, final_waypoint(rollout))]
+        left = [i for i in self.loop.observe_fleet() if not engine.is_deployed(i, final_waypoint(rollout))]
         have = f"{rollout.replicas - len(left)} of {rollout.replicas} instances have"
         failed = with_reasons(self.deployments.failed_hosts())
         out = with_reasons(self.deployments.failed_hosts(out=True))
@@ -185,7 +185,7 @@ class InPlace(StepPart):
             proceed = Proceed.SKIP
             while proceed in (Proceed.SKIP, Proceed.RENUMBER):
                 self.lifecycle.rescale(rollout)
-                proceed = self.conductor.walk(
+                proceed = self.loop.run_stage(
                     stage,
                     deploy_target(rollout).revision,
                     rollout,
@@ -205,7 +205,7 @@ class InPlace(StepPart):
         action, failed = failure_action(self.step, stage, rollout, exc), with_reasons(self.deployments.failed_hosts())
         reason = f"{failed} ({exc})" if failed else str(exc)
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.conductor.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
+            self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return True
         back = rollback_target(rollout)
         if rollout.phase == Phase.ROLLING_BACK:
@@ -216,7 +216,7 @@ class InPlace(StepPart):
         else:
             unknown = "; no rollback, since no previous revision is known" if action == FailureAction.ROLLBACK else ""
             self.lifecycle.hold(rollout, f"{reason}{unknown}")
-        self.conductor.commit()
+        self.loop.commit()
         return False
 
     def _will_roll_back(self, rollout: Rollout, stage: Stage, batch: Sequence[Instance]) -> bool:
@@ -229,23 +229,23 @@ class InPlace(StepPart):
     def _count_failures(self, rollout: Rollout, batch: Sequence[Instance]) -> None:
         """Count failed deployments; too many end the rollout."""
         stage = self.stages.of(rollout)[-1]
-        self.conductor.look()
+        self.loop.observe_fleet()
         if rollout.tally is None:
             rollout.count(self._progress(rollout, stage))
         rollout.count(self._progress(rollout, stage, batch))
         if exc := self._limit_reached(rollout, stage, rollout.counting(clock.now())):
             self._fail(rollout, stage, exc)
-        self.conductor.commit()
+        self.loop.commit()
 
     def _progress(self, rollout: Rollout, stage: Stage, batch: Iterable[Instance] = ()) -> ProgressTracker:
         """Return the rollout's progress with the fleet as last observed and the failures of a batch."""
-        fleet, now = self.conductor.fleet, clock.now()
+        fleet, now = self.loop.fleet, clock.now()
         done = engine.deployed(fleet, stage.waypoint)
         return rollout.counting(now).advance(done, len(fleet) - done, self.deployments.failures(batch), now)
 
     def _limit_reached(self, rollout: Rollout, stage: Stage, progress: ProgressTracker) -> RolloutFailed | None:
         """Return the failure of a rollout with too many failed instances. A rollback deploys what it can."""
-        limits = failure_limits(self.conductor.bounds(stage, rollout), progress, stable=False)
+        limits = failure_limits(self.loop.rules_for(stage, rollout), progress, stable=False)
         reached = [limit.most for limit in limits if limit.is_reached]
         if not reached or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD):
             return None
@@ -254,10 +254,10 @@ class InPlace(StepPart):
     def _await_look(self) -> Sequence[Instance]:
         """Observe for the first time in a step; hosts that do not answer are waited for, up to the progress deadline."""
         try:
-            self.conductor.await_look()
+            self.loop.await_fleet()
         except RolloutFailed as exc:
             raise TrafficError(str(exc), exc.id) from None  # the rollout is not to fail by that: see `explained`
-        return self.conductor.fleet
+        return self.loop.fleet
 
 
 def rollback_target(rollout: Rollout) -> Composition | None:

@@ -35,7 +35,7 @@ class InPlacePlan(StepPart):
         given = self.step.own.get("hosts")
         if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
             raise InputError(f"rollout_hosts: expected a list of hosts, as the role in_place passes it, got {given!r}")
-        mine = frozenset(given) & frozenset(self.conductor.platform.hosts())
+        mine = frozenset(given) & frozenset(self.loop.platform.hosts())
         if not mine:
             raise InputError(
                 f"rollout_platform.hosts: contains none of the play's {count(len(given), 'host')}; use the same hosts in the play and "
@@ -68,7 +68,7 @@ class InPlacePlan(StepPart):
         self._check_budget()
 
     def _check_budget(self) -> None:
-        budget, platform = self.settings.budget, self.conductor.platform
+        budget, platform = self.settings.budget, self.loop.platform
         replicas = platform.capacity()
         if budget.max_in_flight is not None or budget.max_unavailable == 0:
             raise InputError(
@@ -90,7 +90,7 @@ class InPlacePlan(StepPart):
 
     def refuse_unreachable(self, revision: str, restart: bool) -> None:
         """Refuse to begin or resume where too many hosts are unreachable. A rollback deploys the hosts it reaches."""
-        record, replicas = self.record, self.conductor.platform.capacity()
+        record, replicas = self.record, self.loop.platform.capacity()
         waypoint = rolling(record.generation + 1, replicas)
         if record.open and not Lifecycle(self.step).gives_way(record.open, revision):
             waypoint = final_waypoint(record.open)
@@ -100,7 +100,7 @@ class InPlacePlan(StepPart):
             return
         lost, scope, rules = self.deployments.unreachable(), self.scope(None), self.settings.rules
         allowed = self.stages.allowed(replicas)
-        if why := engine.refusal(self.conductor.fleet, waypoint, scope, lost, allowed, rules.failure_limit):
+        if why := engine.refusal(self.loop.fleet, waypoint, scope, lost, allowed, rules.failure_limit):
             hosts = with_reasons({host: lost[host] for host in lost if host in scope.hosts})
             raise RolloutFailed(
                 f"{self.settings.service}: {hosts}: unreachable, and {why}; nothing was touched. Bring them back, or exclude them with "
@@ -110,7 +110,7 @@ class InPlacePlan(StepPart):
 
     def show(self, would: bool = False, restart: bool = False) -> Result:
         """Return the batches up to the end if all goes well; with `would` as the result of a step in check mode."""
-        record, rollout, replicas = self.record, self.record.open, self.conductor.platform.capacity()
+        record, rollout, replicas = self.record, self.record.open, self.loop.platform.capacity()
         revision, _replicas = requested(self.step, restart)
         if rollout:
             path = [stage.waypoint for stage in self.stages.of(rollout)]
@@ -120,7 +120,7 @@ class InPlacePlan(StepPart):
         else:
             found = self.stages.planned(record.generation + 1, replicas, self.settings.plan)
             path = [stage.waypoint for stage in found]
-        batches = engine.batches(self.conductor.fleet, path, self.stages.allowed(replicas), self.scope(rollout))
+        batches = engine.batches(self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout))
         lines = [f"wave {number}: {', '.join(hosts)} to {revision}\n" for number, hosts in enumerate(batches, 1)]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
         shown = {"waves": [list(hosts) for hosts in batches], "deploys": revision, "back": back}

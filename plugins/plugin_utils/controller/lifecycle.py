@@ -52,11 +52,11 @@ class Lifecycle(StepPart):
     def adopt(self) -> None:
         """Rebuild the record from running instances' labels when the journal is missing, or has no stable revision."""
         record = self.record
-        there = [report.labels for report in self.conductor.observer.reports if report.process is not Process.STOPPED]
+        there = [report.labels for report in self.loop.reports if report.process is not Process.STOPPED]
         record.generation = max([record.generation, *(labels.generation for labels in there)])
         numbers = [labels.id.rpartition("-")[2] for labels in there]
         record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
-        alive = [i for i in self.conductor.fleet if i.state.counted]
+        alive = [i for i in self.loop.fleet if i.state.counted]
         if record.stable is None and record.open is None and alive:
             revision, count = Counter(i.revision for i in alive).most_common(1)[0]
             generation = Counter(i.generation for i in alive if i.revision == revision).most_common(1)[0][0]
@@ -97,8 +97,8 @@ class Lifecycle(StepPart):
             given=remembered.of(self.step.given),
         )
         begun = events.Begin(revision=revision, generation=generation, replicas=replicas, rollout=kind, by=identity.holder)
-        self.conductor.event(begun)
-        self.conductor.commit()
+        self.loop.event(begun)
+        self.loop.commit()
         return record.rollout
 
     def _begin_settings(self, forward: bool, revision: str, generation: int, baseline: int) -> None:
@@ -139,7 +139,7 @@ class Lifecycle(StepPart):
         changed = rollout.phase == Phase.HELD
         if self._scaled_by_play(rollout, replicas):
             changed = True
-            renumber(rollout, replicas, self.conductor.fleet, self.stages.of)
+            renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         rollout.played = replicas
         if rollout.phase == Phase.HELD:
             self._leave_hold(rollout)
@@ -147,8 +147,8 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             rollout.given = remembered.of(self.step.given)
-        self.conductor.event(events.Resume(phase=rollout.phase, by=identity.holder))
-        self.conductor.commit()
+        self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder))
+        self.loop.commit()
         began = moment(rollout.started)
         return self.step.report(
             changed, msg=f"{self.record.service}: resuming the rollout of {rollout.revision} begun at {began}"
@@ -164,7 +164,7 @@ class Lifecycle(StepPart):
         self.enter(rollout, Phase.PROGRESSING)
         rollout.tally, rollout.gates, rollout.background, rollout.pardoned = None, {}, {}, rollout.failed
         started = (rollout.generation, rollout.baseline)
-        mine = [i for i in self.conductor.fleet if i.generation in started and not self.step.in_place]
+        mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
         # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace them.
         late = {i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
@@ -187,12 +187,12 @@ class Lifecycle(StepPart):
     def enter(self, rollout: Rollout, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the next commit writes it to the journal."""
         if rollout.turn_to(phase, reason, clock.now()):
-            self.conductor.event(events.PhaseEntered(phase=phase, reason=reason or None))
+            self.loop.event(events.PhaseEntered(phase=phase, reason=reason or None))
 
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
         self.enter(rollout, Phase.HELD, reason)
-        self.conductor.commit()
+        self.loop.commit()
 
     def refuse_rolling_back(self, rollout: Rollout) -> None:
         """Refuse to continue a rollout that is being rolled back."""
@@ -207,22 +207,22 @@ class Lifecycle(StepPart):
         title, before = f"{self.settings.service} {rollout.revision}", rollout.replicas
         try:
             self._check_scale(rollout, replicas)
-            renumber(rollout, replicas, self.conductor.look(), self.stages.of)
+            renumber(rollout, replicas, self.loop.observe_fleet(), self.stages.of)
         except InputError as exc:
-            self.conductor.event(events.Scaled(refused=str(exc), replicas=replicas))
-            self.conductor.say(f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]")
+            self.loop.event(events.Scaled(refused=str(exc), replicas=replicas))
+            self.loop.say(f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]")
         else:
             rollout.tally = None
-            self.conductor.event(events.Scaled(replicas=replicas))
+            self.loop.event(events.Scaled(replicas=replicas))
             stage = rollout.name or "the stage"
-            self.conductor.say(f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start again")
-        self.conductor.commit()
+            self.loop.say(f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start again")
+        self.loop.commit()
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
         plan = self.stages.plan_of(rollout)
         self.validation.check_capacity(replicas, plan)
         with suppress(*TRANSIENT):  # a host that does not answer now has no part in the sum
-            self.conductor.platform.check()
+            self.loop.platform.check()
         self.validation.check_hosts(replicas, plan)
 
     # -- end ----------------------------------------------------------------------------------------------------
@@ -246,17 +246,17 @@ class Lifecycle(StepPart):
         ):
             # A rollback is never itself rolled back, so no previous revision is kept.
             record.before = None if rollout.kind == Kind.ROLLBACK else left
-        self.conductor.hide()
-        self.conductor.forget()
-        self.conductor.event(events.End(outcome=outcome, reason=reason))
+        self.loop.empty_previews()
+        self.loop.forget_dead()
+        self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, time.time())
         prune(record)
         self.places.note()
-        self.conductor.commit()
+        self.loop.commit()
         self._tell_end(rollout)
 
     def _tell_end(self, rollout: Rollout) -> None:
         service = self.record.service
-        self.conductor.say(ended(service, rollout))
-        for line in (*left_behind(service, [i for i in self.conductor.fleet if is_orphaned(i)]), *self.places.left()):
-            self.conductor.say(line)
+        self.loop.say(ended(service, rollout))
+        for line in (*left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]), *self.places.left()):
+            self.loop.say(line)

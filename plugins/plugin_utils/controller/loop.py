@@ -39,7 +39,7 @@ class ReconcileLoop(BaseLoop):
         if self._background:
             self._background.close()
 
-    def foresee(self, waypoint: Waypoint) -> Decision:
+    def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
         snapshot, progress = self.observe_for(waypoint), ProgressTracker(since=self.now())
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
@@ -47,7 +47,9 @@ class ReconcileLoop(BaseLoop):
 
     # -- stages -------------------------------------------------------------------------------------------------
 
-    def walk(self, stage: Stage, revision: str, rollout: Rollout, described: Describe, decide: Decide | None = None) -> Proceed:
+    def run_stage(
+        self, stage: Stage, revision: str, rollout: Rollout, described: Describe, decide: Decide | None = None
+    ) -> Proceed:
         """Move the fleet to the stage's waypoint and wait there until its gates let the rollout pass.
 
         Args:
@@ -89,7 +91,7 @@ class ReconcileLoop(BaseLoop):
         finally:
             supervisor.close()
 
-    def turn(self, stage: Stage, revision: str, rollout: Rollout) -> None:
+    def run_once(self, stage: Stage, revision: str, rollout: Rollout) -> None:
         """Do one iteration on the way to the stage, and wait for nothing."""
         self._aim(stage, rollout)
         snapshot, now = self.observe(), self.now()
@@ -132,7 +134,7 @@ class ReconcileLoop(BaseLoop):
             raise RolloutFailed(f"no load balancer's own check passed {left} within {deadline}", "PR-308")
         return admitted
 
-    def hide(self) -> None:
+    def empty_previews(self) -> None:
         """Empty the preview pools, since the rollout has ended. Requests in flight are waited for as when draining."""
         for pool in self.previews:
             pool.wanted = False
@@ -152,7 +154,7 @@ class ReconcileLoop(BaseLoop):
             message = f"the preview is not empty; the next rollout empties it: {left}"
             self.event(events.Trouble(message=message))
 
-    def spare(self, generation: int) -> None:
+    def cancel_drain(self, generation: int) -> None:
         """Take back the decision to drain instances of a generation, unless they were already told to stop."""
         running = {
             r.labels.id for r in self.observer.reports if r.labels.generation == generation and r.process is Process.RUNNING
@@ -160,11 +162,11 @@ class ReconcileLoop(BaseLoop):
         for name in running & set(self.session.record.draining):
             del self.session.record.draining[name]
 
-    def forget(self) -> None:
+    def forget_dead(self) -> None:
         """Remove what is left of dead instances; their logs stay."""
         self.actuator.forget_dead(self.observe())
 
-    def attend(self) -> None:
+    def hold_drained(self) -> None:
         """Keep drained instances out of rotation, and the lease, until the guard ends it.
 
         Meanwhile the user's tasks deploy in place. A load balancer that was reloaded has forgotten what was drained.

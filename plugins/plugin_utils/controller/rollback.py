@@ -40,8 +40,8 @@ class Rollback(StepPart):
         Where the stable instances can carry all requests, they get them now. The step does what fails here.
         """
         with suppress(*TRANSIENT):
-            self.conductor.turn(self._stages(rollout)[0], _revision(rollout), rollout)
-            self.conductor.commit()
+            self.loop.run_once(self._stages(rollout)[0], _revision(rollout), rollout)
+            self.loop.commit()
 
     def run(self, rollout: Rollout) -> None:
         """Roll back: stable instances are in rotation before new ones go, within the same budget.
@@ -54,7 +54,7 @@ class Rollback(StepPart):
         try:
             for stage in self._stages(rollout):
                 rollout.name = stage.name
-                self.conductor.walk(stage, _revision(rollout), rollout, lambda: self.step.describe(False))
+                self.loop.run_stage(stage, _revision(rollout), rollout, lambda: self.step.describe(False))
                 rollout.tally = None
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
@@ -68,8 +68,8 @@ class Rollback(StepPart):
         """Return the stages from the fleet as it is, where stable instances stay and new ones without requests go."""
         # A first deployment has no stable revision to return to: all its instances go.
         target = rollout.previous or Composition(rollout.revision, 0, 0)
-        draining, fleet = self.record.draining, self.conductor.fleet
-        self.conductor.spare(target.generation)
+        draining, fleet = self.record.draining, self.loop.fleet
+        self.loop.cancel_drain(target.generation)
         if rollout.generation != target.generation:
             idle = without_requests(fleet, rollout.generation, rollout.asked)
             draining.update({name: clock.now() for name in idle if name not in draining})

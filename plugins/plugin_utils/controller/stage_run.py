@@ -58,7 +58,7 @@ class StageRun:
         self._supervisor = supervisor
         self._describe = describe
         self._lines = lines
-        self._rules = loop.bounds(stage, rollout)
+        self._rules = loop.rules_for(stage, rollout)
         self._hold_at: Waypoint | None = None  # where the fleet is kept while the stage is on hold
         self._decision, self._before = Decision(), Decision()  # of this iteration and of the one before
         self._arrived = False  # whether the fleet is at the waypoint
@@ -118,7 +118,7 @@ class StageRun:
             self._hold_at = None
             return waypoint
         if self._hold_at is None:
-            self._hold_at = as_it_is(self._loop.look(), waypoint, self._rollout.previous)
+            self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
     def _evaluate(self, snapshot: Snapshot, waypoint: Waypoint) -> Decision:

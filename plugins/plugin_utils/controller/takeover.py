@@ -49,7 +49,7 @@ def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> 
 def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
     number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
-    step.conductor.say(
+    step.loop.say(
         f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to {span(patience)} ({held})"
     )
     deadline = time.monotonic() + patience

@@ -19,7 +19,7 @@ def requested(step: StepContext, restart: bool = False, present: int | None = No
     """
     revision, replicas = step.settings.revision, step.settings.replicas
     if replicas is None and step.in_place:
-        replicas = step.conductor.platform.capacity()
+        replicas = step.loop.platform.capacity()
     if revision is None or replicas is None:
         record = step.session.read()
         known = record.open or (record.stable if restart else None)
@@ -47,7 +47,7 @@ def _number(step: StepContext, asked: int | Bounds, revision: str, present: int 
         record = step.session.read()
         known = record.open if record.open and record.open.revision == revision else record.stable
         if known is None:
-            step.conductor.look()  # without a journal, the running instances still count
+            step.loop.observe_fleet()  # without a journal, the running instances still count
             Lifecycle(step).adopt()
         present = known.replicas if known else record.stable.replicas if record.stable else 0
     found = asked.of(present)

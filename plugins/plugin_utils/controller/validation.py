@@ -33,16 +33,16 @@ class Validation(StepPart):
 
     def check(self, replicas: int, plan: Plan) -> None:
         """Refuse a rollout that cannot be done, asking load balancers and hosts."""
-        self.conductor.traffic.check()
+        self.loop.traffic.check()
         self.check_balancers(replicas, plan)
-        self.conductor.platform.check()
+        self.loop.platform.check()
         self.check_hosts(replicas, plan)
 
     def check_capacity(self, replicas: int, plan: Plan) -> None:
         """Refuse what cannot be placed, reached or asked; every port is needed while old and new instances run together."""
         refuse_in_place(self.step)
         gate_runner.check(plan.gates, self.step.context)
-        platform = self.conductor.platform
+        platform = self.loop.platform
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
             raise InputError(
@@ -50,7 +50,7 @@ class Validation(StepPart):
                 "widen rollout_platform.ports or add hosts",
                 "PR-202",
             )
-        if plan.strategy == "blue_green" and not self.conductor.balanced:
+        if plan.strategy == "blue_green" and not self.loop.balanced:
             raise InputError(
                 "rollout_strategy: blue_green switches requests at a load balancer, and rollout_traffic names none; name one, or "
                 "use rolling",
@@ -59,9 +59,9 @@ class Validation(StepPart):
 
     def check_balancers(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the load balancers have servers for."""
-        pools = [(self.conductor.traffic, *self._most(replicas, plan))]
+        pools = [(self.loop.traffic, *self._most(replicas, plan))]
         preview = f"a preview of rollout_replicas {replicas} needs as many"
-        pools += [(pool.traffic, replicas, preview) for pool in self.conductor.previews]
+        pools += [(pool.traffic, replicas, preview) for pool in self.loop.previews]
         for traffic, most, needs in pools:
             few = {name: number for name, number in servers(traffic).items() if number < most}
             if few:
@@ -92,7 +92,7 @@ class Validation(StepPart):
 
     def tight_hosts(self, replicas: int, plan: Plan) -> list[str]:
         """Warn about hosts whose memory or CPUs may not suffice. Instances often use less memory than they may."""
-        used = resources.used(self.conductor.platform, self.conductor.fleet, self.record.settings)
+        used = resources.used(self.loop.platform, self.loop.fleet, self.record.settings)
         return [f"{self.settings.service}: {line}" for line in self._demand(replicas, plan)[0].tight(used)]
 
     def kept_replicas(self, replicas: int, plan: Plan) -> int:
@@ -101,11 +101,11 @@ class Validation(StepPart):
         Those that serve now, as far as there is room for them beside the new ones. Stable instances that do not serve are
         replaced only up to the number asked for.
         """
-        stable, conductor = self.record.stable, self.conductor
+        stable, loop = self.record.stable, self.loop
         if stable is None:
             return 0
-        capacity = min([conductor.platform.capacity(), *servers(conductor.traffic).values()])
-        serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy) for i in conductor.fleet)
+        capacity = min([loop.platform.capacity(), *servers(loop.traffic).values()])
+        serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy) for i in loop.fleet)
         most = min(stable.replicas, max(serving, replicas))
         fitting = (base for base in range(most, replicas, -1) if self._peak(replicas, plan, base) <= capacity)
         return next(fitting, min(most, replicas))
@@ -129,7 +129,7 @@ class Validation(StepPart):
         most, needs = self._most(replicas, plan)
         stable = self.record.stable
         old = self.record.settings.get(stable.generation) if stable else None
-        return resources.demand(self.conductor.platform, old, replicas, most), needs
+        return resources.demand(self.loop.platform, old, replicas, most), needs
 
 
 def servers(traffic: TrafficDriver) -> Mapping[str, int]:
