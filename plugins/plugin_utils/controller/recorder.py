@@ -9,6 +9,7 @@ import time
 import typing as t
 from collections.abc import Sequence
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import trace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
@@ -38,7 +39,9 @@ class Recorder:
 
     def event(self, event: events.Event) -> None:
         """Add an event to the timeline, with the next commit."""
-        self._events.append({"at": round(time.time(), 3)} | event.to_dict())
+        found = event.to_dict()
+        trace.note(f"{event.kind}: {trace.words({name: value for name, value in found.items() if name != 'kind'})}")
+        self._events.append({"at": round(time.time(), 3)} | found)
 
     def commit(self) -> None:
         """Write the record and the events, and renew the lease."""
