@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test soak test-all lint format docs bench release clean
+.PHONY: help setup demo quick test soak test-all lint format generate docs bench release clean
 export STRATEGY FAIL # of the demo
 
 help: ## this list
@@ -33,11 +33,15 @@ test-all: ## what depends on ansible-core, on every supported one (CORES=2.19)
 
 lint: ## the gates that take seconds, and types
 	@scripts/setup run test lint
-	@scripts/check ruff-check ruff-format shell imports types
+	@scripts/check ruff-check ruff-format shell imports generated types
 
 format: ## rewrite the code in the agreed format
 	@scripts/setup run test lint
 	@scripts/run ruff check --fix --quiet . ; scripts/run ruff format .
+
+generate: ## what is made from the tables of options, results and messages: specs, module docs, the reference
+	@scripts/setup run test
+	@scripts/run python scripts/generate.py
 
 docs: ## the documentation's site, below .cache/docs/html
 	@scripts/setup run docs

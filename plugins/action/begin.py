@@ -9,6 +9,13 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import (
+    PLAY_HOSTS,
+    REACHED,
+    REBALANCE,
+    RESTART,
+    VARIABLE_NAMES,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import plays, takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
@@ -18,12 +25,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lif
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import fewer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 
 
 class ActionModule(StepAction):
-    own = ("restart", "rebalance", "variables", "hosts", "reached")
+    own = Options(RESTART, REBALANCE, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
@@ -43,8 +50,8 @@ class _Begin(StepPart):
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
         self.validation = self.lifecycle.validation
-        self.restart = values.boolean(step.own.get("restart", False), "rollout_restart")
-        self.rebalance = values.boolean(step.own.get("rebalance", False), "rollout_rebalance")
+        self.restart = step.own["restart"]
+        self.rebalance = step.own["rebalance"]
 
     @cached_property
     def in_place(self) -> InPlace:

@@ -13,12 +13,13 @@ from ansible import context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
@@ -28,14 +29,24 @@ _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*
 
 
 class ActionModule(StepAction):
-    own = ("command", "why", "force", "withdraw")
+    own = Options(
+        COMMAND,
+        WHY,
+        FORCE,
+        Field(
+            "withdraw",
+            whole(1),
+            "Number of a command, as RV(number) has it. Withdraws that command, unless it was obeyed, so that a run that failed "
+            "does not act later.",
+        ),
+    )
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return False  # a command must be quick, and work where load balancers and hosts do not
 
     def perform(self, step: StepContext) -> Result:
         if "withdraw" in step.own:
-            return withdraw(step, values.whole(step.own["withdraw"], "rollout_withdraw", 1))
+            return withdraw(step, step.own["withdraw"])
         asked = parse(step.own, step.settings.replicas)
         command, record, store, me = asked["word"], step.session.read(), step.session.store, step.session.identity
         lease, running = current_run(step)
@@ -87,12 +98,12 @@ def withdraw(step: StepContext, number: int) -> Result:
 def parse(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
     """Return the command, why, whether it is forced, and the number of replicas, as the journal keeps them."""
     command = own.get("command")
-    if command not in commands.COMMANDS:
-        raise InputError(f"rollout_command: {command!r} must be one of {', '.join(commands.COMMANDS)}")
-    force = values.boolean(own.get("force", False), "rollout_force")
+    if command is None:
+        raise InputError(f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102")
+    force = own.get("force", False)
     if force and command != "promote":
         raise InputError(f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107")
-    why = complete(values.line(own.get("why"), "rollout_why"), context.CLIARGS.get("extra_vars") or ())
+    why = complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
     number = {}
     if command == "scale":
         if not isinstance(replicas, int):

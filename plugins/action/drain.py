@@ -10,10 +10,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.act
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.places import Places
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import refuse_in_place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options, as_it_is
 
 
 class ActionModule(StepAction):
-    own = ("instances",)
+    own = Options(
+        Field(
+            "instances",
+            Kind("list", as_it_is, elements="str"),
+            "The instances, by the names that M(progressive.rollout.info) shows.",
+            required=True,
+        ),
+    )
 
     def perform(self, step: StepContext) -> Result:
         names = step.own.get("instances")

@@ -11,14 +11,24 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.act
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import NAME, Field, Kind, Options, as_it_is
 
 
 class ActionModule(StepAction):
-    own = ("gate", "label")
+    own = Options(
+        Field(
+            "gate",
+            Kind("dict", as_it_is, fields=strategy.GATE, drivers="gates"),
+            "What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the same options.\n"
+            "In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in. Write "
+            "V({{) or V(}}) for a brace.",
+            required=True,
+        ),
+        Field("label", NAME, "Name of the gate in messages and in the journal.", default="gate"),
+    )
 
     def perform(self, step: StepContext) -> Result:
-        label = values.label(step.own.get("label") or "gate", "rollout_label")
+        label = step.own["label"]
         gate = strategy.gate(step.own.get("gate"), label, "rollout_gate")
         gate_runner.check([gate], step.context)
         step.begin()

@@ -8,15 +8,17 @@ from __future__ import annotations
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 
 
 class ActionModule(StepAction):
-    own = ("timeline",)
+    own = Options(
+        Field("timeline", FLAG, "Whether to return the events of the rollout as well. There may be many.", default=False),
+    )
 
     def perform(self, step: StepContext) -> Result:
-        timeline = values.boolean(step.own.get("timeline", False), "rollout_timeline")
+        timeline = step.own["timeline"]
         record = step.session.read()
         store, rollout = step.session.store, record.rollout
         lease = store.lease()

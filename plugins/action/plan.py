@@ -12,6 +12,7 @@ from dataclasses import replace
 from statistics import median
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, VARIABLE_NAMES
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
@@ -27,15 +28,48 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.values import whole
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    DURATION,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    as_it_is,
+    choice,
+    whole,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView
 
 OLD, NEW = 1, 2  # the generations of an imagined fleet
 GUESS = 5.0  # seconds an instance is assumed to need to start, until a rollout has shown it
 
 
+IMAGINED = Options(
+    Field("id", TEXT, "Name of the instance. Its place in the list with four digits, V(0001), if not given."),
+    Field("revision", Kind("str", values.revision), "Its revision.", required=True),
+    Field("state", choice(*(state.value for state in State)), "Its state.", required=True),
+    Field("age", DURATION, "How long ago it was started.", default=3600),
+    Field("count", whole(1, values.MOST), "Number of such instances. Their names get V(.1), V(.2) and so on.", default=1),
+    Field(
+        "rotation",
+        choice(*(place.value for place in Rotation)),
+        "Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not given.",
+    ),
+    Field("active", whole(0), "Its requests in flight.", default=0),
+    Field("draining", DURATION, "How long ago it was taken out of rotation, if its state is V(draining).", default=0),
+)
+
+
 class ActionModule(StepAction):
-    own = ("fleet", "variables", "hosts")
+    own = Options(
+        Field(
+            "fleet",
+            Kind("list", as_it_is, elements="dict", fields=IMAGINED),
+            "Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.",
+        ),
+        VARIABLE_NAMES,
+        PLAY_HOSTS,
+    )
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return "fleet" not in args or bool(args.get("platform"))
@@ -184,8 +218,7 @@ def _settled(instance: Instance) -> Instance:
 
 def imagined(given: t.Any, revision: str) -> list[Instance]:
     """Return an imagined fleet: revision, state and age of each instance, and more where it matters."""
-    if not isinstance(given, list):
-        raise InputError(f"rollout_fleet: expected a list of instances, each with revision, state and age, got {given!r}")
+    given = values.sequence(given, "rollout_fleet", "instances, each with revision, state and age")
     fleet: list[Instance] = []
     for number, item in enumerate(given):
         fleet += _imagined(item, number, revision)
@@ -196,18 +229,12 @@ def imagined(given: t.Any, revision: str) -> list[Instance]:
 
 def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
     variable = f"rollout_fleet[{number}]"
-    if not isinstance(item, Mapping):
-        raise InputError(f"{variable}: expected a mapping with revision, state and age, got {item!r}")
-    values.refuse_unknown(item, ("id", "revision", "state", "age", "count", "rotation", "active", "draining"), variable + ".")
-    own = values.revision(item.get("revision"), variable + ".revision")
-    state = State(_one_of(item.get("state"), [state.value for state in State], variable + ".state"))
-    usual = "in" if state is State.READY else "absent"
-    rotation = Rotation(_one_of(item.get("rotation", usual), [place.value for place in Rotation], variable + ".rotation"))
-    now, age = time.time(), values.duration(item.get("age", 3600), variable + ".age")
-    draining = values.duration(item.get("draining", 0), variable + ".draining") if state is State.DRAINING else None
-    active = whole(item.get("active", 0), variable + ".active", 0)
-    count = whole(item.get("count", 1), variable + ".count", 1, maximum=values.MOST)
-    name = str(item.get("id", f"{number + 1:04d}"))
+    found = IMAGINED.parse(values.mapping(item, variable, "revision, state and age"), f"{variable}.")
+    own, state, age, count = (found[key] for key in ("revision", "state", "age", "count"))
+    state, now = State(state), time.time()
+    rotation = Rotation(found["rotation"] or ("in" if state is State.READY else "absent"))
+    draining = found["draining"] if state is State.DRAINING else None
+    name = found["id"] or f"{number + 1:04d}"
     return [
         Instance(
             id=name if count == 1 else f"{name}.{copy}",
@@ -218,14 +245,8 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
             ready_since=now - age if state is State.READY else None,
             rotation=rotation,
             lb_healthy=state is State.READY,
-            active=active,
+            active=found["active"],
             draining_since=None if draining is None else now - draining,
         )
         for copy in range(1, count + 1)
     ]
-
-
-def _one_of(value: t.Any, choices: Sequence[str], variable: str) -> str:
-    if value not in choices:
-        raise InputError(f"{variable}: {value!r} must be one of {', '.join(choices)}")
-    return str(value)

@@ -5,14 +5,22 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PARTS, REPLACE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, choice
 
 
 class ActionModule(StepAction):
-    own = ("through",)
+    own = Options(
+        Field(
+            "through",
+            choice(*PARTS),
+            "The last of the steps to do in this task. With V(promote) or V(finish), the steps M(progressive.rollout.promote) and "
+            "M(progressive.rollout.finish) follow without a task of their own, which saves about half a second each.",
+            default="replace",
+        ),
+    )
 
     def perform(self, step: StepContext) -> Result:
-        through = values.choice(step.own.get("through", REPLACE), "rollout_through", PARTS)
+        through = step.own["through"]
         if step.check_mode:
             result = DryRun(step).forward()
             ends = through != REPLACE and step.record.open is not None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import TO
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
@@ -18,16 +19,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import refuse_in_place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 class ActionModule(StepAction):
-    own = ("to",)
+    own = Options(TO)
 
     def perform(self, step: StepContext) -> Result:
-        to = None if step.own.get("to") in (None, "") else values.revision(step.own["to"], "rollout_to")
+        to = step.own.get("to")
         refuse_in_place(step, rollback=True)
         try:
             if host := step.begin_once():

@@ -6,16 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import MAPPING, Field, Options
 
 
 class ActionModule(StepAction):
-    own = ("hosts", "results", "reached", "watch")
+    own = Options(
+        replace(PLAY_HOSTS, required=True),
+        Field(
+            "results",
+            MAPPING,
+            "Each host that was taken out, with why its tasks failed. An empty text means that they did not.",
+            required=True,
+        ),
+        Field("watch", MAPPING, "What M(progressive.rollout.vacate) returned as RV(progressive.rollout.vacate#module:watch)."),
+        REACHED,
+    )
 
     def perform(self, step: StepContext) -> Result:
         in_place = InPlace(step)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
@@ -15,21 +15,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.for
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
-    own = ("share",)
+    own = Options(
+        Field("share", whole(1, 100), "Percentage of the requests for the revision that is rolled out."),
+    )
 
     def perform(self, step: StepContext) -> Result:
-        given = step.own.get("share")
-        if given in (None, ""):
-            return admit(step)
-        share = values.whole(given, "rollout_share", 1)
-        if share > 100:
-            raise InputError(f"rollout_share: {given!r} exceeds 100 percent; use 1 to 100", "PR-104")
-        return divide(step, share)
+        share = step.own.get("share")
+        return divide(step, share) if share else admit(step)
 
 
 def admit(step: StepContext) -> Result:

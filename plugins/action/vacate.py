@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import typing as t
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
@@ -18,10 +20,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.sta
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.watch import Watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = ("hosts", "reached")
+    own = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step; where it took hosts out of rotation, leave a process behind that keeps them out."""

@@ -44,45 +44,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollout:
-  description:
-    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  description: The rollout and the fleet after the step. As RV(progressive.rollout.info#module:rollout).
   returned: success
   type: dict
-  contains:
-    id: {description: "The rollout's id, which names its timeline.", type: str}
-    service: {description: "Name of the service.", type: str}
-    revision: {description: "The revision that is, or was last, rolled out.", type: str}
-    generation: {description: "Its number. Instances carry it beside their revision.", type: int}
-    previous: {description: "The revision before it.", type: str}
-    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
-    strategy: {description: "The strategy.", type: str}
-    kind: {description: "What it is, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", type: str}
-    phase:
-      description:
-        - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).
-        - V(holding) is promoted, with the old instances kept ready. V(held) is stopped after a failure, for a person to decide.
-      type: str
-    outcome: {description: "How it ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.", type: str}
-    reason: {description: "Why it is held, was rolled back or failed.", type: str}
-    stage: {description: "The stage of the strategy that it walks to or waits at.", type: str}
-    share:
-      description: The new revision's share of the requests in percent. Empty where no rollout is under way.
-      type: dict
-      contains:
-        asked: {description: "What the stage asks for. Null where it is what the number of instances comes to.", type: int}
-        set: {description: "What the load balancers are set to now.", type: float}
-        measured: {description: "What the load balancers counted since the stage was reached. Null before the first request.", type: float}
-        requests: {description: "How many requests they counted.", type: int}
-    waiting: {description: "The gates that it waits at, with what they said last.", type: list, elements: str}
-    analysis: {description: "How each analysis stands that it is judged by now, in a sentence.", type: dict}
-    paused: {description: "By whom, when and why it was paused, if an operator did. Otherwise empty.", type: dict}
-    step: {description: "The last step that worked on it.", type: str}
-    started: {description: "When it began, in seconds since the epoch.", type: float}
-    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
-    elapsed: {description: "Seconds spent walking.", type: float}
-    replaced: {description: "Instances taken out in favour of others.", type: int}
-    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
-    changed: {description: "Whether this step changed anything.", type: bool}
 parked:
   description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
   returned: when it is true

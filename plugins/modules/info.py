@@ -15,9 +15,8 @@ description:
   - Returns how a service stands, as data. Reads only, and needs no lease.
 options:
   timeline:
-    description:
-      - Whether to return the events of the rollout as well. They may be many.
-    type: raw
+    description: Whether to return the events of the rollout as well. There may be many.
+    type: bool
     default: false
 extends_documentation_fragment:
   - progressive.rollout.rollout
@@ -52,45 +51,134 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollout:
-  description:
-    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  description: The rollout and the fleet after the step.
   returned: success
   type: dict
   contains:
-    id: {description: "The rollout's id, which names its timeline.", type: str}
-    service: {description: "Name of the service.", type: str}
-    revision: {description: "The revision that is, or was last, rolled out.", type: str}
-    generation: {description: "Its number. Instances carry it beside their revision.", type: int}
-    previous: {description: "The revision before it.", type: str}
-    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
-    strategy: {description: "The strategy.", type: str}
-    kind: {description: "What it is, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", type: str}
-    phase:
-      description:
-        - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).
-        - V(holding) is promoted, with the old instances kept ready. V(held) is stopped after a failure, for a person to decide.
+    id:
+      description: The rollout's id, which names its timeline.
       type: str
-    outcome: {description: "How it ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.", type: str}
-    reason: {description: "Why it is held, was rolled back or failed.", type: str}
-    stage: {description: "The stage of the strategy that it walks to or waits at.", type: str}
+      sample: shop-20261121T093012-4711
+    service:
+      description: Name of the service.
+      type: str
+      sample: shop
+    revision:
+      description: The revision of the rollout in progress, or of the last one.
+      type: str
+      sample: 2.4.1
+    generation:
+      description: Number of the rollout. Its instances carry it beside their revision.
+      type: int
+      sample: 7
+    baseline:
+      description: Generation of the fresh instances of the stable revision that an analysis compares with; 0 without
+        any.
+      type: int
+      sample: 0
+    previous:
+      description: The stable revision when the rollout began. Null at the first deployment.
+      type: str
+      sample: 2.4.0
+    stable:
+      description: The revision that a rollback of a rollout in progress returns to.
+      type: str
+      sample: 2.4.0
+    strategy:
+      description: The strategy, V(rolling), V(canary) or V(blue_green).
+      type: str
+      sample: canary
+    kind:
+      description: Kind of the rollout, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).
+      type: str
+      sample: rollout
+    phase:
+      description: V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back)
+        or V(finished). A V(holding) rollout is promoted and keeps the old instances ready. A V(held) rollout stopped
+        after a failure, for a person to decide.
+      type: str
+      sample: awaiting_promotion
+    outcome:
+      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.
+      type: str
+      sample: ''
+    reason:
+      description: Why the rollout is held, was rolled back or failed.
+      type: str
+      sample: ''
+    stage:
+      description: The strategy's stage in progress.
+      type: str
+      sample: step 1
     share:
-      description: The new revision's share of the requests in percent. Empty where no rollout is under way.
+      description: The new revision's share of the requests. Empty unless a rollout is in progress.
       type: dict
       contains:
-        asked: {description: "What the stage asks for. Null where it is what the number of instances comes to.", type: int}
-        set: {description: "What the load balancers are set to now.", type: float}
-        measured: {description: "What the load balancers counted since the stage was reached. Null before the first request.", type: float}
-        requests: {description: "How many requests they counted.", type: int}
-    waiting: {description: "The gates that it waits at, with what they said last.", type: list, elements: str}
-    analysis: {description: "How each analysis stands that it is judged by now, in a sentence.", type: dict}
-    paused: {description: "By whom, when and why it was paused, if an operator did. Otherwise empty.", type: dict}
-    step: {description: "The last step that worked on it.", type: str}
-    started: {description: "When it began, in seconds since the epoch.", type: float}
-    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
-    elapsed: {description: "Seconds spent walking.", type: float}
-    replaced: {description: "Instances taken out in favour of others.", type: int}
-    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
-    changed: {description: "Whether this step changed anything.", type: bool}
+        asked:
+          description: Percentage that the stage asks for. Null where it follows from the number of instances.
+          type: int
+          sample: 10
+        set:
+          description: Percentage that the load balancers are set to now.
+          type: float
+          sample: 10.0
+        measured:
+          description: Percentage that the load balancers counted since the stage was reached. Null before the first request.
+          type: float
+          sample: 9.84
+        requests:
+          description: Number of requests that the load balancers counted since the stage was reached.
+          type: int
+          sample: 1829
+    waiting:
+      description: The gates that the rollout waits for, each with its latest message.
+      type: list
+      elements: str
+      sample:
+        - 'step 2 approval (approval): no answer yet'
+    analysis:
+      description: The state of each analysis, in a sentence.
+      type: dict
+      sample:
+        background analysis: 'errors: no difference after 1829 requests'
+    paused:
+      description: Who paused the rollout, when and why, if an operator did. Otherwise empty.
+      type: dict
+      sample:
+        by: ada@controller pid 4711 (pause.yml)
+        why: prices look wrong
+        at: 1795253412.1
+    step:
+      description: The last step that worked on the rollout.
+      type: str
+      sample: replace
+    started:
+      description: When the rollout began, in seconds since the epoch.
+      type: float
+      sample: 1795253412.118
+    updated:
+      description: When the rollout was last written to the journal, in seconds since the epoch.
+      type: float
+      sample: 1795253431.9
+    elapsed:
+      description: Seconds that steps spent on the rollout, without waiting at gates.
+      type: float
+      sample: 19.7
+    replaced:
+      description: Number of instances taken out of rotation in favor of others.
+      type: int
+      sample: 3
+    fleet:
+      description: By revision, the number of instances in each state, and the share of new requests (RV(ignore:traffic))
+        in percent.
+      type: dict
+      sample:
+        2.4.1: {ready: 1, starting: 0, traffic: 10.0}
+        2.4.0: {ready: 9, starting: 0, traffic: 90.0}
+    changed:
+      description: Whether this step changed anything.
+      type: bool
+      sample: true
 instances:
   description: Every instance, oldest first.
   returned: success

@@ -16,8 +16,7 @@ description:
   - With O(fleet) it thinks of that fleet instead, and touches no host, load balancer or journal.
 options:
   fleet:
-    description:
-      - A list of instances to think of. RV(rollout) and RV(unknown) are not returned then.
+    description: Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.
     type: list
     elements: dict
     suboptions:
@@ -31,37 +30,36 @@ options:
       state:
         description: Its state.
         type: str
-        required: true
         choices: [starting, ready, not_ready, draining, stopped, failed, unreachable]
+        required: true
       age:
         description: How long ago it was started. A duration.
         type: raw
         default: 3600
       count:
-        description: How many of them there are. Their names get V(.1), V(.2) and so on.
-        type: raw
+        description: Number of such instances. Their names get V(.1), V(.2) and so on. 1 to 10000.
+        type: int
         default: 1
       rotation:
-        description: Where it stands at the load balancers. V(in) for ready ones, V(absent) for others if not given.
+        description: Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not given.
         type: str
         choices: [absent, out, partial, in]
       active:
         description: Its requests in flight.
-        type: raw
+        type: int
         default: 0
       draining:
-        description: How long ago it was taken out, if its state is V(draining). A duration.
+        description: How long ago it was taken out of rotation, if its state is V(draining). A duration.
         type: raw
         default: 0
   variables:
-    description:
-      - Names of variables that are defined. One that begins with C(rollout_) and that no step takes is refused as misspelt.
-        The roles pass all of them.
+    description: Names of variables that are defined. A name that begins with C(rollout_) and that no step takes is refused
+      as misspelt. The roles pass all of them.
     type: list
     elements: str
   hosts:
-    description:
-      - The hosts that may be worked on, those of the play. Of a service that is deployed in place (C(driver=static) of O(platform)), and of no other.
+    description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
+      of O(platform)).
     type: list
     elements: str
 extends_documentation_fragment:
@@ -127,45 +125,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollout:
-  description:
-    - The rollout and the fleet as they stand after the step. Also returned by a step that fails, once it has looked at the fleet.
+  description: The rollout and the fleet after the step. As RV(progressive.rollout.info#module:rollout).
   returned: success, without O(fleet)
   type: dict
-  contains:
-    id: {description: "The rollout's id, which names its timeline.", type: str}
-    service: {description: "Name of the service.", type: str}
-    revision: {description: "The revision that is, or was last, rolled out.", type: str}
-    generation: {description: "Its number. Instances carry it beside their revision.", type: int}
-    previous: {description: "The revision before it.", type: str}
-    stable: {description: "The revision that a rollback of a rollout under way goes back to.", type: str}
-    strategy: {description: "The strategy.", type: str}
-    kind: {description: "What it is, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", type: str}
-    phase:
-      description:
-        - Where it stands. V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished).
-        - V(holding) is promoted, with the old instances kept ready. V(held) is stopped after a failure, for a person to decide.
-      type: str
-    outcome: {description: "How it ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.", type: str}
-    reason: {description: "Why it is held, was rolled back or failed.", type: str}
-    stage: {description: "The stage of the strategy that it walks to or waits at.", type: str}
-    share:
-      description: The new revision's share of the requests in percent. Empty where no rollout is under way.
-      type: dict
-      contains:
-        asked: {description: "What the stage asks for. Null where it is what the number of instances comes to.", type: int}
-        set: {description: "What the load balancers are set to now.", type: float}
-        measured: {description: "What the load balancers counted since the stage was reached. Null before the first request.", type: float}
-        requests: {description: "How many requests they counted.", type: int}
-    waiting: {description: "The gates that it waits at, with what they said last.", type: list, elements: str}
-    analysis: {description: "How each analysis stands that it is judged by now, in a sentence.", type: dict}
-    paused: {description: "By whom, when and why it was paused, if an operator did. Otherwise empty.", type: dict}
-    step: {description: "The last step that worked on it.", type: str}
-    started: {description: "When it began, in seconds since the epoch.", type: float}
-    updated: {description: "When it was last written down, in seconds since the epoch.", type: float}
-    elapsed: {description: "Seconds spent walking.", type: float}
-    replaced: {description: "Instances taken out in favour of others.", type: int}
-    fleet: {description: "By revision, how many instances are in each state, and the share of new requests (RV(ignore:traffic)) in percent.", type: dict}
-    changed: {description: "Whether this step changed anything.", type: bool}
 waypoints:
   description: The compositions that the strategy walks to, one after the other.
   returned: success
@@ -237,16 +199,46 @@ waves:
   type: list
   elements: list
 next:
-  description: What would be done now.
+  description: What the rollout would do now.
   returned: success
   type: dict
   contains:
-    create: {description: "How many new instances to start.", type: int}
-    create_old: {description: "How many instances of the stable revision to start, where it is kept.", type: int}
-    admit: {description: "Instances to put in rotation.", type: list, elements: str}
-    shelve: {description: "Instances to take out of rotation and keep ready.", type: list, elements: str}
-    drain: {description: "Instances to take out of rotation.", type: list, elements: str}
-    retire: {description: "Instances to stop.", type: list, elements: str}
-    reasons: {description: "Why, a sentence each.", type: list, elements: str}
-    reached: {description: "Whether there is nothing left to do.", type: bool}
+    create:
+      description: Number of instances to start.
+      type: int
+      sample: 1
+    create_old:
+      description: Number of instances of the stable revision to start, where it is kept.
+      type: int
+      sample: 0
+    admit:
+      description: Instances to put in rotation.
+      type: list
+      elements: str
+      sample: [shop-7]
+    shelve:
+      description: Instances to take out of rotation and keep ready.
+      type: list
+      elements: str
+      sample: []
+    drain:
+      description: Instances to take out of rotation.
+      type: list
+      elements: str
+      sample: [shop-3]
+    retire:
+      description: Instances to stop.
+      type: list
+      elements: str
+      sample: []
+    reasons:
+      description: Why, a sentence each.
+      type: list
+      elements: str
+      sample:
+        - 'drain shop-3: 5 available, 4 needed'
+    reached:
+      description: Whether there is nothing left to do.
+      type: bool
+      sample: false
 """

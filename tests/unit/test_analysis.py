@@ -79,6 +79,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     ("metrics of one", step(metrics={"name": "errors"}), (f"{PLACE}.metrics:", "expected a list", "[{name: errors}]")),
     ("metrics of text", step(metrics="errors"), (f"{PLACE}.metrics:", "expected a list")),
     ("a metric of text", step(metrics=["errors"]), (f"{METRIC}: expected a mapping", "{name: errors}")),
+    ("metrics of none", step(metrics=[]), (f"{PLACE}.metrics:", "must not be empty")),
     ("no name", step(metrics=[{"judge": "kayenta"}]), (f"{METRIC}.name:", "required")),
     ("a name of two lines", step(metrics=[{"name": "a\nb"}]), (f"{METRIC}.name: 'a\\nb'", "not a name")),
     ("two of one name", step(metrics=[{"name": "a"}, {"name": "a"}]), (f"{PLACE}.metrics: two", "'a'", "of its own")),

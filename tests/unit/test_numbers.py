@@ -278,6 +278,7 @@ def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
         ({"min": -1}, "rollout_replicas.min: -1 is too small"),
         ({"min": 1.5}, "rollout_replicas.min: 1.5 is not a whole number"),
         ({"min": 0}, "rollout_replicas.min: 0 starts with as many as max"),
+        ({}, "rollout_replicas: must not be empty"),
         ({"least": 4}, "rollout_replicas.least: unknown option"),
     ],
 )

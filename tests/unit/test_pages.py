@@ -131,7 +131,7 @@ def commands() -> list[t.Any]:
 
 @pytest.mark.parametrize(("page", "words"), commands())
 def test_every_command_names_a_playbook_files_and_variables_that_exist(page: str, words: list[str]) -> None:
-    known = {*variables.COMMON, *settings.OF_STEPS}
+    known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
     files = {name for texts in SNIPPETS.values() for name in texts} | {"setup.yml", "canary.yml"}
     for option, value in itertools.pairwise(words):
         if option == "-i":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import Limits
@@ -125,7 +125,10 @@ OPTIONS = Options(
             "list",
             as_it_is,
             elements="dict",
-            fields=Options(*METRIC.fields, *(one for table in OF_JUDGE.values() for one in table.fields)),
+            fields=Options(
+                *METRIC.fields,
+                *(replace(one, text=f"I({judge}): {one.text}") for judge, table in OF_JUDGE.items() for one in table.fields),
+            ),
             drivers="metrics",
         ),
         "What is measured. If not given, errors and, where the load balancers measure it, latency, as the load balancers count "
@@ -199,6 +202,8 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     if given is None:
         given = STANDARD if times else STANDARD[:1]
     given = values.sequence(given, f"{variable}.metrics", "[{name: errors}], or leave it out")
+    if not given:
+        raise InputError(f"{variable}.metrics: must not be empty; write [{{name: errors}}], or leave it out")
     metrics = tuple(
         _metric(one, options["interval"], options["count"], f"{variable}.metrics[{index}]") for index, one in enumerate(given)
     )

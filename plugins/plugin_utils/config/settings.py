@@ -28,28 +28,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 
 # For steps that do not work with the fleet.
 NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, Options()), {})
-OF_STEPS = (
-    "restart",
-    "rebalance",
-    "fleet",
-    "instances",
-    "timeline",
-    "command",
-    "why",
-    "force",
-    "to",
-    "gate",
-    "label",
-    "share",
-    "prepare_tasks",
-    "hosts",
-    "results",
-    "watch",
-    "reached",
-    "check_tasks",
-    "deploy_tasks",
-    "rollback_tasks",
-)  # variables that one step or playbook takes
 
 
 @dataclass(frozen=True)

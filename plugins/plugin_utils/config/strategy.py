@@ -59,7 +59,7 @@ def _timeout(value: t.Any, variable: str) -> float:
     return math.inf if value == "unlimited" else values.duration(value, variable, 1)
 
 
-ON_FAILURE = choice(*FailureAction)
+ON_FAILURE = choice(*(action.value for action in FailureAction))
 TIMEOUT = Kind("raw", _timeout, "A duration, or V(unlimited).")
 ON_TIMEOUT = choice(rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass.")
 GATE = Options(

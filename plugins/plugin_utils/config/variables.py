@@ -19,10 +19,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     AMOUNT,
     DURATION,
     FLAG,
+    MAPPING,
     TEXT,
     Field,
     Kind,
     Options,
+    as_it_is,
     choice,
     duration,
     whole,
@@ -33,6 +35,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loa
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 
 PREFIX = "rollout_"  # messages name variables as playbooks do
 
@@ -69,6 +72,8 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
         return Bounds()
     if not isinstance(given, Mapping):
         return values.whole(given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST)
+    if not given:
+        raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}")
     found = _REPLICAS.parse(given, f"{variable}.")
     least, most = found["min"], found["max"]
     if most is not None and least > most:
@@ -306,3 +311,108 @@ COMMON = Options(
         default="1h",
     ),
 )
+
+
+# Options of single steps and of roles ---------------------------------------------------------
+
+VARIABLE_NAMES = Field(
+    "variables",
+    Kind("list", as_it_is, elements="str"),
+    "Names of variables that are defined. A name that begins with C(rollout_) and that no step takes is refused as misspelt. "
+    "The roles pass all of them.",
+)
+PLAY_HOSTS = Field(
+    "hosts",
+    Kind("list", as_it_is, elements="str"),
+    "The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static) of "
+    "O(platform)).",
+)
+REACHED = Field(
+    "reached",
+    MAPPING,
+    "By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example of "
+    "M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.",
+)
+KEPT = Field(
+    "kept",
+    MAPPING,
+    "What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces all options "
+    "but O(service) and O(store). Of the others only secrets are used, since the journal does not keep them.",
+)
+RESTART = Field(
+    "restart",
+    FLAG,
+    "Replace the instances even though they run this revision. Without O(revision) or O(replicas), those that run.",
+    default=False,
+)
+REBALANCE = Field(
+    "rebalance",
+    FLAG,
+    "Where O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts differ by one instance "
+    "at most (zones first, where the platform has them). Each is replaced by an instance of the same revision and settings, "
+    "within O(budget).\n"
+    "Changes nothing where they are spread evenly, and in a rollout of another revision or a restart, which spread their "
+    "instances anyway.",
+    default=False,
+)
+TO = Field(
+    "to",
+    Kind("str", values.revision),
+    "The revision to return to, of those that were promoted and are known to the journal. The one before if not given.",
+)
+COMMAND = Field(
+    "command",
+    choice(**commands.COMMANDS),
+    "The command. Required, but for O(withdraw).",
+)
+WHY = Field("why", Kind("str", values.line), "Reason, for readers of the journal. No secrets.")
+FORCE = Field(
+    "force",
+    FLAG,
+    "With O(command=promote), switch with however many new instances are ready. It is recorded.",
+    default=False,
+)
+TASK_FILE = "A relative path is looked for beside the playbook, in the working directory and beside the inventory."
+OF_ROLES = Options(
+    RESTART,
+    REBALANCE,
+    TO,
+    COMMAND,
+    WHY,
+    FORCE,
+    Field(
+        "prepare_tasks",
+        TEXT,
+        f"File of tasks of your own. {TASK_FILE} C(prepare.yml) runs them on the hosts of O(platform), before anything else of "
+        "C(rollout.yml), or on its own long before.",
+        default="",
+    ),
+    Field(
+        "deploy_tasks",
+        TEXT,
+        f"File of tasks that deploy C(rollout_host_revision) on a host. {TASK_FILE} It is included in the play, on each host that "
+        "was taken out of rotation, and its handlers run before the host's health is checked.",
+        required=True,
+    ),
+    Field("rollback_tasks", TEXT, "File of tasks for rollbacks. O(deploy_tasks) if not given.", default=""),
+    Field(
+        "check_tasks",
+        FLAG,
+        "Whether C(--check) runs the tasks, too, in check mode, on all hosts that would be deployed.",
+        default=False,
+    ),
+)
+OF_STEPS = (
+    "fleet",
+    "instances",
+    "timeline",
+    "gate",
+    "label",
+    "share",
+    "hosts",
+    "results",
+    "watch",
+    "reached",
+    "through",
+    "withdraw",
+)  # variables of single steps

@@ -15,9 +15,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import shown
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, PREFIX
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
 
 display = Display()
@@ -30,7 +31,7 @@ class StepAction(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
-    own: t.ClassVar[Sequence[str]] = ()  # options of this step alone, beside those that every step takes
+    own: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         """Return whether the step, with these arguments, works with a platform."""
@@ -72,10 +73,11 @@ class StepAction(ActionBase):
         for name, value in self._task.args.items():
             refuse_odd_numbers(value, PREFIX + name)
         args = plain(self._task.args)
-        values.refuse_unknown(args, (*COMMON, *self.own, "kept"), PREFIX)
-        own = {name: args.pop(name) for name in (*self.own, "kept") if name in args}
-        self._check_spelling(own.pop("variables", None))
-        own = {name: value for name, value in own.items() if value is not None}
+        mine = Options(*self.own.fields, KEPT)
+        values.refuse_unknown(args, (*COMMON, *mine), PREFIX)
+        given = {name: args.pop(name) for name in mine if name in args}
+        own = {name: value for name, value in mine.parse(given, PREFIX).items() if value is not None}
+        self._check_spelling(own.pop("variables", ()))
         known = own.pop("kept", None)
         if known:
             args = remembered.restored(known, args)
@@ -107,10 +109,10 @@ class StepAction(ActionBase):
             )
         return True
 
-    def _check_spelling(self, variables: t.Any) -> None:
+    def _check_spelling(self, variables: Sequence[t.Any]) -> None:
         """Refuse a `rollout_` variable that no step reads: it is misspelt."""
-        given = [str(name).removeprefix(PREFIX) for name in variables or () if str(name).startswith(PREFIX)]
-        values.refuse_unknown(given, (*COMMON, *settings.OF_STEPS), PREFIX)
+        given = [str(name).removeprefix(PREFIX) for name in variables if str(name).startswith(PREFIX)]
+        values.refuse_unknown(given, (*COMMON, *OF_ROLES, *OF_STEPS), PREFIX)
 
 
 def _detail(line: str) -> None:

@@ -47,7 +47,7 @@ class Field:
         """Return the value in its type, None where neither it nor a default is given."""
         if value == "" and self.no_log:
             raise InputError(f"{variable}: must not be empty; set it, or leave it out")
-        if value in (None, "", {}, []):
+        if value is None or value == "":
             if self.required:
                 raise InputError(f"{variable}: not given, but required", "PR-102")
             value = self.default
@@ -108,7 +108,8 @@ def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
 
 def number(low: float, high: float, exclusive: bool = False) -> Kind:
     """A number."""
-    note = f"Between {low:g} and {high:g}." if exclusive else f"{low:g} to {high:g}."
+    bounds = f"More than {low:g}." if high >= 1000 else f"Between {low:g} and {high:g}."
+    note = bounds if exclusive else f"{low:g} to {high:g}."
     return Kind("float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note)
 
 
@@ -131,7 +132,10 @@ def one_or_more(kind: Kind) -> Kind:
     """A value, or a list of them; parsed to a list."""
 
     def parse(value: t.Any, variable: str) -> list[t.Any]:
-        return [kind.parse(one, variable) for one in (value if isinstance(value, (list, tuple)) else [value])]
+        found = value if isinstance(value, (list, tuple)) else [value]
+        if not found:
+            raise InputError(f"{variable}: must not be empty; leave it out")
+        return [kind.parse(one, variable) for one in found]
 
     return Kind("list", parse, kind.note, kind.type)
 

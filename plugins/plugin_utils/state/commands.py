@@ -10,7 +10,17 @@ from collections.abc import Iterable, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 
-COMMANDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
+COMMANDS: Mapping[str, str] = {
+    "pause": "Stop before the next action, without a deadline, until told to continue.",
+    "resume": "Continue after a pause, or where the rollout is held.",
+    "promote": "Let the rollout pass where it waits for a person.",
+    "promote_full": "Continue to the end, without further pauses and gates.",
+    "skip": "Continue with the next stage without waiting for this one's gates.",
+    "abort": "Roll back.",
+    "retry": "Continue where the rollout stopped after a failure.",
+    "hold": "Stop the rollout as it is, as after a failure.",
+    "scale": "Continue to O(replicas) instances. The gates of the stage are asked again.",
+}
 GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 

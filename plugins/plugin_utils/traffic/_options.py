@@ -45,8 +45,10 @@ class Match:
         return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
 
 
-def match(given: t.Any, variable: str) -> Match:
+def match(given: t.Any, variable: str) -> Match | None:
     """Parse `{header: NAME, value: VALUE}` or `{cookie: NAME, value: VALUE}`."""
+    if not given:
+        return None
     kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
     if len(kinds) != 1 or set(given) != {*kinds, "value"}:
         raise InputError(
@@ -61,6 +63,8 @@ def match(given: t.Any, variable: str) -> Match:
 
 def sticky(given: t.Any, variable: str) -> str:
     """Return the name of the cookie in `{cookie: NAME}`."""
+    if not given:
+        return ""
     if not isinstance(given, Mapping) or list(given) != ["cookie"]:
         raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}")
     return _named(str(given["cookie"]), f"{variable}.cookie")

@@ -1,0 +1,445 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write what is made from the tables of options, results and messages; with --check, say which files are stale."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / ".cache/collections"))
+PLUGINS = "ansible_collections.progressive.rollout.plugins"
+if t.TYPE_CHECKING:
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options
+
+HERE = "scripts/generate.py"
+DRIVERS = {
+    "platforms": ("process", "systemd", "podman", "docker", "static"),
+    "traffic": ("haproxy", "envoy", "nginx", "none"),
+    "checks": ("http", "tcp"),
+    "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),
+    "metrics": ("load_balancer", "prometheus", "web", "command"),
+    "stores": ("file",),
+}
+Docs = dict[str, t.Any]
+
+
+def module(path: str) -> t.Any:
+    """Import a module of the collection."""
+    return importlib.import_module(f"{PLUGINS}.{path}")
+
+
+# Documentation of options ---------------------------------------------------------------------
+
+
+def sentences(field: Field) -> list[str]:
+    """Return the paragraphs of a field's description."""
+    first, *others = field.text.split("\n")
+    return [f"{first} {field.kind.note}".strip(), *others]
+
+
+def documented(field: Field) -> Docs:
+    """Return an option as Ansible documents it."""
+    kind, text = field.kind, sentences(field)
+    found: Docs = {"description": text if len(text) > 1 else text[0], "type": kind.type}
+    if kind.elements:
+        found["elements"] = kind.elements
+    if kind.choices:
+        with_sentences = any(kind.choices.values())
+        found["choices"] = dict(kind.choices) if with_sentences else list(kind.choices)
+    if field.required:
+        found["required"] = True
+    elif field.default is not None:
+        found["default"] = field.default
+    below = {name: documented(one) for name, one in (kind.fields or {}).items()}
+    if kind.drivers:
+        below |= of_drivers(kind.drivers)
+    if below:
+        found["suboptions"] = below
+    return found
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An option that some drivers have alike."""
+
+    field: Field
+    drivers: Sequence[str]
+
+
+def driver_options(folder: str, name: str) -> Mapping[str, Field]:
+    """Return the options of a driver, without those that it refuses."""
+    found = module(f"plugin_utils.{folder}.{name}")
+    return {key: one for key, one in found.OPTIONS.items() if key not in found.Driver.unsupported}
+
+
+def of_drivers(folder: str) -> Docs:
+    """Return the options of all drivers in a folder, by name; each says whose it is."""
+    drivers = {name: driver_options(folder, name) for name in DRIVERS[folder]}
+    found: Docs = {}
+    for name in dict.fromkeys(name for options in drivers.values() for name in options):
+        alike: dict[str, Shared] = {}
+        for driver, options in drivers.items():
+            if name in options:
+                one = options[name]
+                key = repr((one.text, one.kind.type, one.kind.note, one.default, one.required))
+                alike[key] = Shared(one, [*(alike[key].drivers if key in alike else ()), driver])
+        found[name] = merged(folder, list(alike.values()), len(drivers))
+    return found
+
+
+def merged(folder: str, shared: Sequence[Shared], everyone: int) -> Docs:
+    """Return one option as several drivers have it."""
+    if len(shared) == 1:
+        found = documented(shared[0].field)
+        if len(shared[0].drivers) < everyone:
+            text = found["description"]
+            first, *others = [text] if isinstance(text, str) else text
+            found["description"] = [f"{whose(folder, shared[0])}: {first}", *others]
+            if found.pop("required", False) and folder != "checks":
+                found["description"][0] += " Required."
+        return unlisted(found)
+    lines, kinds = [], {one.field.kind.type for one in shared}
+    for one in shared:
+        first, *others = sentences(one.field)
+        default = "Required." if one.field.required else ""
+        if one.field.default not in (None, {}, []):
+            default = f"V({shown(one.field.default)}) if not given."
+        lines += [f"{whose(folder, one)}: {first} {default}".strip(), *others]
+    return {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
+
+
+def unlisted(found: Docs) -> Docs:
+    text = found["description"]
+    return {**found, "description": text[0] if isinstance(text, list) and len(text) == 1 else text}
+
+
+def whose(folder: str, shared: Shared) -> str:
+    """Return which drivers have an option."""
+    if folder == "checks":
+        return " or ".join(f"With C({name})" for name in shared.drivers)
+    return f"I({', '.join(shared.drivers)})"
+
+
+def shown(value: t.Any) -> str:
+    """Return a default as users write it."""
+    if isinstance(value, list):
+        return ", ".join(map(shown, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# YAML -----------------------------------------------------------------------------------------
+
+
+class Dumper(yaml.SafeDumper):
+    """Indents lists in mappings, as ansible-lint wants it."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: t.Any) -> bool:
+        return True
+
+
+def flow(dumper: Dumper, data: t.Any) -> yaml.Node:
+    """Write small mappings and lists of scalars in one line."""
+    node = dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=False)
+    values = list(data.values())
+    if all(not isinstance(one, (dict, list)) and (not isinstance(one, str) or len(one) < 40) for one in values):
+        node.flow_style = not values or ("description" not in data and "type" not in data and len(str(data)) < 80)
+    return node
+
+
+def row(dumper: Dumper, data: t.Any) -> yaml.Node:
+    short = all(not isinstance(one, (dict, list)) for one in data) and len(str(data)) < 100
+    plain = all(not isinstance(one, str) or " " not in one for one in data)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=short and plain)
+
+
+Dumper.add_representer(dict, flow)
+Dumper.add_representer(list, row)
+
+
+def dumped(data: t.Any, indent: int = 0) -> str:
+    """Return YAML, every line indented."""
+    text = yaml.dump(data, Dumper=Dumper, sort_keys=False, width=116 - indent, allow_unicode=True)
+    return "".join(f"{' ' * indent}{line}".rstrip() + "\n" for line in text.splitlines())
+
+
+# Modules and their fragment -------------------------------------------------------------------
+
+
+def fragment() -> str:
+    """Return plugins/doc_fragments/rollout.py with the options that all steps take."""
+    variables = module("plugin_utils.config.variables")
+    options = {one.name: documented(one) for one in (*variables.COMMON.fields, variables.KEPT)}
+    text = (ROOT / "plugins/doc_fragments/rollout.py").read_text()
+    start, end = text.index("options:\n"), text.index("attributes:\n")
+    return text[:start] + dumped({"options": options}) + text[end:]
+
+
+def modules() -> dict[str, str]:
+    """Return the modules, with the options of their own and the results that all steps return."""
+    found = {}
+    for path in sorted((ROOT / "plugins/modules").glob("*.py")):
+        name, text = path.stem, path.read_text()
+        own = {one.name: documented(one) for one in module(f"action.{name}").ActionModule.own.fields}
+        head, _return, results = text.partition('RETURN = r"""\n')
+        head = re.sub(r"^options:\n.*?(?=^extends_documentation_fragment:)", "", head, flags=re.M | re.S)
+        options = dumped({"options": own}) if own else ""
+        head = head.replace("extends_documentation_fragment:", f"{options}extends_documentation_fragment:")
+        for view, home in (("rollout", "info"), ("next", "plan")):
+            results = with_view(results, view, home, name)
+        found[f"plugins/modules/{name}.py"] = head + _return + results
+    return found
+
+
+def with_view(results: str, view: str, home: str, name: str) -> str:
+    """Return a RETURN block with a result that steps share, in full in its home and by reference elsewhere."""
+    block = re.search(rf"^{view}:\n(?:[ \n].*\n?)*?(?=^[a-z\"])", results, flags=re.M)
+    if block is None:
+        return results
+    returned = yaml.safe_load(block[0])[view]["returned"]
+    views = module("plugin_utils.report.view")
+    shape = {"rollout": views.RolloutView, "next": views.NextView}[view]
+    text = shape.__doc__.strip().partition("\n")[0]
+    new: Docs = {"description": f"{text} As RV(progressive.rollout.{home}#module:{view}).", "returned": returned, "type": "dict"}
+    if name == home:
+        new |= {"description": text, "contains": views.documented(shape)}
+    return results[: block.start()] + dumped({view: new}) + results[block.end() :]
+
+
+# Roles ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry point of a role."""
+
+    name: str
+    title: str
+    text: str
+    options: Options
+
+
+def roles() -> dict[str, str]:
+    """Return the argument specs and defaults of the roles."""
+    found = {}
+    for role, entries in role_entries().items():
+        text = f"---\n# Generated by {HERE}. Do not edit.\nargument_specs:\n"
+        written: dict[str, str] = {}
+        for number, entry in enumerate(entries):
+            text += ("\n" if number else "") + f"  {entry.name}:\n    short_description: {entry.title}\n"
+            text += f"    description:\n{dumped([entry.text], 6)}    options:\n"
+            for field in entry.options.fields:
+                text += _role_option(field, written, len(entries) > 1)
+        defaults = {f"rollout_{one.name}": one.default for one in entries[0].options.fields if one.default is not None}
+        found[f"roles/{role}/meta/argument_specs.yml"] = text
+        found[f"roles/{role}/defaults/main.yml"] = f"---\n# Generated by {HERE}. Do not edit.\n{dumped(defaults)}"
+    return found
+
+
+def _role_option(field: Field, written: dict[str, str], anchors: bool) -> str:
+    spec = dumped(as_variable(field), 8)
+    if written.get(field.name) == spec:
+        return f"      rollout_{field.name}: *{field.name}\n"
+    anchor = f" &{field.name}" if anchors and field.name not in written else ""
+    written.setdefault(field.name, spec)
+    return f"      rollout_{field.name}:{anchor}\n{spec}"
+
+
+def as_variable(field: Field) -> Docs:
+    """Return an option as the spec of a role's variable: its own options are checked by the steps."""
+    found = documented(field)
+    below = found.pop("suboptions", None)
+    text = found["description"]
+    lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
+    if below:
+        lines.append("C(ansible-doc progressive.rollout.begin) shows its options.")
+    if isinstance(found.get("choices"), dict):
+        lines += [f"V({name}) - {as_variables(sentence)}" for name, sentence in found["choices"].items()]
+        found["choices"] = list(found["choices"])
+    return {**found, "description": lines if len(lines) > 1 else lines[0]}
+
+
+def as_variables(text: str) -> str:
+    """Return a text in which options are named as variables."""
+    return re.sub(r"\bO\(([^)]*)\)", r"C(rollout_\1)", text)
+
+
+def role_entries() -> dict[str, list[Entry]]:
+    """Return the entry points of the roles."""
+    variables = module("plugin_utils.config.variables")
+    options = module("plugin_utils.inputs.options")
+    common, of_roles = variables.COMMON, variables.OF_ROLES
+    every = {**common, **of_roles}
+
+    def some(*names: str, **changes: t.Any) -> Options:
+        return options.Options(*(replace(every[name], **changes.get(name, {})) for name in names))
+
+    platform = {"platform": {"required": True, "text": "Where instances run: C(driver) and its options."}}
+    command = {"command": {"required": True, "text": "The command."}}
+    away = ("replicas", "auto_promote", "promote_delay", "hold", "watch_new", "on_stable_lost", "headroom")
+    in_place = {
+        **platform,
+        "budget": {
+            "default": {"max_unavailable": 1},
+            "text": "How many hosts may be unavailable (C(max_unavailable)). A batch is no bigger than that.",
+        },
+        "strategy": {
+            "kind": options.choice("rolling", "canary"),
+            "text": "How the new revision replaces the old one. V(canary) deploys as O(steps) says, with hosts for shares.",
+        },
+    }
+    rolling = [
+        Entry(
+            "main",
+            "Roll a revision out with a sliding window",
+            "Replaces the running instances of a service by a new revision within a budget, and rolls back if it fails.",
+            some(*common, "restart", "rebalance", "prepare_tasks", **platform),
+        ),
+        Entry(
+            "rollback",
+            "Roll back",
+            "Returns to the stable revision, or, with no rollout in progress, to the one before it. Asks no gates.",
+            some(
+                *("service", "replicas", "budget", "platform", "traffic", "health", "min_ready", "progress_deadline"),
+                *("failure_limit", "on_failure", "watch_new", "headroom", "store", "lease", "to"),
+                **platform,
+            ),
+        ),
+        Entry(
+            "status",
+            "Show the rollout, the fleet and the lease",
+            "Reads only.",
+            some("service", "platform", "traffic", "health", "store", **platform),
+        ),
+        Entry(
+            "control",
+            "Send a command to the rollout in progress",
+            "Writes the command into the journal. The run that has the lease obeys. If there is none, this play continues the "
+            "rollout, unless the command is to stop.",
+            some("service", "command", "why", "replicas", "force", "store", **command),
+        ),
+    ]
+    waves = Entry(
+        "main",
+        "Deploy a revision in batches, with tasks of your own",
+        "Takes the hosts of a play out of rotation in batches, includes a task file on them, and puts them back once they are "
+        "ready. If it fails, it rolls back. Runs on the hosts of the service, in a play without C(serial). C(--limit) leaves the "
+        "other hosts to a later run.",
+        some(
+            *(name for name in common if name not in away), "deploy_tasks", "rollback_tasks", "restart", "check_tasks", **in_place
+        ),
+    )
+    return {"rolling": rolling, "in_place": [waves]}
+
+
+# The reference --------------------------------------------------------------------------------
+
+
+def markdown(text: str) -> str:
+    """Return Ansible's markup as Markdown."""
+    text = re.sub(r"\bO\(([^)]*)\)", r"`rollout_\1`", text)
+    text = re.sub(r"\bM\(progressive\.rollout\.(\w+)\)", r"the step `\1`", text)
+    text = re.sub(r"\bRV\((?:ignore:|[\w.]+#module:)?([^)]*)\)", r"`\1`", text)
+    return re.sub(r"\b[VCM]\(((?:[^()]|\([^)]*\))*)\)", r"`\1`", text).replace("|", "\\|")
+
+
+def option_rows(options: Mapping[str, Field], prefix: str = "") -> Iterable[str]:
+    """Return the rows of a table of options, those of mappings below them."""
+    for name, one in options.items():
+        default = "required" if one.required else "" if one.default in (None, {}, [], "") else f"`{shown_yaml(one.default)}`"
+        text = " ".join(sentences(one))
+        if one.kind.choices:
+            text += " " + choices(one.kind)
+        kind = f"{one.kind.type} of {one.kind.elements}" if one.kind.elements else one.kind.type
+        yield f"| `{prefix}{name}` | {kind} | {default} | {markdown(text)} |\n"
+        if one.kind.fields and not one.kind.drivers:
+            yield from option_rows(one.kind.fields, f"{prefix}{name}.")
+
+
+def choices(kind: Kind) -> str:
+    """Return the choices of a kind, as a sentence."""
+    said = [
+        f"V({name}): {text[0].lower()}{text[1:].rstrip('.')}" if text else f"V({name})" for name, text in kind.choices.items()
+    ]
+    return "; ".join(said) + "."
+
+
+def shown_yaml(value: t.Any) -> str:
+    """Return a default in YAML."""
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...").strip()
+
+
+TABLE = "| option | type | default | meaning |\n|---|---|---|---|\n"
+TITLES = {
+    "platforms": ("Platforms", "`rollout_platform`"),
+    "traffic": ("Load balancers", "`rollout_traffic`"),
+    "checks": ("Health checks", "`rollout_health`, where an option of the check's name asks for it"),
+    "gates": ("Gates", "`rollout_gates`, and of `gate` in `rollout_steps`"),
+    "metrics": ("Metrics", "`metrics` of an analysis"),
+    "stores": ("Stores", "`rollout_store`"),
+}
+
+
+def drivers_page() -> str:
+    """Return docs/reference/drivers.md."""
+    text = f"# Drivers\n\n<!-- Generated by {HERE}. Do not edit. -->\n\n"
+    text += "The options of each driver, besides `driver` itself, which names it.\n"
+    text += "A driver of another collection is named `namespace.collection.driver`; [write one](../how-to/write-a-driver.md).\n"
+    for folder, (title, variable) in TITLES.items():
+        text += f"\n## {title}\n\nOptions of {variable}.\n"
+        if folder == "gates":
+            gate = module("plugin_utils.config.strategy").GATE
+            text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
+        for name in DRIVERS[folder]:
+            found = module(f"plugin_utils.{folder}.{name}")
+            summary = found.__doc__.partition("\n")[0]
+            text += f"\n### {title}: {name}\n\n{summary}\n"
+            if rows := "".join(option_rows(driver_options(folder, name))):
+                text += f"\n{TABLE}{rows}"
+            for key, why in found.Driver.unsupported.items():
+                text += f"\n`{key}` is refused: {why}.\n"
+    return text
+
+
+# Files ----------------------------------------------------------------------------------------
+
+
+def files() -> dict[str, str]:
+    """Return every generated file with its content."""
+    import messages
+
+    return {
+        "plugins/doc_fragments/rollout.py": fragment(),
+        **modules(),
+        **roles(),
+        "docs/reference/drivers.md": drivers_page(),
+        "docs/reference/messages.md": messages.page(),
+    }
+
+
+def main() -> int:
+    stale = [path for path, text in files().items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path} is stale: run make generate")
+        return bool(stale)
+    for path in stale:
+        (ROOT / path).write_text(files()[path])
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
