@@ -235,7 +235,8 @@ class Service:
 
     def step(self, step: t.Any, own: Mapping[str, t.Any] | None = None, check_mode: bool = False, **given: t.Any) -> Result:
         """One step, as its action plugin runs it."""
-        with MemoryRun(self, given, own or {}, check_mode) as run:
+        parsed = step.ActionModule.own.parse(own or {}, "rollout_")
+        with MemoryRun(self, given, {name: value for name, value in parsed.items() if value is not None}, check_mode) as run:
             try:
                 return t.cast(Result, step.ActionModule.__new__(step.ActionModule).perform(run))
             except Parked as exc:
