@@ -29,7 +29,7 @@ def options(names: Collection[str]) -> Options:
             if "\0" in str(word):
                 raise InputError(f"{variable}: a NUL character cannot be passed to a command")
             fill(str(word), variable, names=names)
-        if not str(words[0]):
+        if not words or not str(words[0]):
             raise InputError(f"{variable}: its first word, the program, is empty")
         return [str(word) for word in words]
 
