@@ -102,7 +102,7 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
     else:
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}?" if near else 'write a name such as "Europe/Zurich"'
-    raise InputError(f"{variable}: {value!r} is not a time zone; {hint}")
+    raise InputError(f"{variable}: {value!r} is not a time zone; {hint}", "PR-100")
 
 
 WINDOW = Options(
@@ -127,14 +127,14 @@ def _window(given: t.Any, variable: str) -> Window:
     kind = {"cron", "duration"} if "cron" in given else {"from", "to"}
     if set(given) - {"timezone", "reason"} != kind or any(value[name] is None for name in kind):
         names = ", ".join(sorted(map(str, given))) or "nothing"
-        raise InputError(f"{variable}: given are {names}; write either from and to, or cron and duration")
+        raise InputError(f"{variable}: given are {names}; write either from and to, or cron and duration", "PR-100")
     zone, reason = value["timezone"], value["reason"] or variable
     if "cron" in kind:
         return _cron(value, variable, zone, reason)
     begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
     if end <= begin:
         raise InputError(
-            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them"
+            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them", "PR-100"
         )
     return Range(begin, end, reason)
 
@@ -164,7 +164,8 @@ def _local(value: t.Any, variable: str) -> date | datetime:
             return local
     raise InputError(
         f'{variable}: {str(value)!r} is not a date; write "2026-12-24", "2026-12-24 16:00" or "2026-12-24T16:00+01:00", '
-        f"between {YEARS[0]} and {YEARS[-1]}"
+        f"between {YEARS[0]} and {YEARS[-1]}",
+        "PR-100",
     )
 
 
@@ -179,7 +180,8 @@ def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) 
     freeze = frozen((window,), first)
     if freeze and freeze.until > first + YEAR:
         raise InputError(
-            f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins again before it is over; shorten it"
+            f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins again before it is over; shorten it",
+            "PR-100",
         )
     return window
 
@@ -191,15 +193,16 @@ def _first(window: Cron, variable: str) -> float:
     except ImportError:
         raise InputError(
             f"{variable}: {window.expression!r} needs the Python package cronsim; install it beside ansible-core (pip install cronsim), "
-            "or write from and to"
+            "or write from and to",
+            "PR-100",
         ) from None
     fields = 'write five fields, as "0 16 * * fri": minute, hour, day of the month, month, day of the week'
     if len(window.expression.split()) != 5:  # cronsim would take a sixth, for seconds
-        raise InputError(f"{variable}: {window.expression!r} is not a cron expression; {fields}")
+        raise InputError(f"{variable}: {window.expression!r} is not a cron expression; {fields}", "PR-100")
     try:
         first = next(window.starts(datetime(2001, 1, 1, tzinfo=UTC).timestamp()), None)
     except (CronSimError, ValueError) as exc:
-        raise InputError(f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}") from None
+        raise InputError(f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}", "PR-100") from None
     if first is None:
-        raise InputError(f"{variable}: {window.expression!r} never begins; there is no such day")
+        raise InputError(f"{variable}: {window.expression!r} never begins; there is no such day", "PR-100")
     return first

@@ -262,18 +262,22 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
 def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
     """The steps of a canary, and the gates before the first of them."""
     if first > 1 and (strategy != "canary" or not isinstance(given, Sequence) or first > len(given)):
-        raise InputError(f"{_ANALYSIS}.starting_step: there is no step {first} in {_STEPS}; write the number of one of its steps")
+        raise InputError(
+            f"{_ANALYSIS}.starting_step: there is no step {first} in {_STEPS}; write the number of one of its steps", "PR-109"
+        )
     if strategy != "canary":
         if given:
-            raise InputError(f"{_STEPS}: {strategy} has no steps; leave them out, or set rollout_strategy: canary")
+            raise InputError(f"{_STEPS}: {strategy} has no steps; leave them out, or set rollout_strategy: canary", "PR-109")
         return (), ()
     if isinstance(given, Mapping) and given:
         return _groups(given, person), ()
     if not given:
-        raise InputError(f"{_STEPS}: {given!r} has no step; a canary needs one, as in [{{set_weight: 20}}, {{pause: {{}}}}]")
+        raise InputError(
+            f"{_STEPS}: {given!r} has no step; a canary needs one, as in [{{set_weight: 20}}, {{pause: {{}}}}]", "PR-109"
+        )
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise InputError(
-            f"{_STEPS}: a value of the type {type(given).__name__} is no list; write steps, as in [{{set_weight: 20}}]"
+            f"{_STEPS}: a value of the type {type(given).__name__} is no list; write steps, as in [{{set_weight: 20}}]", "PR-109"
         )
     kinds = [_kind(item, f"{_STEPS}[{index}]") for index, item in enumerate(given)]
     steps, opening = _list(given, kinds, person, first)
@@ -284,11 +288,15 @@ def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tup
 def _kind(item: t.Any, variable: str) -> str:
     """Which of the `KINDS` an item is."""
     if not isinstance(item, Mapping):
-        raise InputError(f"{variable}: a value of the type {type(item).__name__} is no step; write a mapping: {{set_weight: 20}}")
+        raise InputError(
+            f"{variable}: a value of the type {type(item).__name__} is no step; write a mapping: {{set_weight: 20}}", "PR-100"
+        )
     values.refuse_unknown(item, STEP, f"{variable}.")
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
-        raise InputError(f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}")
+        raise InputError(
+            f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}", "PR-100"
+        )
     return kinds[0]
 
 
@@ -309,7 +317,8 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: i
         if gate.options.get("baseline"):
             if not steps:
                 raise InputError(
-                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it behind"
+                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it behind",
+                    "PR-100",
                 )
             steps[-1] = replace(steps[-1], baseline=True)
         if step.on_failure or not step.reversible:
@@ -336,7 +345,7 @@ def _target(value: t.Any, kind: str, variable: str) -> t.Any:
     if kind == "set_replicas":
         amount = values.amount(value, variable)
         if not (amount if isinstance(amount, int) else amount.value):
-            raise InputError(f"{variable}: {value!r} would be no canary; must be at least 1")
+            raise InputError(f"{variable}: {value!r} would be no canary; must be at least 1", "PR-100")
         return amount
     return values.whole(value, variable, 1, "write a percentage without the sign (20)", 100)
 
@@ -344,17 +353,27 @@ def _target(value: t.Any, kind: str, variable: str) -> t.Any:
 def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
     """A canary only grows. What its replicas come to is known when their number is."""
     if not set(SETS).intersection(kinds):
-        raise InputError(f"{_STEPS}: no step sets anything, and a canary without a canary is rolling; add {{set_weight: 20}}")
+        raise InputError(
+            f"{_STEPS}: no step sets anything, and a canary without a canary is rolling; add {{set_weight: 20}}", "PR-109"
+        )
     if "instance_weight" in kinds and {"set_weight", "set_replicas"}.intersection(kinds):
-        raise InputError(f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one of the two ways")
+        raise InputError(
+            f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one of the two ways", "PR-109"
+        )
     weight = instances = 0
     for step in steps:
         if step.weight is not None and step.weight <= weight:
-            raise InputError(f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each has to be higher")
+            raise InputError(
+                f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each has to be higher", "PR-109"
+            )
         if step.instances is not None and step.instances < instances:
-            raise InputError(f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances}; none may be lower")
+            raise InputError(
+                f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances}; none may be lower", "PR-109"
+            )
         if step.replicas is not None and weight == 100:
-            raise InputError(f"{_STEPS}: {step.name} sets replicas after the weight 100, where all are new; leave it out")
+            raise InputError(
+                f"{_STEPS}: {step.name} sets replicas after the weight 100, where all are new; leave it out", "PR-109"
+            )
         weight, instances = step.weight or weight, step.instances or instances
 
 
@@ -381,11 +400,13 @@ def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
     for gate in found["rollback"]:
         if gate.driver == "pause":
             raise InputError(
-                f"{gate.variable}.driver: 'pause' would take every rollout back after its time; use web, command or approval"
+                f"{gate.variable}.driver: 'pause' would take every rollout back after its time; use web, command or approval",
+                "PR-100",
             )
         if gate.driver == "analysis":
             raise InputError(
-                f"{gate.variable}.driver: 'analysis' passes when all is well, which is no reason to go back; write it as {_ANALYSIS}"
+                f"{gate.variable}.driver: 'analysis' passes when all is well, which is no reason to go back; write it as {_ANALYSIS}",
+                "PR-100",
             )
     return found
 
@@ -406,7 +427,9 @@ def gate(given: t.Any, key: str, variable: str) -> Gate:
 def _without_baseline(gate: Gate) -> Gate:
     """The gate, refused where it asks for what only steps have."""
     if gate.options.get("baseline"):
-        raise InputError(f"{gate.variable}.baseline: fresh instances are started for a step; write it in an analysis of {_STEPS}")
+        raise InputError(
+            f"{gate.variable}.baseline: fresh instances are started for a step; write it in an analysis of {_STEPS}", "PR-109"
+        )
     return gate
 
 
@@ -436,7 +459,8 @@ def _check_end(gate: Gate) -> None:
     lasts = spec.parse(gate.options, gate.variable, True).lasts
     if lasts >= gate.timeout:
         raise InputError(
-            f"{gate.variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count"
+            f"{gate.variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count",
+            "PR-100",
         )
 
 
@@ -458,7 +482,8 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     for name in ("count", "timeout", "on_timeout"):
         if given.get(name) is not None:
             raise InputError(
-                f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps"
+                f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps",
+                "PR-100",
             )
     gate = _without_baseline(_analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person()))
     gate = replace(gate, options={**gate.options, "count": 0})
@@ -469,7 +494,8 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     if not limits:
         raise InputError(
             f"{_ANALYSIS}.bake: when all instances are new there is no stable one to compare with; give metrics one with success_condition or "
-            "failure_condition, or leave bake out"
+            "failure_condition, or leave bake out",
+            "PR-100",
         )
     # One that is not measured once more is of no use.
     once = min(one.interval or 0.0 for one in limits)

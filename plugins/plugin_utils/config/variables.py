@@ -73,7 +73,7 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
     if not isinstance(given, Mapping):
         return values.whole(given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST)
     if not given:
-        raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}")
+        raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-100")
     found = _REPLICAS.parse(given, f"{variable}.")
     least, most = found["min"], found["max"]
     if most is not None and least > most:
@@ -127,7 +127,7 @@ def _is_zero(value: Amount) -> bool:
 def headroom(given: t.Any, variable: str) -> Fraction:
     """Return how many times its usual requests a stable instance can take; 0: never more than usual."""
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", str(given)):
-        raise InputError(f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0")
+        raise InputError(f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0", "PR-100")
     if 0 < Fraction(str(given)) < 1:
         raise InputError(f"{variable}: {given} is less than the usual requests; write 1 or more, or 0", "PR-104")
     return Fraction(str(given))

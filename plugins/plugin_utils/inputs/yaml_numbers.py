@@ -41,8 +41,10 @@ def refuse_odd_numbers(value: t.Any, variable: str) -> None:
         if text is None or (_WHOLE.fullmatch(text) if isinstance(number, int) else not {":", "_"} & set(text)):
             continue
         if any(part in _SECRET for part in name.split(".")):
-            raise InputError(f"{name}: YAML reads this number otherwise than it is written; put it in quotes")
-        raise InputError(f'{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes ("{text}")')
+            raise InputError(f"{name}: YAML reads this number otherwise than it is written; put it in quotes", "PR-100")
+        raise InputError(
+            f'{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes ("{text}")', "PR-100"
+        )
 
 
 def _numbers(value: t.Any, name: str) -> Iterator[tuple[str, int | float]]:

@@ -41,7 +41,7 @@ REFUSED = {
 def _image(value: t.Any, variable: str) -> str:
     image = _hosts.template(value, variable)
     if not image or image.startswith("-") or re.search(r"\s", image):
-        raise InputError(f'{variable}: {image!r} is not an image; write "registry.example.com/shop:{{revision}}"')
+        raise InputError(f'{variable}: {image!r} is not an image; write "registry.example.com/shop:{{revision}}"', "PR-100")
     if not _hosts.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
         names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
         raise InputError(f"{variable}: {image!r} has to be known before instances are; it may have {names}", "PR-112")
@@ -53,9 +53,9 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
     env = _hosts.environment(given, variable)
     for name, value in env.items():
         if re.search(r"\s", name) or name.startswith("#"):
-            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable")
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100")
         if "\n" in value or "\r" in value:
-            raise InputError(f"{variable}.{name}: a container's variable has one line; give it as a file (volumes)")
+            raise InputError(f"{variable}.{name}: a container's variable has one line; give it as a file (volumes)", "PR-100")
     return env
 
 
@@ -65,7 +65,7 @@ def _formed(pattern: str, hint: str) -> Kind:
     def parse(value: t.Any, variable: str) -> str:
         text = str(value) if isinstance(value, float) else _hosts.template(value, variable)
         if not re.fullmatch(pattern, text):
-            raise InputError(f"{variable}: {value!r} is not valid; write {hint}")
+            raise InputError(f"{variable}: {value!r} is not valid; write {hint}", "PR-100")
         return text
 
     return Kind("raw", parse)
@@ -81,7 +81,7 @@ def _args(given: t.Any, variable: str) -> list[str]:
     found = _hosts.words(given, variable)
     for word in found:
         if why := REFUSED.get(word.partition("=")[0]):
-            raise InputError(f"{variable}: {word!r} cannot be given: {why}")
+            raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-100")
     return found
 
 
@@ -89,14 +89,14 @@ def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
     found = values.mapping(given, variable, "a mapping of names to values")
     for key in found:
         if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
-            raise InputError(f"{variable}: {key!r} is not a name; write a mapping of names to values")
+            raise InputError(f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-100")
     return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
 
 
 def _labels(given: t.Any, variable: str) -> dict[str, str]:
     found = _named(given, variable, Kind("str", _hosts.template))
     if taken := [key for key in found if key.startswith(OURS)]:
-        raise InputError(f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved")
+        raise InputError(f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved", "PR-100")
     return found
 
 
@@ -117,7 +117,7 @@ def _healthcheck(given: t.Any, variable: str) -> dict[str, t.Any] | t.Literal["n
     if given is False or given == "none":
         return "none"
     if not isinstance(given, Mapping):
-        raise InputError(f"{variable}: {given!r} is neither none nor a mapping with a command")
+        raise InputError(f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-100")
     return _CHECK.parse(given, f"{variable}.")
 
 
@@ -275,7 +275,8 @@ def _keep(value: int | None, restart: str) -> int:
     if value and always:
         raise InputError(
             f"rollout_platform.keep_revisions: {value} stopped container(s) cannot be kept with restart: always, which starts them again "
-            "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped"
+            "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped",
+            "PR-100",
         )
     return int(not always) if value is None else value
 
@@ -288,9 +289,13 @@ def _bytes(memory: str) -> int:
 def _port(port: int | None, network: str | None) -> int:
     """Return the port in the container; 0 with the host's network, where it is the instance's own."""
     if network == "host" and port is not None:
-        raise InputError("rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out")
+        raise InputError(
+            "rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out", "PR-100"
+        )
     if network != "host" and port is None:
-        raise InputError("rollout_platform.container_port: not given; say where the container listens, or set network: host")
+        raise InputError(
+            "rollout_platform.container_port: not given; say where the container listens, or set network: host", "PR-100"
+        )
     return port or 0
 
 

@@ -87,9 +87,9 @@ def fill_known(text: str, known: Mapping[str, str]) -> str:
 def plain(value: t.Any, variable: str) -> str:
     """Return a text or a whole number; anything else that YAML makes would not be what was written."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"{variable}: expected a text, got {type(value).__name__}; put it in quotes")
+        raise InputError(f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-100")
     if "\0" in str(value):
-        raise InputError(f"{variable}: a NUL character cannot be passed to a process")
+        raise InputError(f"{variable}: a NUL character cannot be passed to a process", "PR-100")
     return str(value)
 
 
@@ -114,7 +114,7 @@ def command(given: t.Any, variable: str) -> list[str]:
     """Return a program and its arguments, with placeholders."""
     found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]')
     if not found or not found[0]:
-        raise InputError(f"{variable}: its first word, the program, is empty")
+        raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
     return found
 
 
@@ -123,7 +123,7 @@ def environment(given: t.Any, variable: str) -> dict[str, str]:
     found = values.mapping(given, variable, "a mapping of names to values")
     for name in found:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable")
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100")
     env = {name: plain(value, f"{variable}.{name}") for name, value in found.items()}
     for name, text in env.items():
         try:
@@ -142,7 +142,7 @@ def stop_signal(value: t.Any, variable: str) -> str:
     """Return a signal's name without SIG."""
     name = str(value).upper().removeprefix("SIG")
     if f"SIG{name}" not in signal.Signals.__members__:
-        raise InputError(f"{variable}: {value!r} is not a signal; write a name like TERM, INT or QUIT")
+        raise InputError(f"{variable}: {value!r} is not a signal; write a name like TERM, INT or QUIT", "PR-100")
     return name
 
 
@@ -312,7 +312,8 @@ class Hosts(PlatformDriver):
         if left_out:
             raise InputError(
                 f"rollout_platform.hosts: --limit leaves out {', '.join(left_out)}, whose instances would not be seen; run it without --limit, "
-                "or name the hosts to use here"
+                "or name the hosts to use here",
+                "PR-100",
             )
         request = {"check": {"path": self._path, **self._needs()}}
         answers = self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)

@@ -43,7 +43,9 @@ class Driver(PlatformDriver):
         places = [(host, Endpoint(context.transport.address(host), port)) for host in self._hosts for port in ports]
         self._places = {_name(context.service, host, endpoint.port, len(ports)): (host, endpoint) for host, endpoint in places}
         if len(self._places) < len(places) or len({endpoint for _host, endpoint in places}) < len(places):
-            raise InputError(f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each needs its own")
+            raise InputError(
+                f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each needs its own", "PR-100"
+            )
         self._since = clock.now()
 
     def hosts(self) -> Sequence[str]:

@@ -26,7 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 
 def _unit(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
-        raise InputError(f"{variable}: {value!r} is not a template of services; write a name like shop@.service")
+        raise InputError(f"{variable}: {value!r} is not a template of services; write a name like shop@.service", "PR-100")
     return str(value)
 
 
@@ -34,13 +34,13 @@ def _path(value: t.Any, variable: str) -> str:
     """Return a directory that a unit can contain without quotes."""
     path = values.absolute(value, variable)
     if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
-        raise InputError(f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ - only")
+        raise InputError(f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ - only", "PR-100")
     return posixpath.normpath(path)
 
 
 def _user(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(value)):
-        raise InputError(f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts")
+        raise InputError(f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts", "PR-100")
     return str(value)
 
 
@@ -51,7 +51,7 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("ROLLOUT_"):
             reserved = name.startswith("ROLLOUT_")
             why = "ROLLOUT_ is reserved" if reserved else "systemd knows letters, digits and _ only"
-            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable; {why}")
+            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable; {why}", "PR-100")
     return env
 
 

@@ -52,12 +52,15 @@ def match(given: t.Any, variable: str) -> Match | None:
     kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
     if len(kinds) != 1 or set(given) != {*kinds, "value"}:
         raise InputError(
-            f"{variable}: {given!r} is not one header or cookie and its value; write {{header: X-Canary, value: always}}"
+            f"{variable}: {given!r} is not one header or cookie and its value; write {{header: X-Canary, value: always}}",
+            "PR-100",
         )
     name, value = str(given[kinds[0]]), given["value"]
     _named(name, f"{variable}.{kinds[0]}")
     if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
-        raise InputError(f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes")
+        raise InputError(
+            f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes", "PR-100"
+        )
     return Match(name, str(value), kinds[0] == "cookie")
 
 
@@ -66,13 +69,13 @@ def sticky(given: t.Any, variable: str) -> str:
     if not given:
         return ""
     if not isinstance(given, Mapping) or list(given) != ["cookie"]:
-        raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}")
+        raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}", "PR-100")
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
 
 def _named(name: str, variable: str) -> str:
     if not _NAME.fullmatch(name):
-        raise InputError(f"{variable}: {name!r} is not a name; use letters, digits, _ and -")
+        raise InputError(f"{variable}: {name!r} is not a name; use letters, digits, _ and -", "PR-100")
     return name
 
 
@@ -98,7 +101,7 @@ DRAIN_TIMEOUT = Field(
 def _plain_path(given: t.Any, variable: str) -> str:
     path = values.absolute(given, variable)
     if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
-        raise InputError(f"{variable}: {path!r} has other characters than letters, digits and / . _ -")
+        raise InputError(f"{variable}: {path!r} has other characters than letters, digits and / . _ -", "PR-100")
     return path
 
 

@@ -121,7 +121,8 @@ class Driver(TrafficDriver):
         listen = options["listen"]
         if self.preview == listen:
             raise InputError(
-                f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it an address or a port of its own"
+                f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it an address or a port of its own",
+                "PR-100",
             )
         service = context.service + pool
         clusters = [config.cluster(service, self.path, context.health, self._ca_path())]

@@ -53,7 +53,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 def _name(value: t.Any, variable: str) -> str:
     if not _NAME.fullmatch(str(value)):
-        raise InputError(f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -")
+        raise InputError(f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -", "PR-100")
     return str(value)
 
 
@@ -64,7 +64,7 @@ def _socket(value: t.Any, variable: str) -> str:
         return text
     host, _colon, port = text.rpartition(":")
     if not host:
-        raise InputError(f"{variable}: {value!r} is neither an absolute path nor host:port")
+        raise InputError(f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-100")
     return f"{host}:{values.port(port, variable)}"
 
 
@@ -135,7 +135,8 @@ class Driver(TrafficDriver):
         self.backend, self.preview = options["backend"], options["preview"] or ""
         if self.preview == self.backend:
             raise InputError(
-                f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or remove it"
+                f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or remove it",
+                "PR-100",
             )
         self.slots, self.state_file, self.path = options["slots"] or "", options["state_file"] or "", options["path"]
         self.balancers = self._balancers(options["hosts"], options["socket"])
@@ -147,12 +148,15 @@ class Driver(TrafficDriver):
         if self.state_file and (not pattern or len(sockets) > 1 or not self.state_file.startswith("/")):
             raise InputError(
                 f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on rollout_traffic.hosts"
-                " with one socket each"
+                " with one socket each",
+                "PR-100",
             )
         if not pattern:
             for one in sockets:
                 if one.startswith("/"):
-                    raise InputError(f"rollout_traffic.socket: {one!r} is a path; name its hosts in rollout_traffic.hosts")
+                    raise InputError(
+                        f"rollout_traffic.socket: {one!r} is a path; name its hosts in rollout_traffic.hosts", "PR-100"
+                    )
             return {one: (CONTROLLER, one) for one in sockets}
         found = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
         return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in found for one in sockets}

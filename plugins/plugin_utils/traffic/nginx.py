@@ -50,7 +50,7 @@ _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def _upstream(value: t.Any, variable: str) -> str:
     if not _UPSTREAM.fullmatch(str(value)):
-        raise InputError(f"{variable}: {value!r} is not a name; use letters, digits and . _ -")
+        raise InputError(f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-100")
     return str(value)
 
 
