@@ -67,12 +67,12 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     (
         "a baseline before the first step",
         {"strategy": "canary", "steps": [{"analysis": {"baseline": True}}, ONE]},
-        ("rollout_steps[0].analysis.baseline:", "nothing to compare", "move it behind"),
+        ("rollout_steps[0].analysis.baseline:", "nothing to compare"),
     ),
     (
         "a baseline of a gate before the first step",
         {"strategy": "canary", "steps": [{"gate": {"driver": "analysis", "baseline": True}}, ONE]},
-        ("rollout_steps[0].gate.baseline:", "move it behind"),
+        ("rollout_steps[0].gate.baseline:",),
     ),
     ("a reason to go back", {"gates": {"rollback": [{"driver": "analysis"}]}}, ("rollback[0].driver:", "rollout_analysis")),
     # metrics
@@ -168,8 +168,8 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     ),
     ("weights of a list", step(weights=["a"]), (PLACE, "weights", "expected a mapping")),
     # in the background
-    ("in the background, a count", background(count=5), ("rollout_analysis.count:", "leave it out")),
-    ("in the background, a timeout", background(timeout="5m"), ("rollout_analysis.timeout:", "leave it out")),
+    ("in the background, a count", background(count=5), ("rollout_analysis.count:", "rollout_steps")),
+    ("in the background, a timeout", background(timeout="5m"), ("rollout_analysis.timeout:", "rollout_steps")),
     ("in the background, a baseline", background(baseline=True), ("rollout_analysis.baseline:", "rollout_steps")),
     (
         "in the background, Kayenta",

@@ -172,7 +172,7 @@ def test_e_31_there_are_no_older_names_that_could_mean_something_else(key: str) 
 
 @pytest.mark.parametrize("steps", [[], {}, None, ""])
 def test_e_62_a_canary_without_steps(steps: object) -> None:
-    with pytest.raises(InputError, match=r"rollout_steps: .*has no step"):
+    with pytest.raises(InputError, match=r"rollout_steps: must not be empty"):
         parse({"strategy": "canary", "steps": steps})
 
 
@@ -192,7 +192,7 @@ REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
     ([{"set_replicas": "101%"}], ("rollout_steps[0].set_replicas: '101%'",)),
     ([{"instance_weight": 40}, {"instance_weight": 20}], ("step 2", "instance_weight 20 after 40")),
     ([{"instance_weight": 40}, {"set_weight": 50}], ("mixed",)),
-    ([{"pause": {}}], ("no step sets anything",)),
+    ([{"pause": {}}], ("rollout_steps:", "set_weight: 20")),
     ([{"set_weight": 20}, {"pause": "soon"}], ("rollout_steps[1].pause: 'soon'", "duration")),
     (
         [{"set_weight": 20}, {"pause": {"duration": "1m", "timeout": "1h"}}],
@@ -210,7 +210,7 @@ REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
     ([{"set_weight": 20}, {"gate": {"driver": "pause"}}], ("rollout_steps[1].gate", "duration")),
     (
         [{"analysis": {"baseline": True}}, {"set_weight": 20}],
-        ("rollout_steps[0].analysis.baseline", "nothing to compare", "move it behind"),
+        ("rollout_steps[0].analysis.baseline", "nothing to compare"),
     ),
     ([{"set_weight": 20}, {"analysis": {"count": 0}}], ("rollout_steps[1].analysis.count", "0", "must be at least 1")),
     ([{"set_weight": 20, "on_failure": "retry"}], ("rollout_steps[0].on_failure: 'retry'", "rollback, hold, continue")),
@@ -230,8 +230,8 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
     ("args", "words"),
     [
         ({"strategy": "canari"}, ("rollout_strategy: 'canari'", "canary")),
-        ({"steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling has no steps", "rollout_strategy: canary")),
-        ({"strategy": "blue_green", "steps": {"group_size": 1}}, ("rollout_steps", "blue_green has no steps")),
+        ({"steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling", "rollout_strategy: canary")),
+        ({"strategy": "blue_green", "steps": {"group_size": 1}}, ("rollout_steps", "blue_green")),
         ({"strategy": "canary", "steps": "set_weight: 20"}, ("rollout_steps", "str", "list")),
         ({"strategy": "canary", "steps": {"acceptance": "yes"}}, ("rollout_steps.acceptance: 'yes'", "checks")),
         ({"strategy": "canary", "steps": {"wait": "30s"}}, ("rollout_steps.wait", "only with timed")),
@@ -242,7 +242,7 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
         ({"gates": {"rollback": WEB}}, ("rollout_gates.rollback", "dict", "list")),
         (
             {"gates": {"rollback": [WEB, {"driver": "pause", "duration": "1m"}]}},
-            ("rollout_gates.rollback[1].driver: 'pause'", "every rollout back", "web, command"),
+            ("rollout_gates.rollback[1].driver: 'pause'", "web, command"),
         ),
         (
             {"gates": {"confirm_promotion": [COMPARES]}},
@@ -255,11 +255,11 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
         ),
         (
             {"gates": {"rollback": [{"driver": "analysis"}]}},
-            ("rollout_gates.rollback[0].driver: 'analysis'", "no reason to go back", "rollout_analysis"),
+            ("rollout_gates.rollback[0].driver: 'analysis'", "rollout_analysis"),
         ),
         (
             {"strategy": "canary", "steps": [{"set_weight": 9}, {"analysis": {"interval": "1h", "count": 48}}]},
-            ("rollout_steps[1].analysis.timeout", "24 h 00 min are over before", "takes 2 d 0 h", "raise it"),
+            ("rollout_steps[1].analysis.timeout", "24 h 00 min", "takes 2 d 0 h", "raise it"),
         ),
         (
             {"gates": {"post_rollout": [{"driver": "analysis", "count": 12, "timeout": "2m"}]}},
@@ -269,7 +269,7 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             {"analysis": {"bake": "5m", "metrics": [{"name": "rate", "success_condition": "result < 1", "dry_run": True}]}},
             ("rollout_analysis.bake", "success_condition"),
         ),
-        ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "no stable one to compare with", "success_condition")),
+        ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "success_condition")),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
         ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),

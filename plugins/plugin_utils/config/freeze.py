@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Freeze windows: times in which a rollout must not move. No clock: the caller says when now is.
+"""Freeze windows: times in which a rollout must not move. The caller passes the present time.
 
 Moments are seconds since the epoch. A window is a range of local times or begins at each time of a cron expression.
 """
@@ -44,13 +44,13 @@ class Range:
     reason: str
 
     def spans(self, now: float) -> Iterator[Span]:
-        """Itself; `now` is of no matter."""
+        """Yield the range itself; `now` is unused."""
         yield self.begin, self.end, self.reason
 
 
 @dataclass(frozen=True)
 class Cron:
-    """Again and again: begins at each time of `expression` on the clocks of `zone`, lasts `duration` seconds of real time."""
+    """Recurring: begins at each time of `expression` in `zone`, and lasts `duration` seconds."""
 
     expression: str
     zone: tzinfo
@@ -58,7 +58,7 @@ class Cron:
     reason: str
 
     def spans(self, now: float) -> Iterator[Span]:
-        """In order of their begin, all from the last one begun by `now` on; some before, perhaps."""
+        """Yield the windows in order of their begin, from the last one begun by `now` or an earlier one."""
         for back in (HOUR, DAY, self.duration):  # near ones first: there may be one every minute of a year
             since = now - min(back, self.duration)
             if next(self.starts(since), now + 1) <= now:
@@ -66,7 +66,7 @@ class Cron:
         return ((start, start + self.duration, self.reason) for start in self.starts(since))
 
     def starts(self, after: float) -> Iterator[float]:
-        """All begins after that moment; where clocks were set back, perhaps some before it. None for 50 years ends them."""
+        """Yield all begins after that moment, and perhaps some before it where clocks were set back."""
         from cronsim import CronSim
 
         return (moment.timestamp() for moment in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)))
@@ -76,7 +76,7 @@ Window = Range | Cron
 
 
 def frozen(windows: Iterable[Window], now: float) -> Freeze | None:
-    """The freeze in force at `now`, or None.
+    """Return the freeze in force at `now`, or None.
 
     Its end is that of the last window which overlaps or adjoins, so that one waits once. Windows that adjoin for more than a
     year are not followed further. Its reason is that of the window in force, of several the one that lasts longest.
@@ -98,7 +98,7 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         known = zoneinfo.available_timezones()
     if not known:
-        hint = "there are no time zones here: install the package tzdata, of the system or of PyPI, beside ansible-core"
+        hint = "no time zones are installed: install the package tzdata, of the system or of PyPI"
     else:
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}?" if near else 'write a name such as "Europe/Zurich"'
@@ -134,27 +134,27 @@ def _window(given: t.Any, variable: str) -> Window:
     begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
     if end <= begin:
         raise InputError(
-            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); exchange or correct them", "PR-100"
+            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); swap or correct them", "PR-100"
         )
     return Range(begin, end, reason)
 
 
 def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
-    """When a range begins: of a time that clocks show twice, the first; one they skip counts as if they had not been set yet."""
+    """Return when a range begins: of a time that clocks show twice, the first."""
     local = _local(value, variable)
     moment = local if isinstance(local, datetime) else datetime.combine(local, time())
     return _seconds(moment, zone)
 
 
 def _end(value: t.Any, variable: str, zone: tzinfo) -> float:
-    """When a range ends: a date with its last moment; of a time that clocks show twice, the second."""
+    """Return when a range ends: a date with its last moment; of a time that clocks show twice, the second."""
     local = _local(value, variable)
     moment = local if isinstance(local, datetime) else datetime.combine(local, time()) + timedelta(days=1)
     return max(_seconds(moment, zone), _seconds(moment.replace(fold=1), zone))
 
 
 def _local(value: t.Any, variable: str) -> date | datetime:
-    """A date, or a date-time, with or without offset. YAML's own arrive as their text, or as they are: both read the same."""
+    """Return a date, or a date and time, of their text or as YAML reads them."""
     for read in (date.fromisoformat, datetime.fromisoformat):
         try:
             local = read(str(value).strip())
@@ -187,7 +187,7 @@ def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) 
 
 
 def _first(window: Cron, variable: str) -> float:
-    """The first begin in this century: any will do to try it."""
+    """Return the first begin in this century, to try the expression."""
     try:
         from cronsim import CronSimError
     except ImportError:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what users write to what the code works with. Everything is refused here before anything is touched."""
+"""Parse the variables of a service into settings. What is wrong is refused before anything is touched."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Settings:
 
 
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
-    """The settings of the arguments every step takes (see `COMMON`); raises InputError naming the variable.
+    """Return the settings of a step's common arguments; raise InputError naming the variable.
 
-    Without `drivers` a platform need not be given: for what does not work with the fleet.
+    Without `drivers` the platform is ignored, for steps that do not work with the fleet.
     """
     known = COMMON.parse(args if drivers else {**args, "platform": None}, PREFIX)
     health, deadline, min_ready = known["health"], known["progress_deadline"], known["min_ready"]

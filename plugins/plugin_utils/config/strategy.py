@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What operators write of canary and blue-green becomes a plan, or is refused: all of it, before anything is touched."""
+"""Parse the variables of canary and blue-green rollouts, gates and analyses into a plan."""
 
 from __future__ import annotations
 
@@ -192,15 +192,15 @@ class Person:
 
     timeout: float | None = DAY
     on_timeout: str | None = None
-    options: Mapping[str, t.Any] = field(default_factory=dict)  # where else the word may be said: file, url
+    options: Mapping[str, t.Any] = field(default_factory=dict)  # other ways to approve: file, url
 
     def gate(self, key: str) -> Gate:
-        """A wait for them."""
+        """Return a gate that waits for a person."""
         return Gate(key, "approval", self.options, timeout=self.timeout, on_timeout=self.on_timeout, variable="rollout_approval")
 
 
 def parse(args: Mapping[str, t.Any]) -> Plan:
-    """The plan of `strategy` and `VARIABLES` among the arguments of a step; raises InputError naming the variable."""
+    """Return the plan of `strategy` and `VARIABLES` among the arguments of a step; raise InputError."""
     strategy = values.choice(args.get("strategy") or "rolling", "rollout_strategy", tuple(LISTS))
     known = VARIABLES.parse(VARIABLES.part(args), "rollout_")
     person = _person(known["approval"])
@@ -225,7 +225,7 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
 
 
 def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None:
-    """Refuse what would do nothing; what is as by default counts as not given, since roles give every variable."""
+    """Refuse what has no effect. Defaults count as not given, since roles pass every variable."""
     if strategy != "blue_green":
         unlike = {
             "rollout_auto_promote": not auto,
@@ -243,14 +243,13 @@ def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None
 
 
 def fingerprint(plan: Plan) -> str:
-    """A short hash of all that was asked for, the same in every run; nothing can be read out of it."""
+    """Return a short hash of the plan, the same in every run. It reveals nothing."""
     text = json.dumps(asdict(plan), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
-    """The options of a gate's driver among what is given, checked, with the defaults filled in. What it has itself is the driver's,
-    though every gate takes it."""
+    """Return the options of a gate's driver, parsed. An option that both have is the driver's."""
     module = loader.load(GateDriver, GATE["driver"].parse(driver, f"{variable}.driver"), variable)
     values.refuse_unknown(given, {*module.options, *GATE}, variable + ".")
     return module.check(module.options.part(given), variable)
@@ -260,25 +259,24 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
 
 
 def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
-    """The steps of a canary, and the gates before the first of them."""
+    """Return the steps of a canary, and the gates before the first step."""
     if first > 1 and (strategy != "canary" or not isinstance(given, Sequence) or first > len(given)):
         raise InputError(
-            f"{_ANALYSIS}.starting_step: there is no step {first} in {_STEPS}; write the number of one of its steps", "PR-109"
+            f"{_ANALYSIS}.starting_step: {_STEPS} has no step {first}; write the number of one of its steps", "PR-109"
         )
     if strategy != "canary":
         if given:
-            raise InputError(f"{_STEPS}: {strategy} has no steps; leave them out, or set rollout_strategy: canary", "PR-109")
+            raise InputError(
+                f"{_STEPS}: has no effect with rollout_strategy {strategy}; remove it, or set rollout_strategy: canary", "PR-109"
+            )
         return (), ()
     if isinstance(given, Mapping) and given:
         return _groups(given, person), ()
     if not given:
         raise InputError(
-            f"{_STEPS}: {given!r} has no step; a canary needs one, as in [{{set_weight: 20}}, {{pause: {{}}}}]", "PR-109"
+            f"{_STEPS}: must not be empty: a canary needs a step, as in [{{set_weight: 20}}, {{pause: {{}}}}]", "PR-109"
         )
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise InputError(
-            f"{_STEPS}: a value of the type {type(given).__name__} is no list; write steps, as in [{{set_weight: 20}}]", "PR-109"
-        )
+    given = values.sequence(given, _STEPS, "steps, as in [{set_weight: 20}]")
     kinds = [_kind(item, f"{_STEPS}[{index}]") for index, item in enumerate(given)]
     steps, opening = _list(given, kinds, person, first)
     _check_order(steps, kinds)
@@ -286,22 +284,19 @@ def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tup
 
 
 def _kind(item: t.Any, variable: str) -> str:
-    """Which of the `KINDS` an item is."""
-    if not isinstance(item, Mapping):
-        raise InputError(
-            f"{variable}: a value of the type {type(item).__name__} is no step; write a mapping: {{set_weight: 20}}", "PR-100"
-        )
+    """Return which of the `KINDS` an item is."""
+    item = values.mapping(item, variable, "a step: {set_weight: 20}")
     values.refuse_unknown(item, STEP, f"{variable}.")
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
         raise InputError(
-            f"{variable}: a step has exactly one of {', '.join(KINDS)}, and here is {' and '.join(kinds) or 'none'}", "PR-100"
+            f"{variable}: a step has exactly one of {', '.join(KINDS)}, not {' and '.join(kinds) or 'none'}", "PR-109"
         )
     return kinds[0]
 
 
 def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: int) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
-    """Argo's list. A pause or gate belongs to the step before it, unless it is marked: then it is one of its own."""
+    """Return the steps of a list as in Argo Rollouts. A pause or gate belongs to the step before it, unless it is marked."""
     steps: list[Step] = []
     opening: list[Gate] = []
     for index, (item, kind) in enumerate(zip(items, kinds, strict=True)):
@@ -317,8 +312,8 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: i
         if gate.options.get("baseline"):
             if not steps:
                 raise InputError(
-                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it behind",
-                    "PR-100",
+                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it after",
+                    "PR-109",
                 )
             steps[-1] = replace(steps[-1], baseline=True)
         if step.on_failure or not step.reversible:
@@ -341,44 +336,38 @@ def _marked(item: Mapping[str, t.Any], number: str, variable: str) -> Step:
 
 
 def _target(value: t.Any, kind: str, variable: str) -> t.Any:
-    """How far a step goes: a percentage, or an amount of instances."""
+    """Return the target of a step: a percentage, or an amount of instances."""
     if kind == "set_replicas":
         amount = values.amount(value, variable)
         if not (amount if isinstance(amount, int) else amount.value):
-            raise InputError(f"{variable}: {value!r} would be no canary; must be at least 1", "PR-100")
+            raise InputError(f"{variable}: {value!r} is too small; must be at least 1", "PR-104")
         return amount
     return values.whole(value, variable, 1, "write a percentage without the sign (20)", 100)
 
 
 def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
-    """A canary only grows. What its replicas come to is known when their number is."""
+    """Refuse a canary that shrinks. Amounts of replicas are checked once their number is known."""
     if not set(SETS).intersection(kinds):
-        raise InputError(
-            f"{_STEPS}: no step sets anything, and a canary without a canary is rolling; add {{set_weight: 20}}", "PR-109"
-        )
+        raise InputError(f"{_STEPS}: no step starts new instances; add {{set_weight: 20}}", "PR-109")
     if "instance_weight" in kinds and {"set_weight", "set_replicas"}.intersection(kinds):
-        raise InputError(
-            f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one of the two ways", "PR-109"
-        )
+        raise InputError(f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one kind", "PR-109")
     weight = instances = 0
     for step in steps:
         if step.weight is not None and step.weight <= weight:
-            raise InputError(
-                f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each has to be higher", "PR-109"
-            )
+            raise InputError(f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each must be higher", "PR-109")
         if step.instances is not None and step.instances < instances:
             raise InputError(
                 f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances}; none may be lower", "PR-109"
             )
         if step.replicas is not None and weight == 100:
             raise InputError(
-                f"{_STEPS}: {step.name} sets replicas after the weight 100, where all are new; leave it out", "PR-109"
+                f"{_STEPS}: {step.name} sets replicas after the weight 100, when all instances are new; remove it", "PR-109"
             )
         weight, instances = step.weight or weight, step.instances or instances
 
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
-    """Singularity's way to write steps (E-30). There are no older names of these (E-31)."""
+    """Return the steps of a mapping, as [Singularity](https://github.com/HubSpot/Singularity) has them."""
     found = GROUPS.parse(given, f"{_STEPS}.")
     acceptance, wait = found["acceptance"], _timer("wait", found["wait"])
     gates = _gates(found["gates"], "gate", f"{_STEPS}.gates", person)
@@ -393,19 +382,19 @@ def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
 
 
 def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
-    """`rollout_gates`: Flagger's words for when a gate is asked."""
+    """Return the gates of `rollout_gates`, by moment; the names are those of [Flagger](https://docs.flagger.app)."""
     given = values.mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
     found = {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
     for gate in found["rollback"]:
         if gate.driver == "pause":
             raise InputError(
-                f"{gate.variable}.driver: 'pause' would take every rollout back after its time; use web, command or approval",
+                f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use web, command or approval",
                 "PR-100",
             )
         if gate.driver == "analysis":
             raise InputError(
-                f"{gate.variable}.driver: 'analysis' passes when all is well, which is no reason to go back; write it as {_ANALYSIS}",
+                f"{gate.variable}.driver: 'analysis' passes when all is well, which must not roll back; write it as {_ANALYSIS}",
                 "PR-100",
             )
     return found
@@ -420,12 +409,12 @@ def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Ga
 
 
 def gate(given: t.Any, key: str, variable: str) -> Gate:
-    """One gate by itself, as the step of that name takes it."""
+    """Return the gate of the step `gate`."""
     return _without_baseline(_gate(given, key, variable, Person()))
 
 
 def _without_baseline(gate: Gate) -> Gate:
-    """The gate, refused where it asks for what only steps have."""
+    """Return the gate; refuse `baseline`, which only steps have."""
     if gate.options.get("baseline"):
         raise InputError(
             f"{gate.variable}.baseline: fresh instances are started for a step; write it in an analysis of {_STEPS}", "PR-109"
@@ -452,15 +441,15 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
 
 
 def _check_end(gate: Gate) -> None:
-    """Refuse an analysis that has no end, or is not waited for to its end."""
+    """Refuse an analysis without an end, or with a timeout before its end."""
     values.whole(gate.options["count"], gate.variable + ".count", 1)
     if gate.timeout is None:
         return
     lasts = spec.parse(gate.options, gate.variable, True).lasts
     if lasts >= gate.timeout:
         raise InputError(
-            f"{gate.variable}.timeout: {span(gate.timeout)} are over before the analysis is, which takes {span(lasts)}; raise it, or lower count",
-            "PR-100",
+            f"{gate.variable}.timeout: {span(gate.timeout)} is shorter than the analysis, which takes {span(lasts)}; raise it, or lower count",
+            "PR-104",
         )
 
 
@@ -474,7 +463,7 @@ def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
 
 
 def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
-    """`rollout_analysis`: the gate that is asked all along, the one that is waited for at the end, and the first step it is asked at."""
+    """Return the background analysis of `rollout_analysis`, the gate of its bake time, and the first step it watches."""
     given = values.mapping(given, _ANALYSIS)
     if not given:
         return (), (), 1
@@ -482,8 +471,8 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     for name in ("count", "timeout", "on_timeout"):
         if given.get(name) is not None:
             raise InputError(
-                f"{_ANALYSIS}.{name}: it goes on as long as the rollout does; leave it out, or write an analysis in rollout_steps",
-                "PR-100",
+                f"{_ANALYSIS}.{name}: has no effect, since this analysis lasts as long as the rollout; remove it, or write an analysis in rollout_steps",
+                "PR-107",
             )
     gate = _without_baseline(_analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person()))
     gate = replace(gate, options={**gate.options, "count": 0})
@@ -493,17 +482,17 @@ def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     limits = [metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run]
     if not limits:
         raise InputError(
-            f"{_ANALYSIS}.bake: when all instances are new there is no stable one to compare with; give metrics one with success_condition or "
-            "failure_condition, or leave bake out",
-            "PR-100",
+            f"{_ANALYSIS}.bake: there is no stable instance to compare with by then; give metrics a success_condition or "
+            "failure_condition, or remove bake",
+            "PR-107",
         )
-    # One that is not measured once more is of no use.
+    # Long enough for one more measurement.
     once = min(one.interval or 0.0 for one in limits)
     return (gate,), (_timer("bake", max(bake, once)),), first
 
 
 def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
-    """For a time (`10m` or `{duration: 10m}`), or until somebody says promote (`{}`)."""
+    """Return a pause for a time (`10m` or `{duration: 10m}`), or until `promote` is sent (`{}`)."""
     if given is not None and not isinstance(given, Mapping):
         return _timer(key, values.duration(given, variable))
     found = PAUSE.parse(given or {}, f"{variable}.")
@@ -527,7 +516,7 @@ def _timer(key: str, seconds: float) -> Gate:
 
 
 def _lasting(timer: Gate) -> tuple[Gate, ...]:
-    """Nothing, where the time is 0."""
+    """Return the timer, nothing where its time is 0."""
     return (timer,) if timer.options["duration"] else ()
 
 

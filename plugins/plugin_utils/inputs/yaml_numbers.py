@@ -1,9 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers that YAML 1.1 reads otherwise than people do: `010` is 8 to it, `1:30` is 90, `0x1F` is 31, and `1_000` is 1000.
+"""Refuse numbers that YAML 1.1 reads differently than people: `010` as 8, `1:30` as 90, `0x1F` as 31, `1_000` as 1000.
 
-A value does not show how it was written. Ansible keeps where: in which file, line and column.
+A value does not show how it was written, but Ansible records its file, line and column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 
 
 def _tag() -> t.Any:
-    """Ansible's tag of where a value was written. A later version may keep it elsewhere: then it is not known."""
+    """Return Ansible's tag of a value's origin, None where a later version keeps it elsewhere."""
     try:
         return importlib.import_module("ansible._internal._datatag._tags").Origin
     except (ImportError, AttributeError):
@@ -35,15 +35,15 @@ _SECRET = ("env", "headers", "auth")  # what is below these is not shown
 
 
 def refuse_odd_numbers(value: t.Any, variable: str) -> None:
-    """Raise InputError for a number in a variable, however deep, that was written in a way which people read as another value."""
+    """Raise InputError for a number in a variable, at any depth, that people read as another value."""
     for name, number in _numbers(value, variable):
         text = _written(number)
         if text is None or (_WHOLE.fullmatch(text) if isinstance(number, int) else not {":", "_"} & set(text)):
             continue
         if any(part in _SECRET for part in name.split(".")):
-            raise InputError(f"{name}: YAML reads this number otherwise than it is written; put it in quotes", "PR-100")
+            raise InputError(f"{name}: YAML reads this number differently than it is written; put it in quotes", "PR-103")
         raise InputError(
-            f'{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes ("{text}")', "PR-100"
+            f'{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes ("{text}")', "PR-103"
         )
 
 
@@ -59,7 +59,7 @@ def _numbers(value: t.Any, name: str) -> Iterator[tuple[str, int | float]]:
 
 
 def _written(number: float) -> str | None:
-    """How a number was written, where that can be found."""
+    """Return how a number was written, None where that is not known."""
     origin = _ORIGIN.get_tag(number) if _ORIGIN else None
     if not origin or not origin.path or not origin.line_num or not origin.col_num:
         return None
@@ -69,7 +69,7 @@ def _written(number: float) -> str | None:
     try:
         return token[0] if yaml.safe_load(token[0]) == number else None
     except (yaml.YAMLError, ValueError):
-        return None  # the file is not the one that was read, or the number is not there
+        return None  # the file has changed
 
 
 @functools.cache
