@@ -105,7 +105,10 @@ def test_a_duration_that_is_written_as_seconds_is_read_again(given: t.Any) -> No
         ("replicas: +1", r"v.replicas: YAML reads \+1 as the number 1"),
         ("hold: 1:30.5", "v.hold: YAML reads 1:30.5 as the number 90.5"),
         ("freeze: [{duration: 1:30}]", r"v.freeze\[0\].duration: YAML reads 1:30 as the number 90"),
-        ("platform: {env: {A: 010}}", "v.platform.env.A: YAML reads this number differently than it is written; put it in quotes"),
+        (
+            "platform: {env: {A: 010}}",
+            "v.platform.env.A: YAML reads this number differently than it is written; put it in quotes",
+        ),
         ("replicas: 3\nhold: 90\nshare: -1.5\nlist: [0, 10, 2.0]\ntext: '1:30'\nwhen: 2025-01-01", ""),
         ("a: &one 7\nreplicas: *one\nhold: 90s\nflag: yes\nnothing:", ""),
     ],
