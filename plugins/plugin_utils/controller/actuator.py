@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Does what was decided: load balancers first, so that no instance is stopped that still gets requests."""
+"""Acts: load balancers first, so that no instance is stopped that still gets requests."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class Actuator:
             pool.apply(*self._presentable(snapshot))
 
     def is_tidy(self, snapshot: Snapshot, patience: float) -> bool:
-        """Return whether no load balancer has entries left to remove, and the preview pools are as they are to be.
+        """Return whether no entries are left to remove, and the preview pools are complete.
 
-        An entry may stay until its last connections are closed. After `patience` seconds that is not waited for.
+        An entry may stay until its last connections are closed, but at most for `patience` seconds.
         """
         if self._targets(snapshot) is None and all(pool.is_done(*self._presentable(snapshot)) for pool in self._previews):
             return True
@@ -134,7 +134,7 @@ class Actuator:
         self._recorder.event(events.Switched(milliseconds=round(1000 * (self._now() - began), 1)))
 
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
-        """Make the load balancers show what they showed before; raises RolloutFailed, or `error` if nothing was changed."""
+        """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
         shown = fleets.targets(snapshot.reports, before, (), self._session.record.draining, (), self.split)
         if not fleets.differs(self._traffic.observe(), shown):
@@ -156,5 +156,5 @@ class Actuator:
 
 
 def _remains(fleet: Sequence[Instance]) -> list[str]:
-    """Return the stopped instances that no load balancer has. Failed ones stay visible until the rollout ends."""
+    """Return the stopped instances that no load balancer has; failed ones stay visible."""
     return sorted({i.id for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED})

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each iteration of a reconcile loop needs: the parts that observe, act and record, wired together."""
+"""What each iteration of a reconcile loop needs: parts that observe, act and record."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class BaseLoop:
         return troubles
 
     def refresh(self) -> None:
-        """Let the next observation include the platform, since the journal says something else now."""
+        """Let the next observation include the platform, since the journal has changed."""
         self.observer.refresh()
 
     def has_orphaned_entries(self) -> bool:
@@ -148,12 +148,12 @@ class BaseLoop:
         return self.observer.orphaned_entries()
 
     def out_of_rotation(self, revision: str | None) -> list[Instance]:
-        """Return the ready instances of a revision (None: of any) that some load balancer sends nothing to."""
+        """Return the ready instances of a revision (None: any) out of rotation anywhere."""
         ready = [i for i in self.observe_fleet() if i.state is State.READY and i.rotation is not Rotation.IN]
         return [i for i in ready if revision in (None, i.revision)]
 
     def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
-        """Wait before trying again what did not answer or refused, up to the progress deadline after `since`."""
+        """Wait before retrying after an error, up to the progress deadline from `since`."""
         if self.now() - since > self.rules.progress_deadline:
             deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
             raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
@@ -174,18 +174,19 @@ class BaseLoop:
         self.recorder.commit()
 
     def rules_for(self, stage: Stage, rollout: Rollout) -> Rules:
-        """Return the rules, with how many instances may fail at this stage and in the whole rollout."""
+        """Return the rules with the failure limits of the stage and of the whole rollout."""
         total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))
         return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
 
     def _rules(self) -> Rules:
-        """Return the rules with the traffic driver's times; raises InputError where they contradict each other."""
+        """Return the rules with the traffic driver's times; raises InputError if they conflict."""
         rules, drain = self.settings.rules, self.traffic.drain_timeout
         if drain >= rules.progress_deadline:
             raise InputError(
-                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than rollout_progress_deadline "
-                f"({rules.progress_deadline:g} s), so a drain would fail the rollout; raise the deadline",
+                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than "
+                f"rollout_progress_deadline ({rules.progress_deadline:g} s), so a drain would fail the "
+                "rollout; raise the deadline",
                 "PR-104",
             )
         return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)

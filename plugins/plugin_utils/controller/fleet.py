@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Translates reports into the fleet that the engine sees, and its decisions into load balancer targets. Pure."""
+"""Translates reports into the engine's fleet, and decisions into load balancer targets. Pure."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def assemble(
         table: Of the load balancers; None: there are none.
         statuses: Health status by instance.
         draining: Since when, by instance.
-        known: Instances that were there before this step, and may serve although no check has passed yet.
+        known: Instances that were there before this step, and may serve without a check yet.
         previews: Entries of the preview pools.
         seen_ready: Instances that have been ready.
         crashes: Instances that `crashed` returned.
     """
     reports = list(reports)
-    # After an instance died, another may use its endpoint: then the load balancers' entry is the living one's.
+    # Another instance may use a dead one's endpoint: the entry belongs to the living one.
     living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
     nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
@@ -67,13 +67,13 @@ def assemble(
 
 
 def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
-    """Return the instances started `since` a time that ended within so many seconds, and were started again."""
+    """Return the instances started `since` then that were restarted `within` so many seconds."""
     soon = [report for report in reports if report.restarted is not None and report.created >= since]
     return {report.labels.id for report in soon if report.restarted is not None and report.restarted - report.created <= within}
 
 
 def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
-    """Add the instance's requests in the preview pools. It is out of rotation once it is so there, too."""
+    """Add the instance's requests in the preview pools, which keep it in rotation, too."""
     goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
     stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
     active = instance.active + sum(entry.active for entry in entries)
@@ -85,7 +85,7 @@ def _instance(
 ) -> Instance:
     """Return one instance as the engine sees it."""
     status = status or HealthStatus(Health.PENDING, report.created)
-    # A known instance is not starting because its first check failed: it may be serving all the same.
+    # A known instance is not starting because its first check failed: it may be serving.
     health = Health.FAILING if known and status.health is Health.PENDING else status.health
     # An instance that was stopped because it crashed has failed.
     process = Process.FAILED if crashed and report.process is Process.STOPPED else report.process
@@ -120,7 +120,7 @@ def _instance(
 
 
 def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
-    """Return an instance's rotation over all load balancers, whether each finds it healthy, and its requests in flight."""
+    """Return an instance's rotation, health and requests in flight over all load balancers."""
     there = [entry for entry in entries if entry is not None]
     if not there:
         return Rotation.ABSENT, False, 0
@@ -143,9 +143,10 @@ def targets(
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
-    An instance has an entry out of rotation from its start, so that the balancer's own check can pass meanwhile. It is
-    in rotation where it is admitted and the balancer finds it healthy, unless it is `out`. Its entry is removed before
-    it is stopped (`leaving`). Requests are divided by `split`; without it, weights stay as they are.
+    An instance has an entry out of rotation from its start, so that the balancer's own check can
+    pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
+    it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
+    `split`; without it, weights stay as they are.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
@@ -171,7 +172,7 @@ def _targets(
 
 
 def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: WeightSplit) -> Fraction:
-    """Return the part of its requests that a load balancer sends to old instances now; 1 if it sends none."""
+    """Return the part of its requests that a load balancer sends to old instances now."""
     weights: Counter[bool] = Counter()
     for report, _where in reports:
         server = servers.get(report.labels.endpoint)
@@ -192,7 +193,7 @@ def _rotation(report: Report, server: Server | None, admitted: set[str], out: se
 
 
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
-    """Return whether a load balancer shows something else than it is to. Weights matter in rotation only."""
+    """Return whether a load balancer differs from its targets; weights count in rotation only."""
     for name, servers in table.items():
         shown = {endpoint: _shows(server) for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
         if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
@@ -205,7 +206,7 @@ def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
 
 
 def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
-    """Return, by revision, the number of instances in each state and the percentage of new requests."""
+    """Return, by revision, the instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
     serving: Counter[str] = Counter()
     for instance in fleet:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Asks the gates of one stage, one after the other, in the background.
 
-The results are recorded in the journal, so that a run continues from those of a killed one: a gate's time begins when it
-is first polled and does not begin again, and a decided gate is not asked again. Leaving the stage clears them.
+The results are recorded in the journal, so that a run continues from those of a killed one: a
+gate's time begins when it is first polled and does not begin again, and a decided gate is not asked
+again. Leaving the stage clears the records.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class GateRunner:
     ) -> None:
         """Make the gates' drivers; raises InputError for options that one refuses.
 
-        `records` are the journal's, by the gates' keys, and are updated in place. `wake` is called from another thread
-        when an answer has come.
+        `records` are the journal's, by the gates' keys, and are updated in place. `wake` is called
+        from another thread when an answer has come.
         """
         self._gates = gates
         self._drivers = {gate.key: _driver(gate, context) for gate in gates}
@@ -103,7 +104,7 @@ class GateRunner:
         return self._status("", passed=True)
 
     def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
-        """Let the undecided gates with these drivers (None: with any) pass, and those that wait for a person.
+        """Let undecided gates with these drivers (None: any) pass, and those that need a person.
 
         Returns their keys.
         """
@@ -122,7 +123,7 @@ class GateRunner:
         self._records[gate.key].state = GateState.PASSED
 
     def close(self) -> None:
-        """Ask nothing any more. Questions in progress are cancelled where the driver can, and their answers ignored."""
+        """Ask nothing any more; cancel questions in progress, and ignore their answers."""
         self._closed = True
         for question in self._questions.values():
             question.wake = lambda: None
@@ -161,7 +162,7 @@ class GateRunner:
         return self._records[gate.key]
 
     def _ask(self, gate: Gate, rollout: Mapping[str, t.Any], waited: float) -> Answer | GateError | None:
-        """Return the answer of a driver that does not block, or the one to the question in progress; None: there is none."""
+        """Return a driver's answer, if there is one yet; a blocking driver is asked in a thread."""
         driver = self._drivers[gate.key]
         if not driver.blocking:
             return _answer(driver, rollout, waited)
@@ -223,7 +224,7 @@ class GateRunner:
 
 
 class _Question:
-    """One question to one gate, in a daemon thread of its own, so that a gate that hangs keeps no process from ending."""
+    """One question to one gate, in a daemon thread, so that a hanging gate delays no exit."""
 
     def __init__(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float, wake: Callable[[], None]) -> None:
         self.answer: Answer | GateError | None = None
@@ -261,7 +262,7 @@ def _failure_id(gate: Gate, record: GateRecord) -> str:
 
 
 def _driver(gate: Gate, context: Context) -> GateDriver:
-    """Make a gate's driver; raises InputError with the name of the variable that the gate was written in."""
+    """Make a gate's driver; raises InputError naming the variable that the gate is from."""
     try:
         return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)
     except InputError as exc:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ends a step together with its run: a killed or cancelled ansible-playbook leaves its workers running."""
+"""Ends a step with its run: a killed ansible-playbook leaves its workers running."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Guard:
-    """While inside, signals and the parent's death only set a flag: the step ends after the current action.
+    """While inside, signals and the parent's death set a flag: the current action completes.
 
-    Used in the worker process that runs one step. Outside the main thread only the parent's pid is watched.
+    Used in the worker process of a step. Outside the main thread only the parent is watched.
     """
 
     def __init__(self, wake: Callable[[], object] | None = None, outlives: bool = False) -> None:
         """Remember the parent.
 
-        `wake` is called from the signal handler, so it may only do what is safe there (write to a pipe). `outlives`:
-        this process is not a child of ansible-playbook, but was left behind by a worker.
+        `wake` is called from the signal handler, so it may only do what is safe there (write to a
+        pipe). `outlives`: this process was left behind by a worker of ansible-playbook.
         """
-        # A worker knows who forked it; its getppid() would not, had the parent died before we came here.
+        # Not getppid(), which is another process if the parent has already died.
         forked_by = multiprocessing.parent_process()
         self.parent: int = forked_by.pid if forked_by and forked_by.pid else os.getppid()
         self._outlives = outlives
@@ -79,7 +79,7 @@ class Guard:
 
     def _handle(self, number: int, _frame: object) -> None:
         """Set the flag on a signal."""
-        # Also the kernel's, at the parent's death: then getppid() tells so a moment later, when its last thread is gone.
+        # At the parent's death getppid() changes a moment later, when its last thread is gone.
         self._reason = self._reason or signal.Signals(number).name
         if self._wake:
             self._wake()

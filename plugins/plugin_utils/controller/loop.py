@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reconcile loop of one service: what steps call to move, watch and clean up its fleet. The engine decides."""
+"""The reconcile loop of one service: moves, watches and cleans up its fleet."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ReconcileLoop(BaseLoop):
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
         return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
 
-    # -- stages -------------------------------------------------------------------------------------------------
+    # -- stages -----------------------------------------------------------------------------------
 
     def run_stage(
         self, stage: Stage, revision: str, rollout: Rollout, described: Describe, decide: Decide | None = None
     ) -> Proceed:
-        """Move the fleet to the stage's waypoint and wait there until its gates let the rollout pass.
+        """Move the fleet to the stage's waypoint, and wait until its gates let the rollout pass.
 
         Args:
             stage: Where to go.
@@ -61,7 +61,8 @@ class ReconcileLoop(BaseLoop):
 
         Raises RolloutFailed with the reason where the stage cannot be passed.
         """
-        title = f"{self.settings.service} {rollout.revision if stage.waypoint.is_baseline else revision}"
+        of = rollout.revision if stage.waypoint.is_baseline else revision
+        title = f"{self.settings.service} {of}"
         lines = Lines(self.say, title, self.now() - rollout.elapsed)
         self._aim(stage, rollout)
         if decide:
@@ -100,7 +101,7 @@ class ReconcileLoop(BaseLoop):
         self.actuator.apply(snapshot, decision, self.placement.starts(decision, stage.waypoint, revision, rollout, None))
         self.actuator.apply_previews(snapshot)
 
-    # -- single actions -----------------------------------------------------------------------------------------
+    # -- single actions ---------------------------------------------------------------------------
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out of rotation, wait for their requests, and stop them."""
@@ -118,7 +119,7 @@ class ReconcileLoop(BaseLoop):
             raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}", "PR-616")
 
     def admit(self, revision: str | None) -> bool:
-        """Put the ready instances of a revision (None: of any) in rotation; return whether any was out."""
+        """Put a revision's ready instances (None: any) in rotation; return whether any was out."""
         admitted = False
 
         def admit_healthy() -> str:
@@ -135,7 +136,7 @@ class ReconcileLoop(BaseLoop):
         return admitted
 
     def empty_previews(self) -> None:
-        """Empty the preview pools, since the rollout has ended. Requests in flight are waited for as when draining."""
+        """Empty the preview pools at a rollout's end, and wait for their requests in flight."""
         for pool in self.previews:
             pool.wanted = False
 
@@ -155,7 +156,7 @@ class ReconcileLoop(BaseLoop):
             self.event(events.Trouble(message=message))
 
     def cancel_drain(self, generation: int) -> None:
-        """Take back the decision to drain instances of a generation, unless they were already told to stop."""
+        """Keep the instances of a generation that were to be drained and were not told to stop."""
         running = {
             r.labels.id for r in self.observer.reports if r.labels.generation == generation and r.process is Process.RUNNING
         }
@@ -169,7 +170,7 @@ class ReconcileLoop(BaseLoop):
     def hold_drained(self) -> None:
         """Keep drained instances out of rotation, and the lease, until the guard ends it.
 
-        Meanwhile the user's tasks deploy in place. A load balancer that was reloaded has forgotten what was drained.
+        Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets drained hosts.
         """
         while not self.guard.stopped:
             try:
@@ -181,10 +182,10 @@ class ReconcileLoop(BaseLoop):
                 self.recorder.note_trouble(str(exc))
             self.checker.wait(timing.IN_PLACE)
 
-    # -- helpers ------------------------------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------------
 
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
-        """Set observing and acting to a stage: its generation, its split of the traffic, its preview pools."""
+        """Set the generation, the split of the traffic and the preview pools of a stage."""
         self.observer.generation = stage.waypoint.generation
         self.actuator.split = WeightSplit(stage.waypoint)
         forward = rollout.phase != Phase.ROLLING_BACK and rollout.kind.forward and not stage.waypoint.is_baseline
@@ -192,7 +193,7 @@ class ReconcileLoop(BaseLoop):
             pool.wanted = forward and (stage.waypoint.new_idle or not pool.idle_only)
 
     def _background_gates(self, stage: Stage, rollout: Rollout) -> GateRunner:
-        """Return the runner of the background gates, which goes on from stage to stage; an idle one where they rest."""
+        """Return the background gates' runner, one for all stages; idle if unwatched."""
         if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
             return GateRunner((), self.context, {})
         if self._background is None:

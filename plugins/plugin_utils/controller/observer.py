@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observes the platform, the load balancers and the checks, as one frozen snapshot. Decides nothing."""
+"""Observes platform, load balancers and checks as one frozen snapshot. Decides nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Observer:
         self._pause = timing.PLATFORM[0]
 
     def observe(self) -> Snapshot:
-        """Observe the service; the first time, wait until the check of each instance has an outcome."""
+        """Observe the service; the first time, wait until each instance was checked once."""
         self._context.epoch = self._session.epoch  # under a lease, this fences off commands of older ones
         if self._now() >= self.next_platform:
             self.sync()
@@ -125,7 +125,8 @@ class Observer:
         began, unreachable = self._now(), set(record.away)
         self.reports = self._platform.sync(start, stop, forget)
         for host in sorted(set(record.away) - unreachable):
-            self._say(f"{record.service}: {host} does not answer; its last known state is used until it does [PR-221]")
+            known = "its last known state is used until it does [PR-221]"
+            self._say(f"{record.service}: {host} does not answer; {known}")
         if idle:
             if not record.away:  # unreachable hosts make observing slow, which must not make it rare
                 self._pause = timing.platform_pause(self._now() - began)
@@ -149,8 +150,8 @@ class Observer:
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has an entry of ours of no instance, as last observed.
 
-        A command that came late, or whose run was killed, may leave one. An entry that only finishes its requests is
-        not counted.
+        A command that came late, or whose run was killed, may leave one. An entry that only
+        finishes its requests is not counted.
         """
         living = {labels.endpoint for labels in self.living()}
         found = [item for servers in (self._table or {}).values() for item in servers.items() if item[0] not in living]
@@ -173,7 +174,7 @@ class Observer:
             self._crashes(),
         )
         self._ready = {i.id for i in fleet if i.state is State.READY or i.id in self._ready}
-        # Requests in flight have their time from when an instance is seen out of rotation, not from the decision.
+        # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
         self.snapshot = Snapshot(self.reports, self._table if self._traffic else None, previews, fleet, now)
         return self.snapshot
@@ -197,7 +198,7 @@ class Observer:
     def _serving_before(self) -> set[str]:
         """Return the instances that may be serving although no check has passed yet.
 
-        A new instance that a killed run started is still starting; an old one serves until its checks fail.
+        A new instance of a killed run is still starting; an old one serves until its checks fail.
         """
         old = {r.labels.id for r in self.reports if r.labels.generation != self.generation}
         return old & (self._known or set())

@@ -29,7 +29,7 @@ class Placement:
         self._session = session
 
     def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
-        """Return the snapshot with the instances that leave crowded hosts on the way to this waypoint."""
+        """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
         if not waypoint.rebalance:
             return snapshot
         place = partial(self._next_hosts, waypoint.generation)
@@ -38,7 +38,7 @@ class Placement:
     def starts(
         self, decision: Decision, waypoint: Waypoint, revision: str, rollout: Rollout, leaving: Collection[str] | None
     ) -> list[Labels]:
-        """Return labels for the instances to start: stable ones first, where some are to be repaired, then new ones."""
+        """Return labels for the instances to start: stable ones to repair, then new ones."""
         stable: list[Labels] = []
         if rollout.previous:
             stable = self._labels(decision.create_old, rollout.previous.revision, waypoint.stable, (), leaving)
@@ -47,7 +47,7 @@ class Placement:
     def _labels(
         self, count: int, revision: str, generation: int, others: Sequence[Labels], leaving: Collection[str] | None
     ) -> list[Labels]:
-        """Return labels for the next instances, beside `others`. Their numbers are recorded before they are used."""
+        """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
         for host, endpoint, slot in self._places(count, generation, others, leaving) if count else ():
             record.serial += 1
@@ -73,7 +73,7 @@ class Placement:
             return self._platform.place(count, living, generation)
 
     def _next_hosts(self, generation: int, count: int, leaving: Collection[str]) -> list[str]:
-        """Return the hosts of the next instances once these have left; none where there is no room."""
+        """Return the hosts of the next instances once these have left; none without room."""
         try:
             return [host for host, _endpoint, _slot in self._places(count, generation, (), leaving)]
         except PlatformError:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A load balancer pool of a rollout's new instances alone, for previews or for copies of requests."""
+"""A load balancer pool of new instances alone, for previews or copies of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PreviewPool:
     """Keeps one such pool. It is observed as long as it has instances, or is to have some."""
 
     def __init__(self, traffic: TrafficDriver, idle_only: bool) -> None:
-        """`idle_only`: the pool is filled only while the new instances get no requests of clients."""
+        """`idle_only`: fill the pool only while the new instances get no requests of clients."""
         self.traffic, self.idle_only = traffic, idle_only
         self.wanted = False  # whether it is to have instances
         self.filled = True  # whether it may have some
@@ -34,7 +34,7 @@ class PreviewPool:
             self.table = self.traffic.observe()
 
     def apply(self, new: Sequence[Report], ready: Collection[str]) -> None:
-        """Make the pool contain exactly `new`; only ready instances that the balancer finds healthy get requests."""
+        """Make the pool contain exactly `new`; ready instances get requests once healthy there."""
         if not self.in_use:
             return
         targets = self._targets(new, ready)

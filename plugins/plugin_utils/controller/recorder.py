@@ -40,7 +40,7 @@ class Recorder:
     def event(self, event: events.Event) -> None:
         """Add an event to the timeline, with the next commit."""
         found = event.to_dict()
-        trace.note(f"{event.kind}: {trace.words({name: value for name, value in found.items() if name != 'kind'})}")
+        trace.note(f"{event.kind}: {trace.words({k: v for k, v in found.items() if k != 'kind'})}")
         self._events.append({"at": round(time.time(), 3)} | found)
 
     def commit(self) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         self._events = []
 
     def note_fleet(self, fleet: Sequence[Instance]) -> None:
-        """Write down each change of an instance's state, and of the revisions' shares of the traffic."""
+        """Write down each change of an instance's state, and of the revisions' traffic."""
         states = self._known_states()
         for instance in fleet:
             if states.get(instance.id) != instance.state.value:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Moves the fleet to one stage of a rollout: observe, decide, act, until the waypoint is reached and the gates pass."""
+"""Moves the fleet to one stage: observe, decide and act until its gates pass."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class StageRun:
         return True
 
     def _wait_at_gates(self) -> None:
-        """Wait for the gates, or for an operator, without losing progress; raises Parked where that may take long."""
+        """Wait for gates or an operator, without losing progress; raises Parked after a while."""
         self._rollout.tally = replace(self._progress, since=self._loop.now())
         if self._loop.recorder.due:
             self._loop.recorder.commit()
@@ -181,7 +181,7 @@ class StageRun:
             wait(max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now())))
 
     def _count_requests(self) -> None:
-        """Add up what the load balancers sent to new and to all instances since the stage was reached."""
+        """Add up the requests to new and to all instances since the stage was reached."""
         new, every = self._loop.observer.requests()
         before, self._requests = self._requests or (new, every), (new, every)
         sent = dict.fromkeys(("new", "all"), 0) | self._rollout.sent
@@ -217,7 +217,7 @@ class StageRun:
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
-    """Return the waypoint of a forced promotion: one ready new instance is enough for the switch."""
+    """Return the waypoint of a forced promotion: one ready new instance is enough."""
     return replace(waypoint, switch_at=1) if waypoint.switches and waypoint.switch_at is None else waypoint
 
 
@@ -231,7 +231,7 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Compositio
     old = [i for i in there if i.generation != waypoint.generation]
     # A switch that was not made is not made now; one that a run died in stays half done.
     switched = not any(i.in_rotation for i in old) and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
-    # Stable instances that died before are still missing, as far as the waypoint keeps them and has room for them.
+    # Stable instances that died before are missing, as far as the waypoint has room for them.
     before = previous.replicas if previous else 0
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
     # Old instances that were to go, and stay for now, are no set to switch from.
@@ -253,6 +253,6 @@ def _pending(instance: Instance) -> bool:
 
 
 def _named(failed: Sequence[Instance]) -> str:
-    """Return the first three instances with their hosts and reasons, and how many more there are."""
+    """Return the first three instances with hosts and reasons, and how many more there are."""
     names = ", ".join(f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in failed[:3])
     return f"{names} and {len(failed) - 3} more" if len(failed) > 3 else names

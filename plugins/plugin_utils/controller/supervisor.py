@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides in each iteration whether a stage may proceed: operator commands, freeze windows and gates."""
+"""Decides in each iteration whether a stage may proceed: commands, freeze windows and gates."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Proceed(Enum):
 
 @dataclass(frozen=True)
 class Reporter:
-    """How a supervisor reports: `event` adds to the timeline, `tell` writes a line, `wake` ends a wait of the loop."""
+    """How a supervisor reports."""
 
-    event: Callable[[events.Event], None]
-    tell: Callable[[str], None]
-    wake: Callable[[], None]
+    event: Callable[[events.Event], None]  # adds to the timeline
+    tell: Callable[[str], None]  # writes a line for people
+    wake: Callable[[], None]  # ends a wait of the loop
 
 
 class Supervisor:
-    """Decides in each iteration whether a stage may proceed: operator commands, freeze windows and gates."""
+    """Decides in each iteration whether a stage may proceed: commands, freeze windows and gates."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Supervisor:
         reporter: Reporter,
         now: Callable[[], float] = clock.now,
     ) -> None:
-        """`background`: the runner of the background gates, which go on from stage to stage; its maker closes it."""
+        """`background`: of the background gates of all stages; closed by its maker."""
         self.stage = stage
         self.rollout = rollout
         self.settings = settings
@@ -96,7 +96,7 @@ class Supervisor:
             runner.close()
 
     def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
-        """Return what the stage may do now; raises RolloutFailed where a command or a gate ends it."""
+        """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
         if self._back:
             return Proceed.GO
@@ -121,7 +121,7 @@ class Supervisor:
         return Proceed.GO
 
     def passed(self, describe: Callable[[], Mapping[str, t.Any]]) -> bool:
-        """Return whether the gates of the stage, which is reached, let it pass; raises GateFailed where one fails."""
+        """Return whether the gates of the reached stage pass; raises GateFailed if one fails."""
         if self._back or (self.rollout.full and self.stage.waiting != Phase.HOLDING):
             return True
         status = self._poll(self._gates, describe())
@@ -138,9 +138,10 @@ class Supervisor:
         return False
 
     def stable_lost(self) -> Proceed:
-        """Return what to do now that no stable instance serves, and new ones are ready; raises RolloutFailed to hold."""
+        """Return what to do now that no stable instance serves; raises RolloutFailed to hold."""
         then, previous = self.settings.on_stable_lost, self.rollout.previous
-        what = f"no instance of {previous.revision if previous else 'the stable revision'} serves any more"
+        stable = previous.revision if previous else "the stable revision"
+        what = f"no instance of {stable} serves any more"
         if not self._lost_reported:
             self._lost_reported = True
             doing = {"repair": "starting it again", "promote": "going straight to the promotion", "hold": "held"}
@@ -155,7 +156,7 @@ class Supervisor:
         return Proceed.GO
 
     def park(self) -> None:
-        """Raise Parked if the stage waits for a person, and has done so for as long as a run may."""
+        """Raise Parked if the stage has waited for a person for as long as a run may."""
         if self._waiting is None or self._now() - self._waiting < self.settings.wait:
             return
         if self.rollout.paused:
@@ -167,7 +168,7 @@ class Supervisor:
         name = f"{self.settings.service} {self.rollout.revision}"
         raise Parked(f"{name}: {self._waits_for}; the run ended while waiting (parked). {then}")
 
-    # -- gates --------------------------------------------------------------------------------------------------
+    # -- gates ------------------------------------------------------------------------------------
 
     @property
     def _back(self) -> bool:
@@ -195,7 +196,7 @@ class Supervisor:
             if (self.stage.on_failure or self.settings.on_failure) != FailureAction.CONTINUE:
                 raise RolloutFailed(status.message, status.id)
             self._background.pass_failed(status.failed)
-        # After a switch nothing is left to compare with, so doubt is no reason to keep the standby set for ever.
+        # After a switch nothing is left to compare with: doubt must not keep the standby set.
         self._doubt = status.message if status.person and self.stage.waiting != Phase.HOLDING else ""
         if not status.passed and not self._doubt:
             self._tell_news(status.message.removeprefix("waiting at "))
@@ -216,7 +217,7 @@ class Supervisor:
         """Report that a gate has failed."""
         self._report.event(events.GateDecided(gate=gate.key, message=message, passed=False))
 
-    # -- waiting ------------------------------------------------------------------------------------------------
+    # -- waiting ----------------------------------------------------------------------------------
 
     @property
     def _moving(self) -> Phase:
@@ -267,10 +268,10 @@ class Supervisor:
         if self.rollout.turn_to(phase, self.rollout.reason, self._now()):
             self._report.event(events.PhaseEntered(phase=phase))
 
-    # -- operator commands --------------------------------------------------------------------------------------
+    # -- operator commands ------------------------------------------------------------------------
 
     def _obey_commands(self) -> bool:
-        """Obey the commands that operators sent; return whether to skip the stage. Raises RolloutFailed to end it."""
+        """Obey operators' commands; return whether to skip the stage."""
         if self._now() < self._next_commands:
             return False
         self._next_commands = self._now() + timing.COMMANDS
@@ -308,8 +309,8 @@ class Supervisor:
         rollout, name = self.rollout, command["word"]
         if name == commands.GIVE_WAY:
             raise GaveWay(
-                f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')}, which {command['by']} "
-                "rolls out; that run continues from here, and nothing was rolled back"
+                f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')}, which "
+                f"{command['by']} rolls out; that run continues from here, and nothing was rolled back"
             )
         if name == "abort":
             raise RolloutFailed(sent, "PR-608", then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
@@ -324,7 +325,7 @@ class Supervisor:
         return self._continue(command)
 
     def _continue(self, command: Mapping[str, t.Any]) -> bool:
-        """End what keeps the stage, as far as the command says; return whether to skip the stage."""
+        """End what holds the stage, as the command says; return whether to skip the stage."""
         rollout, name, by = self.rollout, command["word"], command["by"]
         was_paused, rollout.paused = bool(rollout.paused), {}
         self._waiting, self._waits_for = None, ""
@@ -339,7 +340,7 @@ class Supervisor:
 
 
 class _RollbackGate:
-    """A gate that is polled throughout the rollout; only a pass, by its own answer, asks for a rollback."""
+    """A gate polled throughout the rollout; only a pass by its own answer wants a rollback."""
 
     def __init__(self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]) -> None:
         self.gate = gate
@@ -363,4 +364,5 @@ class _RollbackGate:
 def _sentence(command: Mapping[str, t.Any]) -> str:
     """Return a command, who sent it and why, for people."""
     number = f" to {command['replicas']}" if command.get("replicas") else ""
-    return f"{command['word']}{number} sent by {command['by']}{': ' + command['why'] if command.get('why') else ''}"
+    why = f": {command['why']}" if command.get("why") else ""
+    return f"{command['word']}{number} sent by {command['by']}{why}"
