@@ -343,9 +343,7 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
     record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad")
     loop = SimpleNamespace(fleet=some(3), run_stage=walk, cancel_drain=int, commit=int, event=lambda *_, **__: None)
-    run = t.cast(
-        StepContext, SimpleNamespace(record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1))
-    )
+    run = t.cast(StepContext, SimpleNamespace(record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1)))
     with pytest.raises(RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"):
         Rollback(run).run(record.rollout)
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")

@@ -32,7 +32,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
-from ansible_collections.progressive.rollout.scripts import guides, messages, timeline
 from ansible_collections.progressive.rollout.tests.simulations import verdict
 from ansible_collections.progressive.rollout.tests.support.pages import (
     EXAMPLE,
@@ -384,20 +383,7 @@ def test_the_page_of_states_has_every_one(section: str, kind: type[Phase | Outco
     assert named("docs/reference/states-and-phases.md", section) == {member.value for member in kind} - {""}
 
 
-def test_the_page_of_events_is_made_from_the_code() -> None:
-    assert read("docs/reference/timeline-events.md") == timeline.page(), "run scripts/timeline.py"
-
-
 def named(page: str, section: str = "") -> set[str]:
     """What the first cells of a table name."""
     text = read(page).partition(f"## {section}\n" if section else "\n")[2].partition("\n## ")[0]
     return {name for line in text.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1] if line[:1] == "|" else "")}
-
-
-def test_the_page_of_messages_is_made_from_the_code() -> None:
-    assert read("docs/reference/messages.md") == messages.page(), "run scripts/messages.py"
-
-
-@pytest.mark.parametrize("name", guides.GUIDES)
-def test_the_guides_for_docs_ansible_com_are_made_from_the_tutorial(name: str) -> None:
-    assert read(f"docs/docsite/rst/{name.replace('-', '_')}.rst") == guides.guide(name), "run scripts/guides.py"
