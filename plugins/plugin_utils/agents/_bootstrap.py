@@ -1,9 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What wraps every agent on a host: its source comes in through standard input, its answers leave by lines.
+"""Run an agent on a host: the source arrives through standard input, the answer leaves as one line.
 
-Runs on Python >= 3.8. No json, signal or subprocess: their import would double the time to start.
+Agents import this module, too, for JSON. Needs Python 3.8. The modules json, signal and subprocess are not imported:
+that would double the time to start.
 """
 
 from __future__ import annotations
@@ -11,26 +12,43 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # importing typing costs start-up time
+if TYPE_CHECKING:
+    import typing as t
+
+scanner: t.Any = None
 try:
     from _json import encode_basestring_ascii as quote
+    from _json import make_scanner as scanner
     from _signal import ITIMER_REAL, setitimer  # type: ignore[import-not-found]
 except ImportError:  # not CPython
     from json.encoder import py_encode_basestring_ascii as quote
     from signal import ITIMER_REAL, setitimer
 
 SIGALRM = 14
+SPACE = " \t\n\r"  # of JSON
 
 
-def serve(source, name, request, timeout, mark, folder="", libraries=()):
+def serve(
+    source: str,
+    name: str,
+    request: t.Any,
+    timeout: float,
+    mark: str,
+    folder: str = "",
+    libraries: t.Sequence[tuple[str, str]] = (),
+) -> None:
     """Answer the request in a process of its own, with one line `mark` + JSON.
 
     `libraries`, pairs of a name and a source, are what the agent imports from `folder`, its own package.
     The JSON is {"value": ...}, {"error": text} or {"late": true}. What an agent prints goes nowhere, so
     neither its noise nor a daemon it starts can hold up or spoil the answer.
     """
-    scope = {"__name__": name}
+    scope: dict[str, t.Any] = {"__name__": name}
     try:
-        package = sys.modules[folder] = type(os)(folder)
+        package: t.Any = type(os)(folder)
+        sys.modules[folder] = package
+        package._bootstrap = sys.modules[__name__]
         for module, text in libraries:
             library = type(os)(module)
             exec(compile(text, module, "exec"), library.__dict__)
@@ -44,7 +62,7 @@ def serve(source, name, request, timeout, mark, folder="", libraries=()):
         data = data[os.write(1, data) :]
 
 
-def _start(main, request, timeout):
+def _start(main: t.Callable[[t.Any], t.Any], request: t.Any, timeout: float) -> tuple[int, int]:
     pipe, answer = os.pipe()
     pid = os.fork()
     if pid:
@@ -66,7 +84,7 @@ def _start(main, request, timeout):
         os._exit(0)
 
 
-def _collect(pid, pipe):
+def _collect(pid: int, pipe: int) -> str:
     data = b""
     while not data.endswith(b"\n"):
         chunk = os.read(pipe, 1 << 20)
@@ -79,12 +97,12 @@ def _collect(pid, pipe):
     return dump({"late": True} if signal == SIGALRM else {"error": "the agent was ended by signal %d" % signal})
 
 
-def _error(exc):
+def _error(exc: BaseException) -> str:
     return dump({"error": "%s: %s" % (type(exc).__name__, " ".join(str(exc).split()))})
 
 
-def dump(value):
-    """The JSON of plain data, in ASCII, on one line."""
+def dump(value: object) -> str:
+    """Return the JSON of plain data, in ASCII, on one line."""
     if isinstance(value, str):
         return quote(value)
     if value is None:
@@ -98,3 +116,29 @@ def dump(value):
     if isinstance(value, dict):
         return "{" + ",".join([quote(str(key)) + ":" + dump(item) for key, item in value.items()]) + "}"
     raise TypeError("an agent cannot answer with " + type(value).__name__)
+
+
+class _Decoding:
+    """What Python's scanner of JSON wants to know."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+    memo: t.ClassVar[dict[str, str]] = {}
+
+
+def load(text: str | bytes) -> t.Any:
+    """Return the data of a JSON text; raises ValueError, or RecursionError, for any other text."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    if scanner is None:
+        import json
+
+        return json.loads(text)
+    try:
+        value, end = scanner(_Decoding)(text, len(text) - len(text.lstrip(SPACE)))
+    except StopIteration:
+        raise ValueError("not JSON") from None
+    if text[end:].strip(SPACE):
+        raise ValueError("more than one JSON value")
+    return value

@@ -21,11 +21,10 @@ Needs Python 3.8. Modules only some calls need are imported there: most calls on
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _keep(home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tid
     folder = os.path.join(home, SETTINGS)
     there = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
     for key in keep.keys() - there:
-        write(os.path.join(folder, key + ".json"), json.dumps(keep[key]), 0o600)
+        write(os.path.join(folder, key + ".json"), _bootstrap.dump(keep[key]), 0o600)
     there.update(keep)
     for key in there.difference(retain, keep) if tidy and retain is not None else ():
         os.unlink(os.path.join(folder, key + ".json"))
@@ -100,7 +99,7 @@ def _recall(request: dict[str, t.Any]) -> t.Any:
     )
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            return _bootstrap.load(file.read())
     except (FileNotFoundError, ValueError):
         return None
 
@@ -185,7 +184,7 @@ class Service:
                 path = os.path.join(self.instances, name)
                 with open(path) as file:
                     try:
-                        record = json.load(file)
+                        record = _bootstrap.load(file.read())
                     except (ValueError, RecursionError):
                         record = None
                 wrong = self.wrong(record, name[: -len(".json")])
@@ -214,7 +213,7 @@ class Service:
         """Write the record. Without a lease only one that is there already: who only looks adopts nothing."""
         path = os.path.join(self.instances, record["id"] + ".json")
         if self.request["epoch"] > 0 or os.path.exists(path):
-            write(path, json.dumps(record))
+            write(path, _bootstrap.dump(record))
 
     def log(self, record: Record) -> str:
         return os.path.join(self.logs, record["id"] + ".log")

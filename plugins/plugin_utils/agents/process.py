@@ -13,9 +13,12 @@ Needs Python 3.8 and Linux's /proc.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections import namedtuple
+
+try:
+    import _signal as signal  # type: ignore[import-not-found] # without enums, whose import takes longer than a look
+except ImportError:  # not CPython
+    import signal
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 
@@ -28,8 +31,14 @@ if TYPE_CHECKING:
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")  # no secrets of whoever runs us
 
 
-# What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot; with pid and boot it is unmistakable.
-Stat = namedtuple("Stat", ("living", "group", "session", "ticks"))
+class Stat:
+    """What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot; with pid and boot it is
+    unmistakable."""
+
+    __slots__ = ("group", "living", "session", "ticks")
+
+    def __init__(self, living: bool, group: int, session: int, ticks: int) -> None:
+        self.living, self.group, self.session, self.ticks = living, group, session, ticks
 
 
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:

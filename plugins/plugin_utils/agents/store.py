@@ -11,11 +11,10 @@ the operation takes. The answer has `now`, or `refused` (`held`, `lost`, `store`
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files
 
 TYPE_CHECKING = False  # importing typing costs more than an operation
 if TYPE_CHECKING:
@@ -163,8 +162,8 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
         size = _append(files, path, events)
     try:
         if record is not None:
-            _files.stage(files.record, json.dumps(dict(record, schema=SCHEMA)), 0o600)
-        _files.stage(files.lease, json.dumps(held), 0o600)
+            _files.stage(files.record, _bootstrap.dump(dict(record, schema=SCHEMA)), 0o600)
+        _files.stage(files.lease, _bootstrap.dump(held), 0o600)
     except OSError:
         if events:
             os.truncate(path, size)
@@ -201,7 +200,7 @@ def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     # A file that was lost does not begin with numbers that were obeyed already.
     last = max(kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0))
     kept.append(dict(new, number=last + 1))
-    _files.write(files.words, "".join(json.dumps(word) + "\n" for word in kept[-KEEP:]), 0o600)
+    _files.write(files.words, "".join(_bootstrap.dump(word) + "\n" for word in kept[-KEEP:]), 0o600)
     _sync(files.journal)
     return {"number": last + 1}
 
@@ -296,7 +295,7 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(data)
+        found = _bootstrap.load(data)
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -319,7 +318,7 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            one = json.loads(line)
+            one = _bootstrap.load(line)
         except (ValueError, RecursionError):
             one = None
         if not isinstance(one, dict):
@@ -355,13 +354,13 @@ def _words(files: Files) -> list[dict[str, Any]]:
 
 def _write(files: Files, lease: dict[str, Any]) -> None:
     """Replace the lease."""
-    _files.write(files.lease, json.dumps(lease), 0o600)
+    _files.write(files.lease, _bootstrap.dump(lease), 0o600)
     _sync(files.journal)
 
 
 def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
     """Append events and return the size before; a torn last line, left by a crash, goes first."""
-    lines = "".join(json.dumps(event) + "\n" for event in events).encode()
+    lines = "".join(_bootstrap.dump(event) + "\n" for event in events).encode()
     os.makedirs(files.timelines, 0o700, exist_ok=True)
     new = not os.path.exists(path)
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -21,12 +21,11 @@ Needs Python 3.8 and systemd 240.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pwd
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _service
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -296,7 +295,7 @@ def _journal(record: Record) -> tuple[str, bool]:
     wanted = (f"_SYSTEMD_UNIT={name}", "+", *errors, "+", f"UNIT={name}", f"MESSAGE_ID={STOPPING}")
     shown = ("--output=json", "--output-fields=MESSAGE,MESSAGE_ID", f"--since=@{int(record['created'])}", "--lines=20")
     out = _service.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
-    entries = [json.loads(line) for line in out.splitlines()]
+    entries = [_bootstrap.load(line) for line in out.splitlines()]
     texts = [entry.get("MESSAGE") or "" for entry in entries if entry.get("MESSAGE_ID") != STOPPING]
     lines = [text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts]  # a list: not printable
     return _service.last_lines("\n".join(lines)), len(texts) < len(entries)
@@ -411,7 +410,7 @@ def _records(home: str) -> list[Record]:
     folder, found = os.path.join(home, "instances"), []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if name.endswith(".json") and not name.startswith("."):
-            found.append(json.loads(_read(os.path.join(folder, name)) or "{}"))
+            found.append(_bootstrap.load(_read(os.path.join(folder, name)) or "{}"))
     return found
 
 

@@ -525,7 +525,7 @@ def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
     """What a module imports from a folder, and what that imports there, which comes first."""
     found: list[ModuleType] = []
     for item in vars(module).values():
-        if isinstance(item, ModuleType) and item.__name__.startswith(folder):
+        if isinstance(item, ModuleType) and item.__name__.startswith(folder) and item is not _bootstrap:
             found += [one for one in [*_libraries(item, folder), item] if one not in found]
     return found
 
