@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor, HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 
 DEADLINE = 20.0  # seconds: only a broken test gets there
 CREATED = 1000.0

@@ -23,7 +23,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.playbook import until
 
@@ -53,7 +54,7 @@ def transport(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     manager = VariableManager(loader, inventory)
     hostvars = HostVars(inventory, manager, loader)
     task_vars = manager.get_vars() | {"hostvars": hostvars, "groups": inventory.get_groups_dict()}
-    made = Transport(task_vars, PlayContext(), loader, {"become": True})
+    made = Transport(Connections(task_vars, PlayContext(), loader, {"become": True}))
     yield made
     made.close()
 

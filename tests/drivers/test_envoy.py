@@ -26,7 +26,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import OPTIONS, Driver
 
 

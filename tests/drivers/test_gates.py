@@ -27,7 +27,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import a
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate

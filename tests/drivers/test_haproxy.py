@@ -23,7 +23,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import OPTIONS, Driver
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
     IN,

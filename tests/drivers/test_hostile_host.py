@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
@@ -38,12 +38,12 @@ print(mark + said.replace("MARK", mark))
 """
 ITEM = '{"id": "a", "service": "shop", "revision": "1", "generation": 1, "address": "::1", "port": 1, "slot": 0, "age": 1, '
 NONSENSE = {
-    "[]": "its answer is not that of our agent",
-    "5": "its answer is not that of our agent",
-    "{bad": "its answer is not that of our agent",
-    "": "its answer is not that of our agent",
-    "[" * 100000: "its answer is not that of our agent",
-    '{"value": ' + "9" * 5000 + "}": "its answer is not that of our agent",
+    "[]": "its answer is not that of an agent",
+    "5": "its answer is not that of an agent",
+    "{bad": "its answer is not that of an agent",
+    "": "its answer is not that of an agent",
+    "[" * 100000: "its answer is not that of an agent",
+    '{"value": ' + "9" * 5000 + "}": "its answer is not that of an agent",
     '{"value": []}': "answer.value is list, not a mapping",
     '{"value": {}}': "answer.instances is missing",
     '{"value": {"instances": 5}}': "answer.instances is 5, not a list",
@@ -118,10 +118,10 @@ def test_what_is_looked_at_before_anything_is_touched(fleet: Fleet) -> None:
 
 
 def test_a_flood_ends_soon_and_takes_little_memory(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "LIMIT", 4 << 20)
+    monkeypatch.setattr(pool, "LIMIT", 4 << 20)
     fleet.answer.write_text("flood")
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    with pytest.raises(PlatformError, match=r"evil: it answers with more than 4 MB"):
+    with pytest.raises(PlatformError, match=r"evil: the answer is longer than 4 MB"):
         fleet.driver().sync()
     assert time.monotonic() - began < 15
     grown: t.Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

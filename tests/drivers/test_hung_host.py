@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
@@ -88,7 +89,7 @@ def sshd() -> Iterator[Sshd]:
 @pytest.fixture
 def fleet(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.setattr(_calls, "PATIENCE", 3.0)
-    monkeypatch.setattr(transports, "TELL", 1.0)
+    monkeypatch.setattr(pool, "TELL", 1.0)
     made = Fleet(sshd, tmp_path)
     yield made
     made.close()
@@ -151,5 +152,5 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
 def test_a_host_that_never_answered_is_named(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_calls, "LOOK", 2.0)
     fleet.hang("web2")
-    with pytest.raises(transports.RolloutError, match=r"^cannot know what runs on web2: no answer in 2 s; "):
+    with pytest.raises(RolloutError, match=r"^cannot know what runs on web2: no answer in 2 s; "):
         fleet.driver.sync()

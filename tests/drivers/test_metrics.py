@@ -34,7 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import command, prometheus, web
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files, _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 
-SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_files, _service, agent)}
+SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_bootstrap, _files, _service, agent)}
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]

@@ -25,7 +25,8 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseHeld, LeaseLost, StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Command, Result, _program
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer, program
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
 
 fork = multiprocessing.get_context("fork")
@@ -54,7 +55,7 @@ class Here:
 
     @staticmethod
     def _ship(request: Mapping[str, t.Any]) -> dict[str, t.Any]:
-        script, mark = _program(agent, dict(request), 30.0, "ANSWER:"), b"ANSWER:"
+        script, mark = program(agent, dict(request), 30.0, "ANSWER:"), b"ANSWER:"
         done = subprocess.run([sys.executable, "-I", "-S", "-"], input=script, capture_output=True, timeout=30, check=True)
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(mark)]
         answer: dict[str, t.Any] = json.loads(line.removeprefix(mark))["value"]

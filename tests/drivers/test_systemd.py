@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import OPTIONS, Driver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as transports
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 
@@ -38,7 +40,7 @@ ExecStart=/bin/sh -c 'echo "$REVISION at $PORT"; exec sleep 1000'
 class Bench:
     """Two hosts, and drivers of a service of its own for each test."""
 
-    def __init__(self, hosts: Hosts, transport: transports.Transport) -> None:
+    def __init__(self, hosts: Hosts, transport: Transport) -> None:
         self.hosts, self.transport = hosts, transport
         self.service = ""
 
@@ -51,7 +53,7 @@ class Bench:
 
     def run(self, script: str, host: str = "web1") -> str:
         """What a shell says that root runs on a host."""
-        result = self.transport.run({host: transports.Command(["/bin/sh", "-ec", script])}, 60)[host]
+        result = self.transport.run({host: Command(["/bin/sh", "-ec", script])}, 60)[host]
         assert result.rc == 0, f"{script}: {result.stderr}{result.unreachable}"
         return result.stdout
 
@@ -127,13 +129,13 @@ def request(driver: Driver, host: str, **work: t.Any) -> dict[str, t.Any]:
 
 def dies(bench: Bench, driver: Driver, before: str, **work: t.Any) -> None:
     """The agent on web1 is killed before it gets to a line of its own."""
-    program = transports._program(agent, request(driver, "web1", **work), 60, "MARK:").decode()
-    line = next(line for line in transports._source(agent).splitlines() if line.strip().startswith(before))
+    program = agents.program(agent, request(driver, "web1", **work), 60, "MARK:").decode()
+    line = next(line for line in agents.source(agent).splitlines() if line.strip().startswith(before))
     killed = " " * (len(line) - len(line.lstrip())) + "os.kill(os.getpid(), 9)"
     there = repr(f"{line}\n")[1:-1]
     assert program.count(there) == 1
     program = program.replace(there, repr(f"{killed}\n{line}\n")[1:-1])
-    command = transports.Command(["python3", "-I", "-S", "-"], program.encode())
+    command = Command(["python3", "-I", "-S", "-"], program.encode())
     assert "was ended by signal 9" in bench.transport.run({"web1": command}, 60)["web1"].stdout
 
 

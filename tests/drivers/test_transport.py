@@ -22,8 +22,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import connections as module
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER, Answer, Command, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import transport as module
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER, Command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import Hosts
 from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
 from ansible_collections.progressive.rollout.tests.support.playbook import until
@@ -380,7 +382,7 @@ def test_agents_whatever_they_do(connect: Callable[..., Transport], sshd: Sshd, 
 
 def test_agents_on_the_controller_and_with_ansibles_own_types(connect: Callable[..., Transport], odd: str) -> None:
     transport = connect({"l": {**LOCAL, "data": {"a": "{{ 1 + 1 }}", "b": ["x"]}}})
-    tagged = transport._vars["hostvars"]["l"]["data"]
+    tagged = transport._connections._vars["hostvars"]["l"]["data"]
     answers = transport.ask(odd, {host: {"do": "", "data": tagged} for host in ("l", CONTROLLER)}, timeout=20)
     for answer in answers.values():
         assert answer.value is not None, answer.error
@@ -405,7 +407,7 @@ def test_a_missing_python_is_named(connect: Callable[..., Transport], sshd: Sshd
     hosts["ok"] = {**LOCAL, "ansible_python_interpreter": "auto_silent"}
     answers = connect(hosts).ask("ping", {host: {} for host in hosts}, timeout=20)
     assert answers["ok"].value
-    assert answers["s"].error.startswith("s: ansible_python_interpreter '/opt/python9' cannot run our agents (rc 127: ")
+    assert answers["s"].error.startswith("s: ansible_python_interpreter '/opt/python9' cannot run the agents (rc 127: ")
 
 
 def test_a_variable_that_cannot_be_read_is_of_its_host_alone(connect: Callable[..., Transport]) -> None:
@@ -417,7 +419,8 @@ def test_a_variable_that_cannot_be_read_is_of_its_host_alone(connect: Callable[.
 
 ACTION = """
 from ansible.plugins.action import ActionBase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):

@@ -139,7 +139,7 @@ def test_hosts_that_do_not_let_us_in_are_named_with_the_reason(site: Site) -> No
     message = site.refused()
     site.inventory()
     assert "web1: Incorrect sudo password; check ansible_become_password" in message
-    assert f"web2: its host key is not the one that is known ({known}:1); if it was installed anew, remove the old" in message
+    assert f"web2: its host key is not the known one ({known}:1); if the host was installed anew, remove the old" in message
     assert "web3" not in message and "not this one" not in message
 
 

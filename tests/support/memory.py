@@ -32,7 +32,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Preview, Server, Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
@@ -184,7 +185,9 @@ class Here:
     """The transport of a journal on the controller."""
 
     def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, t.Any]:
-        return Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None).ask(agent, requests, timeout)
+        return Transport(Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)).ask(
+            agent, requests, timeout
+        )
 
     def apart(self) -> Here:
         return self

@@ -41,7 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout

@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.res
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import podman
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support import memory
 
 GIB = 2**30
@@ -117,7 +117,7 @@ def test_what_the_hosts_answer_and_what_the_settings_say() -> None:
 
 
 def test_a_host_that_answers_nonsense_counts_as_one_that_does_not_answer() -> None:
-    with pytest.raises(PlatformError, match=r"web1: its answer is not that of our agent \(answer.machine.memory is text"):
+    with pytest.raises(PlatformError, match=r"web1: its answer is not that of an agent \(answer.machine.memory is text"):
         podmans({"web1": {"problems": {}, "machine": {"memory": "much", "available": 0, "cpus": 1}}}).check()
 
 

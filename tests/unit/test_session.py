@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, LeaseLost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import lease
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
@@ -26,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file im
 
 @pytest.fixture
 def store(tmp_path: Path) -> Driver:
-    transport = Transport({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
+    transport = Transport(Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None))
     return Driver(OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), Context("shop", transport))
 
 

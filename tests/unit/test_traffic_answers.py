@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents
 
 GOOD = {"address": "127.0.0.1", "port": 1, "in": True, "weight": 1, "name": "shop-1", "active": 0}

@@ -112,9 +112,9 @@ def dump(value: object) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(dump, value)) + "]"
+        return "[" + ", ".join(map(dump, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join([quote(str(key)) + ":" + dump(item) for key, item in value.items()]) + "}"
+        return "{" + ", ".join([quote(str(key)) + ": " + dump(item) for key, item in value.items()]) + "}"
     raise TypeError("an agent cannot answer with " + type(value).__name__)
 
 

@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events, identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session

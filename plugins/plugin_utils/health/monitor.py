@@ -32,7 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 
 if t.TYPE_CHECKING:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 EAGER = 0.02  # seconds between two questions to an instance that has not passed yet, at least
 RATE = 500  # such questions a second, at most: with many of them each waits longer, up to `LAZY`

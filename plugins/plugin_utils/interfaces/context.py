@@ -14,7 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, PlatformDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 
 def _no_platform(transport: Transport) -> PlatformDriver:

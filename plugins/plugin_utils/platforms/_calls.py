@@ -10,7 +10,8 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, Transport, shaped
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer, shaped
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 LOOK = 20.0  # seconds a host has for a look, connecting included
 WORK = 60.0  # seconds it has to start, stop and forget instances

@@ -50,7 +50,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._calls import Calls
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer, shaped
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer, shaped
 
 HOST_OPTIONS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options that do not shape an instance
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")

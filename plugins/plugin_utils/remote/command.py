@@ -14,8 +14,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options, duration
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result, Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 
 def options(names: Collection[str]) -> Options:

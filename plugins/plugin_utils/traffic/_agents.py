@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
 
 ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})

@@ -1,0 +1,141 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask an agent: what travels to a host, and how the answer is read. The agents themselves are in `agents/`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import secrets
+import shlex
+import typing as t
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Link, Result, one_line
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an agent answered: a value, or an error (the host's, when `unreachable`) with the id of its message."""
+
+    value: dict[str, t.Any] | None = None
+    error: str = ""
+    unreachable: bool = False
+    id: str = field(default="PR-200", compare=False)
+    took: float = field(default=0.0, compare=False)  # seconds
+    # Where the call goes on: the answer, or None as long as there is none.
+    later: Callable[[], Answer | None] | None = field(default=None, compare=False)
+
+    @property
+    def summary(self) -> str:
+        """Return in a few words how it ended; "" if well."""
+        return self.error
+
+
+def load(name: str) -> ModuleType:
+    """Return the module of an agent: `process`, or `namespace.collection.agent` of another collection."""
+    collection, _dot, short = name.rpartition(".")
+    return importlib.import_module(f"ansible_collections.{collection or HERE}.plugins.plugin_utils.agents.{short}")
+
+
+def plain(request: Mapping[str, t.Any]) -> t.Any:
+    """Return the request without Ansible's tags and lazy containers; anything but plain data is refused."""
+    return json.loads(json.dumps(request, allow_nan=False))
+
+
+def run_here(module: ModuleType, request: t.Any) -> Answer:
+    """Run an agent in this process."""
+    try:
+        value = module.main(request)
+        return Answer(value) if isinstance(value, dict) else Answer(error=f"the agent answered with a {type(value).__name__}")
+    except Exception as exc:
+        return Answer(error=f"{type(exc).__name__}: {one_line(exc)}")
+
+
+def run_there(link: Link, module: ModuleType, request: t.Any, timeout: float, host: str) -> Answer:
+    """Run an agent in a process of its own on a host."""
+    mark = f"ROLLOUT-{secrets.token_hex(8)}:"
+    result = link.run(Command([*link.python, "-I", "-S", "-"], program(module, request, timeout, mark)))
+    return _answer(result, host, mark, shlex.join(link.python), timeout)
+
+
+def program(module: ModuleType, request: t.Any, timeout: float, mark: str) -> bytes:
+    """Return what the host's Python reads: the bootstrap and one call of it, with the sources of the agent and of the
+    modules that it imports from its own folder. ASCII, whatever the agent is written in.
+    """
+    folder, _dot, name = module.__name__.rpartition(".")
+    libraries = [(item.__name__.rpartition(".")[2], source(item)) for item in _libraries(module, f"{folder}.")]
+    arguments = (source(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
+    return f"{source(_bootstrap)}\nserve(*{arguments!a})\n".encode("ascii")
+
+
+def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
+    """Return the modules that a module imports from a folder, each after what it imports there itself."""
+    found: list[ModuleType] = []
+    for item in vars(module).values():
+        if isinstance(item, ModuleType) and item.__name__.startswith(folder) and item is not _bootstrap:
+            found += [one for one in [*_libraries(item, folder), item] if one not in found]
+    return found
+
+
+@functools.cache
+def source(module: ModuleType) -> str:
+    """Return the text of a module."""
+    return Path(str(module.__file__)).read_text(encoding="utf-8")  # get_source() of Ansible's own loader gives bytes
+
+
+def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> Answer:
+    """Find the answer in what a process printed; noise around it is passed over."""
+    if result.unreachable:
+        return Answer(error=result.unreachable, unreachable=True, id=result.id)
+    lines = [line.removeprefix(mark) for line in result.stdout.split("\n") if line.startswith(mark)]
+    if len(lines) != 1:
+        printed = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        text = f"ansible_python_interpreter {python!r} cannot run the agents (rc {result.rc}: {clean(printed)}); set it to a Python >= 3.8"
+        return Answer(error=f"{host}: {text}", id="PR-210")
+    found = _decoded(lines[0])
+    if found.get("late") is True:
+        return Answer(error=f"no answer in {timeout:g} s", unreachable=True, id="PR-221")
+    if isinstance(found.get("error"), str):
+        return Answer(error=clean(found["error"], 2000))
+    if isinstance(found.get("value"), dict):
+        return Answer(found["value"])
+    return shaped(Answer(found), _Framed)
+
+
+class _Framed(t.TypedDict):
+    """What follows the mark."""
+
+    value: dict[str, t.Any]
+
+
+def _decoded(text: str) -> dict[str, t.Any]:
+    """Return the JSON object that a text is, or else an empty one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def shaped(answer: Answer, kind: t.Any) -> Answer:
+    """Return the answer, its value read as a type (see `inputs/shapes.py`).
+
+    A host whose answer is anything else counts as unreachable: nothing is known of it, either.
+    """
+    if answer.value is None:
+        return answer
+    try:
+        return replace(answer, value=shapes.read(kind, answer.value, "answer"))
+    except shapes.Misshapen as exc:
+        why = f"its answer is not that of an agent ({clean(exc)}); see what ansible_python_interpreter runs there"
+        return replace(answer, value=None, error=why, unreachable=True, id="PR-212")

@@ -1,0 +1,156 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Work on many hosts at the same time: each host's part in a thread, bounded in time and in what the host may send."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import signal
+import threading
+import time
+import typing as t
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
+
+TELL = 3.0  # seconds after which a host that is waited for is named
+LIMIT = 32 << 20  # bytes that a command may print; the timeline of a long rollout is a few MB
+
+_TICK = 0.1  # seconds between two looks at jobs under way
+
+
+class Outcome(t.Protocol):
+    """What a job comes to."""
+
+    @property
+    def summary(self) -> str:
+        """Return in a few words how it ended."""
+        ...
+
+
+_Outcome = t.TypeVar("_Outcome", bound=Outcome)
+
+
+class Job(t.Generic[_Outcome]):
+    """One host's part of a call. It has `timeout` seconds; then `lost` makes its outcome."""
+
+    def __init__(
+        self, what: str, work: Callable[[], _Outcome], lost: Callable[[str], _Outcome], timeout: float, grace: float = 0.0
+    ) -> None:
+        self._what = what  # for people
+        self._work: Callable[[], _Outcome] = work
+        self._lost: Callable[[str], _Outcome] = lost
+        self._timeout, self._grace = timeout, grace
+        self.outcome: _Outcome | None = None
+        self.began = self.took = 0.0  # seconds
+        # A daemon: an abandoned thread must not keep this process from ending.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ended: queue.SimpleQueue[Job[_Outcome]]
+
+    def start(self, ended: queue.SimpleQueue[Job[_Outcome]]) -> None:
+        """Begin; at its end the job is put into `ended`."""
+        self.began, self._ended = time.monotonic(), ended
+        self._thread.start()
+
+    def _run(self) -> None:
+        with trace(self._what) as call:
+            outcome = self._work()
+            call.outcome = outcome.summary
+        if self.outcome is None:  # it was not given up
+            self.took, self.outcome = self.age, outcome
+        self._ended.put(self)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self.began
+
+    def over(self) -> bool:
+        """Return True once there is an outcome. A job that takes too long, or whose host sends without end, is ended here."""
+        if self.outcome is None and self.age > self._timeout + self._grace:
+            self._give_up(f"no answer in {self._timeout:g} s")
+        elif self.outcome is None and _received(self._thread) > LIMIT:
+            self._give_up(f"the answer is longer than {LIMIT >> 20} MB")
+        return self.outcome is not None
+
+    def _give_up(self, why: str) -> None:
+        self.outcome, self.took = self._lost(why), self.age
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the processes that the job started, where that can be done from here."""
+        _kill_children(self._thread)
+
+
+class Pool:
+    """The jobs of one transport."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._at_work: set[Job[t.Any]] = set()
+        self._named: set[str] = set()  # hosts that were said to be waited for
+
+    def run(self, jobs: Mapping[str, Job[_Outcome]], forks: int, patience: Mapping[str, float] | None = None) -> None:
+        """Do the jobs, by host, at most `forks` at a time, until each has its outcome or was waited for long enough."""
+        waiting = deque(jobs.items())
+        running: dict[Job[_Outcome], str] = {}
+        ended: queue.SimpleQueue[Job[_Outcome]] = queue.SimpleQueue()
+        tick = time.monotonic() + _TICK
+        while waiting or running:
+            while waiting and len(running) < forks:
+                host, job = waiting.popleft()
+                running[job] = host
+                self._at_work.add(job)
+                job.start(ended)
+            with contextlib.suppress(queue.Empty):
+                job = ended.get(timeout=max(0.0, tick - time.monotonic()))
+                self._named.discard(running.pop(job, ""))
+            if time.monotonic() >= tick:
+                tick = time.monotonic() + _TICK
+                self._tell(running)
+                running = {
+                    job: host
+                    for job, host in running.items()
+                    if not job.over() and job.age < (patience or {}).get(host, math.inf)
+                }
+        self._at_work.difference_update([job for job in jobs.values() if job.outcome])
+
+    def abandon(self) -> None:
+        """Kill the commands under way, where that can be done from here. Any thread may call this."""
+        for job in list(self._at_work):
+            job.kill()
+
+    def _tell(self, running: Mapping[Job[_Outcome], str]) -> None:
+        """Name the hosts that are waited for, each once."""
+        late = [host for job, host in running.items() if job.age > TELL and host not in self._named]
+        if late:
+            self._named.update(late)
+            self._say(f"waiting for {', '.join(host or 'the controller' for host in late)}: no answer for {TELL:g} s")
+
+
+def _received(thread: threading.Thread) -> int:
+    """Return how many bytes a thread has read so far. Linux; elsewhere 0."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/io", "rb") as stream:
+            return int(stream.readline().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _kill_children(thread: threading.Thread) -> None:
+    """Kill the processes that a thread started, and those they started. Linux; elsewhere they are left to themselves."""
+    children = [f"/proc/self/task/{thread.native_id}/children"]
+    pids: list[int] = []
+    for path in children:  # the list grows meanwhile: all are found before the first is killed
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
+            found = [int(pid) for pid in stream.read().split()]
+            pids += found
+            children += [f"/proc/{pid}/task/{pid}/children" for pid in found]
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
