@@ -294,12 +294,12 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         with contract.hostile(answer, 0.1 if answer == b"x" else 0.0, 150) as port:
             began = time.monotonic()
             with pytest.raises(agent.Failed, match=r"nothing is answered there: (timed out|the answer is longer than 2 MB)"):
-                agent.told({"status": ["127.0.0.1", port], "upstream": "shop"})
+                agent.status({"status": ["127.0.0.1", port], "upstream": "shop"})
         assert time.monotonic() - began < 10
 
     @pytest.mark.parametrize("said", ["a b;", "127.0.0.1 x 1 shop-1;", "\x1b]0;PWNED\x07;"])
     def test_what_no_rollout_wrote_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str) -> None:
-        monkeypatch.setattr(agent, "told", lambda _request: f"rollout shop;{said}")
+        monkeypatch.setattr(agent, "status", lambda _request: f"rollout shop;{said}")
         with pytest.raises(agent.Failed, match=r"was not written by a rollout") as raised:
             agent.look({"path": str(tmp_path), "upstream": "shop"}, 1)
         assert "\x1b" not in str(raised.value)

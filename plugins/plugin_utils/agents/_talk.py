@@ -1,19 +1,23 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One question and its answer over a socket, bounded in time and in size. Needs Python 3.8."""
+"""Ask one question over a socket, with an answer bounded in time and in size. Needs Python 3.8."""
 
 from __future__ import annotations
 
 import socket
 import time
 
+TYPE_CHECKING = False  # importing typing costs start-up time
+if TYPE_CHECKING:
+    import typing as t
+
 LIMIT = 32 << 20  # bytes of an answer; that of a load balancer with thousands of servers has a few million
 CHUNK = 1 << 18
 
 
-def ask(address: str | tuple[str, int] | list, question: bytes, seconds: float) -> bytes:
-    """What is answered at an address until the other side ends it, as bytes. An address is a path or a pair of host and port.
+def ask(address: str | t.Sequence[t.Any], question: bytes, seconds: float) -> bytes:
+    """Return what is answered at an address until the other side ends it. An address is a path or a pair of host and port.
 
     Raises OSError when there is no connection, when connecting, asking and answering take longer than `seconds` together,
     and when the answer is longer than LIMIT.
@@ -40,7 +44,7 @@ def _left(until: float) -> float:
     return left
 
 
-def _connect(address: str | tuple[str, int] | list, seconds: float) -> socket.socket:
+def _connect(address: str | t.Sequence[t.Any], seconds: float) -> socket.socket:
     if not isinstance(address, str):
         return socket.create_connection(tuple(address), seconds)
     connection = socket.socket(socket.AF_UNIX)
@@ -54,6 +58,6 @@ def _connect(address: str | tuple[str, int] | list, seconds: float) -> socket.so
 
 
 def shown(text: object) -> str:
-    """A text as it may be shown: on one line, without what a terminal would obey, not too long."""
+    """Return a text as it may be shown: on one line, without what a terminal would obey, not too long."""
     line = "".join(char if char.isprintable() else "?" for char in " ".join(str(text).split()))
     return line if len(line) <= 300 else line[:299] + "…"

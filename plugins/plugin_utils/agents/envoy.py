@@ -17,6 +17,14 @@ import time
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
 
+TYPE_CHECKING = False  # importing typing costs start-up time
+if TYPE_CHECKING:
+    import typing as t
+
+    Request = t.Dict[str, t.Any]
+    Entry = t.Dict[str, t.Any]
+    Resource = t.Dict[str, t.Any]
+
 ANSWER = 5.0  # seconds the admin interface may take
 POLL = 0.004
 GRACE = 0.02  # Envoy's worker threads follow the main thread, which is the one that answers, a moment later
@@ -28,8 +36,8 @@ class Failed(Exception):
     """What Envoy refused or did not show, as text for the operator."""
 
 
-def main(request):
-    """`op` is check, observe or apply; see the functions of these names."""
+def main(request: Request) -> dict[str, t.Any]:
+    """Do `op`: check, observe or apply; see the functions of these names."""
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
         with _files.Fenced(os.path.join(request["path"], request["owner"]), epoch):
@@ -48,8 +56,8 @@ def main(request):
 # --- the admin interface ---
 
 
-def get(request, path):
-    """The body of a GET at the admin interface."""
+def get(request: Request, path: str) -> str:
+    """Return the body of a GET at the admin interface."""
     question = "GET %s HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n" % path
     try:
         data = _talk.ask(request["admin"], question.encode(), ANSWER)
@@ -64,8 +72,8 @@ def get(request, path):
     return body.decode("utf-8", "replace")
 
 
-def chunks(body):
-    """The parts of a chunked body."""
+def chunks(body: bytes) -> t.Iterator[bytes]:
+    """Yield the parts of a chunked body."""
     start = 0
     while start < len(body):
         end = body.find(b"\r\n", start)
@@ -79,8 +87,8 @@ def chunks(body):
         start = end + length + 4
 
 
-def fetch(request, path):
-    """The JSON document at a path of the admin interface."""
+def fetch(request: Request, path: str) -> dict[str, t.Any]:
+    """Return the JSON document at a path of the admin interface."""
     body = get(request, path)
     try:
         found = json.loads(body)
@@ -91,10 +99,10 @@ def fetch(request, path):
     return found
 
 
-def entries(request):
-    """The entries of our cluster as Envoy has them; None when it has no such cluster.
+def entries(request: Request) -> list[Entry] | None:
+    """Return the entries of the service's cluster as Envoy has them; None when it has no such cluster.
 
-    An Envoy that is starting shows none, with or without the cluster; taken for true, all would be taken out.
+    An Envoy that is starting shows none, with or without the cluster; believed, all would be taken out.
     """
     found = listed(request)
     if not found:
@@ -105,15 +113,15 @@ def entries(request):
     return found
 
 
-def listed(request):
-    """The entries of our cluster, as the admin interface lists them now."""
+def listed(request: Request) -> list[Entry] | None:
+    """Return the entries of the service's cluster, as the admin interface lists them now."""
     statuses = fetch(request, "/clusters?format=json&filter=^%s$" % request["service"]).get("cluster_statuses", [])
     ours = [status for status in statuses if status["name"] == request["service"]]
     return [entry(status) for status in ours[0].get("host_statuses", [])] if ours else None
 
 
-def entry(status):
-    """One entry out of Envoy's words (which leave out what is zero or false)."""
+def entry(status: dict[str, t.Any]) -> Entry:
+    """Return an entry, of what Envoy shows (which leaves out what is zero or false)."""
     health = dict(status.get("health_status", {}))
     eds = health.pop("eds_health_status", "HEALTHY")
     stats = {stat["name"]: int(stat.get("value", 0)) for stat in status.get("stats", [])}
@@ -131,15 +139,15 @@ def entry(status):
     }
 
 
-def counters(request, prefix):
-    """How many updates of a subscription Envoy refused so far, and the version it has."""
+def counters(request: Request, prefix: str) -> tuple[int, str]:
+    """Return how many updates of a subscription Envoy refused so far, and the version it has."""
     stats = fetch(request, "/stats?format=json&filter=^%s.(update_rejected|update_failure|version_text)$" % prefix)["stats"]
     found = {stat["name"].rpartition(".")[2]: stat["value"] for stat in stats if "name" in stat}
     return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get("version_text", "")
 
 
-def shown(request, kind, name):
-    """What Envoy has under a name among its listeners or clusters: version and complaint."""
+def shown(request: Request, kind: str, name: str) -> tuple[str | None, str]:
+    """Return the version and the complaint that Envoy shows for one of its listeners or clusters."""
     dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, name))
     for config in dump.get("configs", []):
         version = config.get("active_state", config).get("version_info")
@@ -150,8 +158,8 @@ def shown(request, kind, name):
 # --- the files ---
 
 
-def read(name):
-    """The text of a file, empty when there is none."""
+def read(name: str) -> str:
+    """Return the text of a file, empty when there is none."""
     try:
         with open(name, encoding="utf-8") as file:
             return file.read()
@@ -159,11 +167,11 @@ def read(name):
         return ""
 
 
-def write(name, text):
-    """Replace a file at once and for good; without text there shall be none.
+def write(name: str, text: str) -> None:
+    """Replace a file in one step; remove it where there is no text.
 
-    Envoy is often another user: it reads as one of the directory's group what has headers of a health check, which may
-    be passwords. Anybody may read the rest.
+    Envoy is often another user: as a member of the directory's group it reads what has headers of a health check, which
+    may be passwords. Any user may read the rest.
     """
     if not text:
         os.unlink(name)
@@ -171,19 +179,19 @@ def write(name, text):
     _files.write(name, text, 0o640 if secret(text) else 0o644, os.stat(os.path.dirname(name)).st_gid)
 
 
-def secret(text):
-    """Whether a document has headers that a health check sends."""
+def secret(text: str) -> bool:
+    """Return True if a document has headers that a health check sends."""
     checks = [check for one in json.loads(text).get("resources", []) for check in one.get("health_checks", [])]
     return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
 
-def document(version, resources):
-    """A file of resources, as Envoy reads it."""
+def document(version: str, resources: list[Resource]) -> str:
+    """Return a file of resources, as Envoy reads it."""
     return json.dumps({"version_info": version, "resources": resources}, indent=1, sort_keys=True)
 
 
-def resources(name):
-    """The resources a file holds."""
+def resources(name: str) -> list[Resource]:
+    """Return the resources that a file holds."""
     text = read(name)
     try:
         return json.loads(text).get("resources", []) if text else []
@@ -191,7 +199,7 @@ def resources(name):
         raise Failed("%s is not a JSON document of resources; restore it, or remove it and start again" % name) from None
 
 
-def publish(request, name, content, prefix, taken):
+def publish(request: Request, name: str, content: list[Resource], prefix: str, taken: t.Callable[[str], bool]) -> None:
     """Write resources to a file and wait until `taken(version)`; what is refused is put back as it was."""
     version = str(time.time_ns())
     before = read(name)
@@ -216,10 +224,10 @@ def publish(request, name, content, prefix, taken):
         time.sleep(POLL)
 
 
-# --- what is asked of us ---
+# --- the requests ---
 
 
-def check(request):
+def check(request: Request) -> dict[str, t.Any]:
     """Raise Failed with `field` (admin or path) unless Envoy is live, watches the directory, and we may write there."""
     path = request["path"]
     try:
@@ -230,7 +238,7 @@ def check(request):
         return {"error": "it is %s, not LIVE" % info.get("state"), "field": "admin"}
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         return {"error": "it is not a directory that can be written to", "field": "path"}
-    dynamic = {}
+    dynamic: dict[str, t.Any] = {}
     for config in fetch(request, "/config_dump").get("configs", []):
         dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
     for kind in ("lds", "cds"):
@@ -242,17 +250,17 @@ def check(request):
     return {"entries": [], "version": info.get("version", "")}
 
 
-def same(one, other):
-    """Whether two paths are one."""
+def same(one: str, other: str) -> bool:
+    """Return True if two paths lead to the same file."""
     return bool(one) and os.path.realpath(one) == os.path.realpath(other)
 
 
-def observe(request):
-    """Every entry of our cluster."""
+def observe(request: Request) -> dict[str, t.Any]:
+    """Return every entry of the service's cluster."""
     return {"entries": entries(request) or []}
 
 
-def apply(request):
+def apply(request: Request) -> dict[str, t.Any]:
     """Bring clusters, listener and entries to what is asked, and return the entries as Envoy then shows them.
 
     With `dry`, only say what would be refused. Nothing is written where nothing differs.
@@ -268,12 +276,12 @@ def apply(request):
         return {"entries": fill(request, now or [])}
 
 
-def place(entry):
-    """What an entry is known by."""
+def place(entry: Entry) -> tuple[str, int]:
+    """Return what an entry is known by."""
     return entry["address"], entry["port"]
 
 
-def refuse(request, now):
+def refuse(request: Request, now: list[Entry]) -> None:
     """Raise for entries that would come into rotation although their check has not passed here."""
     fit = {place(entry) for entry in now if entry["in"] or entry["proven"]}
     names = {place(entry): entry["name"] for entry in now}
@@ -285,8 +293,8 @@ def refuse(request, now):
             )
 
 
-def frame(request, new):
-    """See that our clusters and listener exist as asked. A new cluster begins empty, so that it is warm at once."""
+def frame(request: Request, new: bool) -> None:
+    """Make the clusters and listeners exist as asked. A new cluster begins empty, so that it is warm at once."""
     path, service = request["path"], request["service"]
     members = os.path.join(path, "eds-%s.json" % service)
     if new or not os.path.exists(members):
@@ -302,16 +310,16 @@ def frame(request, new):
         if names:
             ours = [one["name"] for one in asked]
             content = [*(one for one in there if one.get("name") not in ours), *asked]
-            publish(request, name, content, prefix, lambda version, kind=kind, names=names: have(request, kind, names, version))
+            publish(request, name, content, prefix, has(request, kind, names))
 
 
-def have(request, kind, names, version):
-    """Whether Envoy has this version under each of these names. (What an update leaves as it is keeps its version.)"""
-    return all(shown(request, kind, name)[0] == version for name in names)
+def has(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool]:
+    """Return what tells whether Envoy has a version under each of these names. (What an update leaves as it is keeps its version.)"""
+    return lambda version: all(shown(request, kind, name)[0] == version for name in names)
 
 
-def fill(request, now):
-    """Bring the entries of our cluster to those asked; they are returned as Envoy shows them."""
+def fill(request: Request, now: list[Entry]) -> list[Entry]:
+    """Bring the entries of the service's cluster to those asked, and return them as Envoy shows them."""
     name = os.path.join(request["path"], "eds-%s.json" % request["service"])
     wanted = request["entries"]
     if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
@@ -331,20 +339,20 @@ def fill(request, now):
     return now
 
 
-def members(request, name, wanted):
+def members(request: Request, name: str, wanted: list[Entry]) -> None:
     """Write the entries and wait until Envoy has them."""
     prefix = "cluster." + request["service"]
     content = [assignment(request, wanted)]
     publish(request, name, content, prefix, lambda version: counters(request, prefix)[1] == version)
 
 
-def differs(wanted, now):
-    """Whether entries are others than those asked, in what can be asked."""
+def differs(wanted: list[Entry], now: list[Entry]) -> bool:
+    """Return True if entries differ from those asked, in what can be asked."""
     keys = ("address", "port", "in", "weight", "name")
     return sorted([entry[key] for key in keys] for entry in wanted) != sorted([entry[key] for key in keys] for entry in now)
 
 
-def assignment(request, wanted):
+def assignment(request: Request, wanted: list[Entry]) -> Resource:
     """Return the entries as the resource Envoy reads. The `hostname` is not used by Envoy here; it carries the instance's name."""
     checked = {"health_check_config": {"port_value": request["check_port"]}} if request.get("check_port") else {}
     endpoints = [
@@ -359,6 +367,6 @@ def assignment(request, wanted):
         }
         for entry in wanted
     ]
-    # where requests may go on to another cluster (`match`), that is when nobody here is healthy, not when few are
+    # where requests may go on to another cluster (`match`), that is when no entry here is healthy, not when few are
     policy = {"overprovisioning_factor": 100000}
     return {"@type": TYPE, "cluster_name": request["service"], "endpoints": [{"lb_endpoints": endpoints}], "policy": policy}

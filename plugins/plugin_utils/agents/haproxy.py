@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carries lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python 3.8."""
+"""Carry lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python 3.8."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import time
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
 
+TYPE_CHECKING = False  # importing typing costs start-up time
+if TYPE_CHECKING:
+    import typing as t
 
-def main(request: dict) -> dict:
-    """`{sockets: {address: work}, path, service, epoch, timeout}` -> `{address: answer}`.
+    Request = t.Dict[str, t.Any]
+
+
+def main(request: Request) -> dict[str, t.Any]:
+    """Answer `{sockets: {address: work}, path, service, epoch, timeout}` with `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option, those that we have to be able
     to write in. Where something is changed it has `change`: its `line` shows the servers, and its `servers` are those that the
@@ -23,7 +29,7 @@ def main(request: dict) -> dict:
     return {address: _answer(address, work, request) for address, work in request["sockets"].items()}
 
 
-def _answer(address, work, request):
+def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str, t.Any]:
     looks = "folders" in work
     unusable = {option: _files.unusable(folder) for option, folder in work.get("folders", {}).items()}
     if any(unusable.values()):
@@ -41,20 +47,20 @@ def _answer(address, work, request):
         return {"error": "%s: %s" % (exc.filename, why) if exc.filename else "%s; %s" % (why, hint)}
 
 
-def _stem(request, address):
-    """Of the lock and the epoch of a service at one HAProxy: `<path>/haproxy/shop@_run_haproxy_admin.sock`."""
+def _stem(request: Request, address: str) -> str:
+    """Return the path of the lock and the epoch of a service at one HAProxy, without their endings: `<path>/haproxy/shop@_run_haproxy_admin.sock`."""
     return os.path.join(request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_")))
 
 
-def _work(address, work, request):
-    """The answers to the lines. HAProxy closes the connection after a line, so there is one connection a line."""
+def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
+    """Return the answers to the lines. HAProxy closes the connection after a line, so there is one connection a line."""
     until = time.monotonic() + request["timeout"]
-    place = address
+    place: str | tuple[str, int] = address
     if not address.startswith("/"):
         host, _colon, port = address.rpartition(":")
         place = (host.strip("[]"), int(port))
 
-    def ask(line):
+    def ask(line: str) -> str:
         return _talk.ask(place, line.encode() + b"\n", until - time.monotonic()).decode("utf-8", "replace")
 
     change = work.get("change")
@@ -68,7 +74,7 @@ def _work(address, work, request):
     return texts
 
 
-def _compare(states, servers):
+def _compare(states: str, servers: dict[str, str]) -> None:
     """Raise where a server has another address than the one that the change was decided for."""
     there = {}
     for line in states.splitlines():

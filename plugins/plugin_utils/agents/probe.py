@@ -31,7 +31,7 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     context = _context(request) if request["tls"] else None
     replies = {}
     waiting = sorted(request["targets"].items(), reverse=True)
-    active = set()
+    active: set[_Talk] = set()
     with selectors.DefaultSelector() as selector:
         while waiting or active:
             while waiting and len(active) < AT_ONCE:
