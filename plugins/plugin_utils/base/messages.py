@@ -83,6 +83,7 @@ MESSAGES: Mapping[str, Message] = {
         "A secret that the rollout was started with is not in the journal.",
         "Pass the variables that the message names, as the rollout was started with them.",
     ),
+    "PR-117": Message("A Python package that an option needs is not installed.", "Install it beside ansible-core."),
     # -- hosts, platforms, instances
     "PR-200": Message("A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."),
     "PR-201": Message("The platform could not do what it was asked.", "Do what the message says; the rollout retries meanwhile."),

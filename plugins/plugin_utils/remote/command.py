@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command of the operator's that is asked something: on the controller or on one inventory host, without a shell."""
+"""Run a command of the operator's on the controller or on one inventory host, without a shell."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def options(names: Collection[str]) -> Options:
         words = values.sequence(given, variable, '["/opt/shop/smoke-test", "{revision}"]')
         for word in words:
             if isinstance(word, bool) or not isinstance(word, (str, int)):
-                raise InputError(f"{variable}: expected a text, got {type(word).__name__}; put it in quotes")
+                raise InputError(f"{variable}: expected a text, got {type(word).__name__}; put it in quotes", "PR-100")
             if "\0" in str(word):
-                raise InputError(f"{variable}: a NUL character cannot be passed to a command")
+                raise InputError(f"{variable}: a NUL character cannot be passed to a command", "PR-100")
             fill(str(word), variable, names=names)
         if not words or not str(words[0]):
-            raise InputError(f"{variable}: its first word, the program, is empty")
+            raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
         return [str(word) for word in words]
 
     return Options(
@@ -46,7 +46,7 @@ _SHOWN = 200  # characters of its output
 
 @dataclass(frozen=True)
 class Ended:
-    """How it ended. `text` says it to people, with the end of its output."""
+    """How a command ended. `text` is for people, with the end of its output."""
 
     code: int
     stdout: str
@@ -76,16 +76,16 @@ class Program:
         finally:
             self._transport.close()
         if result.unreachable:
-            raise self._error(f"{argv[0]} on {label(self._host)}: {result.unreachable}")
+            raise self._error(f"{argv[0]} on {label(self._host)}: {result.unreachable}", result.id)
         return Ended(result.rc, result.stdout, f"{argv[0]} ended with {result.rc}{_said(result)}")
 
     def end(self) -> None:
-        """Nobody waits for it any more: one under way is killed, since it would outlive the run."""
+        """Kill a command under way, since it would outlive the run."""
         self._transport.abandon()
 
 
 def _said(result: Result) -> str:
-    """The end of its output, as one line."""
+    """Return the end of a command's output, as one line."""
     words = " ".join(f"{result.stdout}\n{result.stderr}".split())
     text = "".join(char if char.isprintable() else "?" for char in words)[-_SHOWN:]
     return f": {text}" if text else ""

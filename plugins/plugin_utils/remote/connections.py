@@ -176,7 +176,7 @@ class Connections:
         try:
             return Variables(self._raw(host), self._loader).get(name)
         except AnsibleError as exc:
-            raise TransportError(f"{host}: {name}: {one_line(exc)}") from None
+            raise TransportError(f"{host}: {name}: {one_line(exc)}", "PR-209") from None
 
     def address(self, host: str) -> str:
         """Return the IP address of a host: its `ansible_host`, or 127.0.0.1 with a local connection."""
@@ -305,7 +305,8 @@ def _address(host: str, name: str, local: bool) -> str:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as exc:
         raise TransportError(
-            f"{host}: {name!r} does not resolve ({exc.strerror}); set ansible_host of {host} to its IP address"
+            f"{host}: {name!r} does not resolve ({exc.strerror}); set ansible_host of {host} to its IP address",
+            "PR-209",
         ) from None
 
 

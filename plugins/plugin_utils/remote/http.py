@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking a web service: with retries, within bounds, and without a secret in what is said about it."""
+"""Ask a web service: with retries, within bounds, and without a secret in any message."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, and the beginning of the body as one line, without our secrets.
+    """A status, and the beginning of the body as one line, without secrets.
 
-    `body` is what was read of it, as it came, and not to be shown.
+    `body` is what was read of it, as it came, and is not to be shown.
     """
 
     status: int
@@ -50,7 +50,7 @@ class Reply:
 
 
 class Client:
-    """Asks web services. Redirects are not followed: they would take our headers elsewhere.
+    """Asks web services. Redirects are not followed: they would take the headers elsewhere.
 
     One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none is longer than 5 s.
     `secrets` are texts that a reply shown to people must not have. Of a body its beginning is read, and what follows up to
@@ -80,7 +80,7 @@ class Client:
         self._error = error
 
     def ask(self, method: str, address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """The reply, the last one if all were 5xx. Raises `error` if the last connection failed or took too long."""
+        """Return the reply, the last one if all were 5xx. Raises `error` if the last connection failed or took too long."""
         for attempt in range(self._retries + 1):
             if attempt:
                 time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
@@ -92,10 +92,10 @@ class Client:
         if isinstance(outcome, Reply):
             return outcome
         times = f" (asked {self._retries + 1} times)" if self._retries else ""
-        raise self._error(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}")
+        raise self._error(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._error.id)
 
     def _once(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply | Exception:
-        """The reply, or why there is none, within the timeout: that of `requests` is only of each read from the socket."""
+        """Return the reply, or why there is none, within the timeout: that of `requests` is only of each read from the socket."""
         outcomes: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
 
         def work() -> None:
@@ -121,7 +121,7 @@ class Client:
             cert=self._certificate,
             allow_redirects=False,
             stream=True,
-            auth=lambda request: request,  # otherwise ~/.netrc would replace our Authorization
+            auth=lambda request: request,  # otherwise ~/.netrc would replace the Authorization header
         ) as response:
             if response.is_redirect:
                 return Reply(response.status_code, "redirects are not followed; give the URL that it leads to")
@@ -133,14 +133,14 @@ class Client:
             return Reply(response.status_code, shown, body, response.headers)
 
     def shown(self, text: str, address: str) -> str:
-        """The beginning of a text as one line, without our secrets and those of the address."""
+        """Return the beginning of a text as one line, without the secrets and those of the address."""
         hidden = {word for word in self._secrets if len(word) >= _SECRET} | _tokens(address)
         for secret in sorted(hidden, key=len, reverse=True):
             text = text.replace(secret, "***")
         return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))[:_SHOWN]
 
     def _reason(self, exc: BaseException) -> str:
-        """In a few words, and not in those of the exception: they have the URL, and perhaps headers."""
+        """Return why a request failed, not in the words of the exception: they have the URL, and perhaps headers."""
         if isinstance(exc, (TimeoutError, _requests().Timeout)):
             return f"no answer in {self._timeout:g} s"
         while deeper := exc.__cause__ or exc.__context__:
@@ -153,7 +153,7 @@ class Client:
 
 
 def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
-    """A URL of the web, perhaps with placeholders. Raises InputError."""
+    """Return a URL of the web, perhaps with placeholders. Raises InputError."""
     text = str(value)
     try:
         parts = urllib.parse.urlsplit(fill(text, variable, names=names))
@@ -161,14 +161,16 @@ def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
     except ValueError:
         known = False
     if not known or not _URL.fullmatch(text):
-        raise InputError(f"{variable}: it is not a URL of the web; write https://host/path, other characters than ASCII as %XX")
+        raise InputError(
+            f"{variable}: it is not a URL of the web; write https://host/path, other characters than ASCII as %XX", "PR-100"
+        )
     if "@" in parts.netloc:
-        raise InputError(f"{variable}: a name and password in a URL would be seen by many; send them in a header")
+        raise InputError(f"{variable}: a name and password in a URL would be seen by many; send them in a header", "PR-100")
     return text
 
 
 def origin(address: str) -> str:
-    """What may be shown of a URL: paths and queries often have secrets."""
+    """Return what may be shown of a URL: paths and queries often have secrets."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -178,14 +180,16 @@ def headers(given: t.Any, variable: str) -> dict[str, str]:
     found = {str(name): str(value) for name, value in values.mapping(given, variable).items()}
     for name, value in found.items():
         if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
-            raise InputError(f"{variable}: {name!r} is not the name of a header that can be set; use letters, digits and -")
+            raise InputError(
+                f"{variable}: {name!r} is not the name of a header that can be set; use letters, digits and -", "PR-100"
+            )
         if not _VALUE.fullmatch(value):
-            raise InputError(f"{variable}.{name}: its value must be one line of ASCII, without blanks around it")
+            raise InputError(f"{variable}.{name}: its value must be one line of ASCII, without blanks around it", "PR-100")
     return found
 
 
 def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | str:
-    """What the certificate is checked against: the usual authorities, those of a file, or nothing. Raises InputError."""
+    """Return what the certificate is checked against: the usual authorities, those of a file, or nothing. Raises InputError."""
     if ca_path and not validate_certs:
         raise InputError(f"{variable}.ca_path: {ca_path!r} has no effect with validate_certs false; remove one of them", "PR-107")
     if ca_path:
@@ -194,27 +198,28 @@ def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | s
 
 
 def file(path: str, variable: str) -> str:
-    """The path of a file that can be read here. Raises InputError."""
+    """Return the path of a file that can be read here. Raises InputError."""
     if not (path.startswith("/") and os.access(path, os.R_OK)):
-        raise InputError(f"{variable}: {path!r} is not the absolute path of a file on the controller that can be read")
+        raise InputError(f"{variable}: {path!r} is not the absolute path of a file on the controller that can be read", "PR-113")
     return path
 
 
 def _tokens(address: str) -> set[str]:
-    """What in a URL may be a secret: servers repeat it in what they answer."""
+    """Return what in a URL may be a secret: servers repeat it in what they answer."""
     parts = urllib.parse.urlsplit(address)
     words = {parts.query, *parts.path.split("/"), *(value for _name, value in urllib.parse.parse_qsl(parts.query))}
     return {f"{parts.path}?{parts.query}", *(word for word in words if len(word) >= _TOKEN)}
 
 
 def _requests(variable: str = "gate", quiet: bool = False) -> t.Any:
-    """The package, imported when it is needed (`variable` needs it); `quiet`: it does not warn of certificates that are not looked at."""
+    """Return the package, imported when it is needed (`variable` needs it). `quiet`: without its warnings of unchecked certificates."""
     try:
         import requests
         import urllib3
     except ImportError:
         raise InputError(
-            f"{variable}.url: it needs the Python package requests; install it beside ansible-core (pip install requests)"
+            f"{variable}.url: it needs the Python package requests; install it beside ansible-core (pip install requests)",
+            "PR-117",
         ) from None
     if quiet:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
