@@ -69,7 +69,8 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
     if request["epoch"] <= 0 and not os.path.isdir(home):
         return {"instances": _work(kind(home, request), request), "kept": []}  # what runs may be found without records
     for folder in _folders(home):
-        os.makedirs(folder, 0o750, exist_ok=True)
+        if not os.path.isdir(folder):  # most calls find them
+            os.makedirs(folder, 0o750, exist_ok=True)
     with _files.Locked(os.path.join(home, "lock")):
         _fence(home, request["epoch"])
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))

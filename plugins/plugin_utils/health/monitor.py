@@ -287,7 +287,10 @@ class _Worker:
         # Half the CPU time of asyncio's streams, which matters at thousands of instances.
         with socket.socket(socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET, socket.SOCK_STREAM) as sock:
             sock.setblocking(False)
-            await self._loop.sock_connect(sock, (endpoint.address, endpoint.port))
+            try:  # asyncio's own way takes as long again where nothing has to be waited for
+                sock.connect((endpoint.address, endpoint.port))
+            except BlockingIOError:
+                await self._loop.sock_connect(sock, (endpoint.address, endpoint.port))
             await self._loop.sock_sendall(sock, self._health.check.payload(endpoint))
             return await self._read(partial(self._loop.sock_recv, sock), reply)
 

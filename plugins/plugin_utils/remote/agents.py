@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import marshal
 import secrets
 import shlex
 import typing as t
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import ModuleType
 
@@ -64,17 +66,22 @@ def run_here(module: ModuleType, request: t.Any) -> Answer:
 def run_there(link: Link, module: ModuleType, request: t.Any, timeout: float, host: str) -> Answer:
     """Run an agent in a process of its own on a host."""
     mark = f"ROLLOUT-{secrets.token_hex(8)}:"
-    result = link.run(Command([*link.python, "-I", "-S", "-"], program(module, request, timeout, mark)))
-    return _answer(result, host, mark, shlex.join(link.python), timeout)
+    text = program(module, request, timeout, mark, compiled=link.magic == MAGIC_NUMBER.hex())
+    result = link.run(Command([*link.python, "-I", "-S", "-"], text))
+    answer, link.magic = _answer(result, host, mark, shlex.join(link.python), timeout)
+    return answer
 
 
-def program(module: ModuleType, request: t.Any, timeout: float, mark: str) -> bytes:
+def program(module: ModuleType, request: t.Any, timeout: float, mark: str, compiled: bool = False) -> bytes:
     """Return what the host's Python reads: the bootstrap and one call of it, with the sources of the agent and of the
     modules that it imports from its own folder. ASCII, whatever the agent is written in.
+
+    A host whose Python runs the same compiled code as this one gets them `compiled`, which saves it a third of its work.
     """
     folder, _dot, name = module.__name__.rpartition(".")
-    libraries = [(item.__name__.rpartition(".")[2], source(item)) for item in _libraries(module, f"{folder}.")]
-    arguments = (source(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
+    made = code if compiled else source
+    libraries = [(item.__name__.rpartition(".")[2], made(item)) for item in _libraries(module, f"{folder}.")]
+    arguments = (made(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
     return f"{source(_bootstrap)}\nserve(*{arguments!a})\n".encode("ascii")
 
 
@@ -93,16 +100,26 @@ def source(module: ModuleType) -> str:
     return Path(str(module.__file__)).read_text(encoding="utf-8")  # get_source() of Ansible's own loader gives bytes
 
 
-def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> Answer:
-    """Find the answer in what a process printed; noise around it is passed over."""
+@functools.cache
+def code(module: ModuleType) -> bytes:
+    """Return a module as this Python compiles it."""
+    return marshal.dumps(compile(source(module), f"agents/{module.__name__.rpartition('.')[2]}.py", "exec", dont_inherit=True))
+
+
+def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> tuple[Answer, str]:
+    """Find the answer in what a process printed, and the number of its compiled code; noise around it is passed over."""
     if result.unreachable:
-        return Answer(error=result.unreachable, unreachable=True, id=result.id)
+        return Answer(error=result.unreachable, unreachable=True, id=result.id), ""
     lines = [line.removeprefix(mark) for line in result.stdout.split("\n") if line.startswith(mark)]
     if len(lines) != 1:
         printed = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
         text = f"ansible_python_interpreter {python!r} cannot run the agents (rc {result.rc}: {clean(printed)}); set it to a Python >= 3.8"
-        return Answer(error=f"{host}: {text}", id="PR-210")
-    found = _decoded(lines[0])
+        return Answer(error=f"{host}: {text}", id="PR-210"), ""
+    magic, _colon, line = lines[0].partition(":")
+    return _read(_decoded(line), timeout), magic
+
+
+def _read(found: dict[str, t.Any], timeout: float) -> Answer:
     if found.get("late") is True:
         return Answer(error=f"no answer in {timeout:g} s", unreachable=True, id="PR-221")
     if isinstance(found.get("error"), str):

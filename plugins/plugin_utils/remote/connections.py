@@ -86,6 +86,7 @@ class Link:
     local: bool
     becomes: bool  # another user
     connection: t.Any = None  # made when the first command needs it
+    magic: str = ""  # of the code that its Python compiles, once an agent ran there
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, command: Command) -> Result:
