@@ -14,7 +14,7 @@ if t.TYPE_CHECKING:
 
 
 class BaseDriver(abc.ABC):
-    """A driver: the class `Driver` of a module that also has `OPTIONS`, an Ansible argument spec.
+    """A driver: the class `Driver` of a module that also has `OPTIONS`, a table of fields.
 
     What is abstract in the base class of its kind, each driver implements. For all else the base
     class has a default that works.
@@ -27,8 +27,8 @@ class BaseDriver(abc.ABC):
 
     @abc.abstractmethod
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        """Take options that were checked against `OPTIONS`, defaults filled in. Touch nothing.
+        """Take the options as `OPTIONS` parses them, all of them, with defaults. Touch nothing.
 
-        Raises InputError for what an argument spec cannot check, with the variable's name, its
+        Raises InputError for what a table of fields cannot check, with the variable's name, its
         value, and what to do.
         """

@@ -197,9 +197,9 @@ OPTIONS = Options(
 class Containers(_hosts.Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
-    agent = "container"
+    _agent = "container"
     host_options = (*_hosts.HOST_OPTIONS, "pull", "keep_revisions")
-    program: str
+    _program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._image, self._pull = options["image"], options["pull"]
@@ -218,7 +218,7 @@ class Containers(_hosts.Hosts):
         return {**super()._as_kept(kept), "keep_revisions": None}
 
     def _common(self) -> dict[str, t.Any]:
-        return {"program": self.program, "keep_revisions": self._keep}
+        return {"program": self._program, "keep_revisions": self._keep}
 
     def _wanted(self, labels: Labels) -> dict[str, t.Any]:
         """In its own network a container listens everywhere, at its own port; the endpoint is where others reach it."""
@@ -237,14 +237,15 @@ class Containers(_hosts.Hosts):
         }
 
     def _needs(self) -> dict[str, t.Any]:
-        return {"program": self.program, "network": _hosts.fill_known(self._network, {})}
+        return {"program": self._program, "network": _hosts.fill_known(self._network, {})}
 
     def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
         filled = {
-            name: [_hosts.fill_known(text, known) for text in self._options[name] or ()] for name in ("env_files", "secrets")
+            name: [_hosts.fill_known(text, known) for text in self._options.get(name) or ()]
+            for name in ("env_files", "secrets")  # docker has no secrets
         }
         return {
-            "program": self.program,
+            "program": self._program,
             "image": _hosts.fill_known(self._image, known),
             "pull": self._pull,
             "env_files": [path for path in filled["env_files"] if path],
@@ -303,7 +304,7 @@ def _flags(given: Mapping[str, t.Any]) -> list[tuple[str, str]]:
     """Return the words for the program's `run`, each with the variable that it comes from."""
     words = [("args", word) for word in given["args"] or ()]
     words += [(name, f"--{flag}={given[name]}") for name, flag in FLAGS.items() if given[name] is not None]
-    words += [(name, f"--{flag}={word}") for name, flag in LISTS.items() for word in given[name] or ()]
+    words += [(name, f"--{flag}={word}") for name, flag in LISTS.items() for word in given.get(name) or ()]
     for name, flag in (("labels", "label"), ("ulimits", "ulimit")):
         words += [(name, f"--{flag}={key}={value}") for key, value in (given[name] or {}).items()]
     words += [("healthcheck", word) for word in _check_words(given["healthcheck"])]

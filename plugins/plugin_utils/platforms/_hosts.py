@@ -247,8 +247,8 @@ class Failed(t.TypedDict):
 class Hosts(PlatformDriver):
     """A service's instances on the hosts of `rollout_platform.hosts`. A platform says how they are run."""
 
-    agent: str  # that does the work on the hosts
-    table: t.ClassVar[Options]  # of the driver
+    _agent: str  # the program that does the work on the hosts
+    _table: t.ClassVar[Options]  # the options of the driver
     host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -268,7 +268,7 @@ class Hosts(PlatformDriver):
         self.zones = (
             {host: str(context.transport.variable(host, zone) or "") for host in self._hosts} if (zone := options["zone"]) else {}
         )
-        self._calls = Calls(context.transport, self.agent, Found | Stale | Failed)
+        self._calls = Calls(context.transport, self._agent, Found | Stale | Failed)
         self._seen: dict[str, list[Report]] = {}  # by host, when it last answered, and what it was told to start since
         self._created: dict[str, float] = {}
         self._restarted: dict[str, float] = {}
@@ -334,7 +334,7 @@ class Hosts(PlatformDriver):
         self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]
     ) -> dict[str, dict[str, t.Any]]:
         """Ask every host for its problems; raises `wrong` with all of them, and returns the answers where there are none."""
-        asked = self.context.transport.ask(self.agent, requests, timeout)
+        asked = self.context.transport.ask(self._agent, requests, timeout)
         answers = {host: shaped(answer, Problems | Failed) for host, answer in asked.items()}
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
@@ -402,7 +402,7 @@ class Hosts(PlatformDriver):
             holders = [host for host in self._hosts if key in self._kept.get(host, ())] if self._kept else self._hosts
             request = {"recall": key, "service": self.context.service, "path": self._path}
             asked = {host: {**request, "host": host} for host in holders[:ENOUGH]}
-            answers = self.context.transport.ask(self.agent, asked, TIMEOUT) if asked else {}
+            answers = self.context.transport.ask(self._agent, asked, TIMEOUT) if asked else {}
             found = [answer.value.get("settings") for answer in answers.values() if answer.value is not None]
             # As it was kept: a host cannot make up the settings that others start instances with.
             whole = [one for one in found if isinstance(one, Mapping) and key_of(one) == key]
@@ -447,7 +447,7 @@ class Hosts(PlatformDriver):
                 "set these variables as they were, and roll that revision out again"
             )
         ours = {name: value for name, value in self._options.items() if name in self.host_options}
-        return self.table.parse({**ours, **kept.platform, **hidden.get("platform", {})}, "rollout_platform.")
+        return self._table.parse({**ours, **kept.platform, **hidden.get("platform", {})}, "rollout_platform.")
 
     def _recall(self) -> None:
         """What runs before us have seen on hosts that did not answer them."""

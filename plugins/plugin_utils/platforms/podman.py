@@ -13,4 +13,4 @@ OPTIONS = _containers.OPTIONS
 class Driver(_containers.Containers):
     """A service's containers on the hosts of `rollout_platform.hosts`, by podman."""
 
-    program, table = "podman", OPTIONS
+    _program, _table = "podman", OPTIONS

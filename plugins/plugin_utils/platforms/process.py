@@ -32,7 +32,7 @@ OPTIONS = Options(
 class Driver(_hosts.Hosts):
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
-    agent, table = "process", OPTIONS
+    _agent, _table = "process", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._command, self._cwd, self._signal = options["command"], options["cwd"], options["stop_signal"]

@@ -103,7 +103,7 @@ WantedBy=multi-user.target
 class Driver(_hosts.Hosts):
     """A service's units on the hosts of `rollout_platform.hosts`."""
 
-    agent, table = "systemd", OPTIONS
+    _agent, _table = "systemd", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._own = options["unit"] is not None

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
@@ -40,7 +39,6 @@ class Driver(StoreDriver):
         self._where = f"host {host}" if host else label(host)
         self._request = {"path": path, "service": context.service, "where": self._where}
         self.place = f"{path}/journal/{context.service}.json on {self._where}"  # of the record
-        self._clock = 0.0  # the store's clock minus our monotonic one
 
     def load(self) -> dict[str, t.Any]:
         return t.cast("dict[str, t.Any]", self._ask("load")["record"])
@@ -81,16 +79,11 @@ class Driver(StoreDriver):
             {**nobody, **{key: clean(value) if isinstance(value, str) else value for key, value in word.items()}} for word in said
         ]
 
-    def remaining(self, lease: Lease) -> float:
-        """Seconds a lease still lives by the store's clock, as of its last answer; never more than it really does."""
-        return max(0.0, lease.until - self._clock - time.monotonic())
-
     def _acquire(self, **request: t.Any) -> Lease:
         answer = self._ask("acquire", **request)
         return _lease(answer["lease"], answer["previous"])
 
     def _ask(self, op: str, **request: t.Any) -> dict[str, t.Any]:
-        asked = time.monotonic()
         answer = self._transport.ask("store", {self._host: {**self._request, "op": op, **request}}, TIMEOUT)[self._host]
         if answer.unreachable:
             raise StoreError(f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached: {answer.error}")
@@ -98,7 +91,6 @@ class Driver(StoreDriver):
             raise StoreError(f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}")
         if "refused" in answer.value:
             raise _REFUSALS[answer.value["refused"]](answer.value["message"])
-        self._clock = answer.value["now"] - asked
         return answer.value
 
 
