@@ -21,6 +21,7 @@ once from the seed and SLOT (or INSTANCE), the same every time:
     CRASH_AFTER        until it ends by itself with exit code 3
     HEALTH=fail        never ready
     READY_FILE         not ready before this file is there
+    TLS_FILE           a certificate and its key: it speaks TLS
 
 SIGTERM: no new connections, requests in flight are answered with `Connection: close`, then exit 0.
 """
@@ -93,6 +94,13 @@ class App:
         self.fail_every = int(env.get("FAIL_EVERY") or 0)
         self.fail_file = env.get("FAIL_FILE")
         self.ready_file = env.get("READY_FILE")
+        self.tls, self.later_on = None, (BlockingIOError,)  # what a socket raises that has nothing yet
+        if env.get("TLS_FILE"):
+            import ssl  # only here: it would double the start-up time
+
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(env["TLS_FILE"])
+            self.later_on += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
         self.ready = self.stopping = self.draining = False
         self.selector = selectors.DefaultSelector()
         self.listener = None
@@ -202,6 +210,8 @@ class App:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             client = Connection(sock)
             self.clients.add(client)
             self.selector.register(sock, READ, client)
@@ -216,16 +226,25 @@ class App:
         if events & WRITE:
             self.flush(client)
         if events & READ and client in self.clients:
-            try:
-                data = client.sock.recv(65536)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
+            data, ended = self.receive(client)
+            if ended and not data:
                 return self.close(client)
             client.inbox += data
             self.proceed(client)
+
+    def receive(self, client):
+        """What has arrived, and whether that was the end. TLS may hold more than the selector knows of."""
+        data = b""
+        while True:
+            try:
+                part = client.sock.recv(65536)
+            except self.later_on:
+                return data, False
+            except OSError:
+                part = b""
+            data += part
+            if not part or not self.tls:
+                return data, not part
 
     def proceed(self, client):
         """Work on this client's requests, in order, as far as they have arrived and need no waiting."""
@@ -308,7 +327,7 @@ class App:
     def flush(self, client):
         try:
             client.outbox = client.outbox[client.sock.send(client.outbox) :]
-        except BlockingIOError:
+        except self.later_on:
             pass
         except OSError:
             return self.close(client)

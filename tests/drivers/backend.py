@@ -1,10 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A backend for the drivers' tests: `backend.py ADDRESS PORT NAME`. `/` answers NAME; `/hold` does too, but only once
+"""A backend for the drivers' tests: `backend.py ADDRESS PORT NAME [CERTIFICATE]`. `/` answers NAME; `/hold` does too, but only once
 somebody has asked for `/release`; `/hits` says how many requests there were beside `/healthz` and itself."""
 
 import asyncio
+import ssl
 import sys
 
 NAME, hits, released = sys.argv[3], 0, asyncio.Event()
@@ -31,7 +32,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    server = await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]))
+    tls = None
+    if sys.argv[4:]:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(sys.argv[4])  # with its key
+    server = await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]), ssl=tls)
     async with server:
         await server.serve_forever()
 

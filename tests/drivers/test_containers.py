@@ -18,13 +18,14 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, PlatformDriver, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.playbook import until
 
@@ -67,8 +68,9 @@ class Bench:
 
     def driver(self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any) -> t.Any:
         given = {"hosts": "all", "ports": "20100-20199", **(SHOP if options is None else options), **more}
-        module = loader.load("platforms", self.engine, "rollout_platform")
-        return module.Driver(module.OPTIONS.parse(given, "rollout_platform."), Context(self.service, self.transport, epoch=epoch))
+        module = loader.load(PlatformDriver, self.engine, "rollout_platform")
+        context = Context(self.service, self.transport, epoch=epoch)
+        return module.driver(module.check(given, "rollout_platform"), context)
 
     def run(self, *words: str, host: str = "web1") -> str:
         """What the program says on a host."""
@@ -104,6 +106,35 @@ def bench(hosts: Hosts, transport: Transport) -> Iterator[Bench]:
     bench = Bench(hosts, transport, "podman", "shop")
     yield bench
     bench.remove()
+
+
+class Site:
+    """The hosts of a bench, as the contract wants them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def driver(self, epoch: int = 1) -> PlatformDriver:
+        return t.cast("PlatformDriver", self.bench.driver(epoch=epoch))
+
+    def ending(self) -> PlatformDriver:
+        return t.cast("PlatformDriver", self.bench.driver(PYTHON, command=["-c", "print('no'); raise SystemExit(3)"]))
+
+    def stubborn(self, stop_timeout: str) -> PlatformDriver:
+        options = {"command": ["-c", STUBBORN], "stop_timeout": stop_timeout}
+        return t.cast("PlatformDriver", self.bench.driver(PYTHON, **options))
+
+    def up(self, report: Report) -> bool:
+        return self.bench.run("logs", report.labels.id, host=report.labels.host) == "up\n"
+
+    def left(self) -> list[str]:
+        return [name for host in NAMES for name in self.bench.names(host)]
+
+
+class TestContainers(contract.PlatformContract):
+    @pytest.fixture
+    def site(self, both: Bench) -> Site:
+        return Site(both)
 
 
 def labels(driver: t.Any, *ids: str, revision: str = "1") -> list[Labels]:
@@ -149,29 +180,16 @@ def becomes(driver: t.Any, expected: Mapping[str, Process], **work: t.Any) -> li
     return found[-1]
 
 
-def test_start_look_stop_forget(both: Bench) -> None:
+def test_instances_answer_under_their_names(both: Bench) -> None:
     driver = both.driver()
     driver.check()
     assert list(driver.machines) == list(NAMES)
-    driver.prepare("1")
-    assert driver.sync() == []
     wanted = labels(driver, "shop-1", "shop-2", "shop-3")
-    before = time.time()
     reports = driver.sync(start=wanted)
-    assert states(reports) == dict.fromkeys(("shop-1", "shop-2", "shop-3"), Process.RUNNING)
-    assert {report.labels for report in reports} == set(wanted)
-    assert all(before - 0.1 <= report.created <= time.time() for report in reports)
     assert [get(report) for report in reports] == [f"1 {report.labels.id}\n" for report in reports]
     assert both.names("web1") == {"shop-1", "shop-3"}
     driver.sync(start=wanted[:1])  # again
     assert both.names("web1") == {"shop-1", "shop-3"}
-    assert both.driver(epoch=0).sync()[0].labels == wanted[0]
-    expected = {"shop-1": Process.RUNNING, "shop-2": Process.STOPPED, "shop-3": Process.RUNNING}
-    becomes(driver, expected, stop=["shop-2"])
-    assert states(driver.sync(stop=["shop-2"])) == expected
-    assert states(driver.sync(forget=["shop-2"])) == {"shop-1": Process.RUNNING, "shop-3": Process.RUNNING}
-    with pytest.raises(PlatformError, match="instance shop-1 is running"):
-        driver.sync(forget=["shop-1"])
 
 
 def test_one_that_was_stopped_is_not_brought_back_by_its_restart_policy(both: Bench) -> None:
@@ -392,17 +410,6 @@ def test_all_options(both: Bench) -> None:
     assert report.detail == f"{both.engine}'s check of it: unhealthy (without a word)"
     both.run("exec", "shop-1", "/bin/sh", "-c", ": > /dev/shm/well")
     becomes(driver, {"shop-1": Process.RUNNING})
-
-
-def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
-    newer, older = bench.driver(epoch=8), bench.driver(epoch=7)
-    newer.sync(start=labels(newer, "shop-1"))
-    for work in ({"start": labels(older, "shop-2")}, {"stop": ["shop-1"]}, {"forget": ["shop-1"]}, {}):
-        with pytest.raises(LeaseLost, match=r"web1: a newer lease holder has acted here \(epoch 8, ours is 7\)"):
-            older.sync(**work)
-    with pytest.raises(PlatformError, match="without a lease"):
-        bench.driver(epoch=0).sync(stop=["shop-1"])
-    assert states(bench.driver(epoch=0).sync()) == {"shop-1": Process.RUNNING}
 
 
 def test_secrets_of_podman(bench: Bench) -> None:

@@ -25,12 +25,13 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files, _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 
 SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_bootstrap, _files, _service, agent)}
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
@@ -121,6 +122,34 @@ def bench() -> Iterator[Bench]:
     shutil.rmtree(path)
 
 
+class Site:
+    """The hosts of a bench, as the contract wants them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def driver(self, epoch: int = 1) -> Driver:
+        return self.bench.driver(SLEEP, epoch=epoch)
+
+    def ending(self) -> Driver:
+        return self.bench.driver(["/bin/sh", "-c", "echo no; exit 3"])
+
+    def stubborn(self, stop_timeout: str) -> Driver:
+        return self.bench.driver(STUBBORN, stop_timeout=stop_timeout)
+
+    def up(self, report: Report) -> bool:
+        return self.bench.log(report.labels.id) == "up\n"
+
+    def left(self) -> list[str]:
+        return [path.name for path in self.bench.records()]
+
+
+class TestProcess(contract.PlatformContract):
+    @pytest.fixture
+    def site(self, bench: Bench) -> Site:
+        return Site(bench)
+
+
 def ticks(pid: int) -> int | None:
     """When the living process began."""
     stat = agent._stat(pid)
@@ -155,36 +184,15 @@ def states(reports: t.Iterable[Report]) -> dict[str, Process]:
     return {report.labels.id: report.process for report in reports}
 
 
-def test_start_look_stop_forget(bench: Bench) -> None:
-    driver = bench.driver(SLEEP)
-    assert driver.sync() == []
-    wanted = labels(driver, "a", "b", "c")
-    before = time.time()
-    reports = driver.sync(start=wanted)
-    assert states(reports) == dict.fromkeys("abc", Process.RUNNING)
-    assert {report.labels for report in reports} == set(wanted)
-    assert all(before - 0.1 <= report.created <= time.time() for report in reports)
-    pid = bench.record("b")["pid"]
-    assert os.getsid(pid) == os.getpgid(pid) == pid
-    assert states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING}
-    assert ticks(pid) is None
-    assert states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING}
-    assert states(driver.sync(forget=["b"])) == {"a": Process.RUNNING, "c": Process.RUNNING}
-    assert bench.log("b") == ""
-
-
-def test_another_driver_finds_everything(bench: Bench) -> None:
-    first = bench.driver(SLEEP)
-    reports = first.sync(start=labels(first, "a", "b"))
-    again = bench.driver(SLEEP, epoch=0).sync()
-    assert [report.labels for report in again] == [report.labels for report in reports]
-    assert all(abs(new.created - old.created) < 2 for new, old in zip(again, reports, strict=True))
-
-
-def test_created_does_not_move(bench: Bench) -> None:
+def test_an_instance_leads_a_session_and_leaves_its_log(bench: Bench) -> None:
     driver = bench.driver(SLEEP)
     driver.sync(start=labels(driver, "a"))
-    assert len({driver.sync()[0].created for dummy in range(3)}) == 1
+    pid = bench.record("a")["pid"]
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert states(driver.sync(stop=["a"])) == {"a": Process.STOPPED}
+    assert ticks(pid) is None
+    assert driver.sync(forget=["a"]) == []
+    assert bench.log("a") == ""
 
 
 def test_what_a_process_is_given(bench: Bench) -> None:
@@ -198,15 +206,6 @@ def test_what_a_process_is_given(bench: Bench) -> None:
         f"shop 2.4.1 a 0 {ADDRESS} 20100 0/web1",
         str(bench.path),
     ]
-
-
-def test_starting_again_is_nothing(bench: Bench) -> None:
-    driver = bench.driver(SLEEP)
-    wanted = labels(driver, "a")
-    driver.sync(start=wanted)
-    before = bench.record("a")
-    driver.sync(start=wanted)
-    assert bench.record("a") == before
 
 
 def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
@@ -370,16 +369,6 @@ def test_a_damaged_record_is_named(bench: Bench, damage: str | dict[str, t.Any],
     assert states(driver.sync()) == {"a": Process.RUNNING}
 
 
-def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
-    newer, older = bench.driver(SLEEP, epoch=8), bench.driver(SLEEP, epoch=7)
-    newer.sync(start=labels(newer, "a"))
-    for work in ({"start": labels(older, "b")}, {"stop": ["a"]}, {"forget": ["a"]}, {}):
-        with pytest.raises(LeaseLost, match=r"web1: a newer lease holder has acted here \(epoch 8, ours is 7\)"):
-            older.sync(**work)
-    assert states(bench.driver(SLEEP, epoch=0).sync()) == {"a": Process.RUNNING}
-    assert len(bench.records()) == 1
-
-
 def test_without_a_lease_one_only_looks(bench: Bench) -> None:
     driver = bench.driver(SLEEP, epoch=0)
     assert driver.sync() == []
@@ -388,14 +377,6 @@ def test_without_a_lease_one_only_looks(bench: Bench) -> None:
         with pytest.raises(PlatformError, match="without a lease"):
             driver.sync(**work)
     assert list(bench.path.iterdir()) == []
-
-
-def test_a_running_one_is_not_forgotten(bench: Bench) -> None:
-    driver = bench.driver(SLEEP)
-    driver.sync(start=labels(driver, "a"))
-    with pytest.raises(PlatformError, match="instance a is running"):
-        driver.sync(forget=["a"])
-    assert states(driver.sync()) == {"a": Process.RUNNING}
 
 
 @pytest.mark.parametrize("id", ["../a", "a/b", ".a", ""])

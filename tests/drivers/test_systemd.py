@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Report
@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.syst
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 
@@ -92,6 +93,35 @@ def bench(machines: Bench, request: pytest.FixtureRequest) -> Bench:
     return machines
 
 
+class Site:
+    """The hosts of a bench, as the contract wants them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def driver(self, epoch: int = 1) -> Driver:
+        return self.bench.driver(SLEEP, epoch=epoch, hosts="web1:web2")
+
+    def ending(self) -> Driver:
+        return self.bench.driver(["/bin/sh", "-c", "echo no; exit 3"], hosts="web1:web2")
+
+    def stubborn(self, stop_timeout: str) -> Driver:
+        return self.bench.driver(STUBBORN, stop_timeout=stop_timeout, hosts="web1:web2")
+
+    def up(self, report: Report) -> bool:
+        unit = f"_SYSTEMD_UNIT={self.bench.unit(report.labels.slot)}"
+        return self.bench.run(f"journalctl --sync; journalctl -q -o cat {unit}", report.labels.host) == "up\n"
+
+    def left(self) -> list[str]:
+        return [*self.bench.left("web1"), *self.bench.left("web2")]
+
+
+class TestSystemd(contract.PlatformContract):
+    @pytest.fixture
+    def site(self, bench: Bench) -> Site:
+        return Site(bench)
+
+
 def until(condition: Callable[[], t.Any]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -139,29 +169,12 @@ def dies(bench: Bench, driver: Driver, before: str, **work: t.Any) -> None:
     assert "was ended by signal 9" in bench.transport.run({"web1": command}, 60)["web1"].stdout
 
 
-def test_start_look_stop_forget(bench: Bench) -> None:
+def test_units_are_enabled_so_that_they_come_back_with_their_host(bench: Bench) -> None:
     driver = bench.driver(SLEEP, hosts="web1:web2")
-    driver.check()
-    assert driver.sync() == []
-    driver.prepare("2.4.1")
     wanted = labels(driver, "a", "b", "c")
     assert [(one.host, one.slot) for one in wanted] == [("web1", 0), ("web2", 1), ("web1", 2)]
-    before = time.time()
-    reports = driver.sync(start=wanted)
-    assert states(reports) == dict.fromkeys("abc", Process.RUNNING)
-    assert {report.labels for report in reports} == set(wanted)
-    assert all(before - 1 <= report.created <= time.time() for report in reports)
+    driver.sync(start=wanted)
     assert bench.systemctl("is-enabled", bench.unit(0), bench.unit(2)).split() == ["enabled", "enabled"]
-    again = bench.driver(SLEEP, epoch=0, hosts="web1:web2").sync()
-    assert [(report.labels, report.process) for report in again] == [(report.labels, report.process) for report in reports]
-    assert all(abs(new.created - old.created) < 2 for new, old in zip(again, reports, strict=True))
-    assert states(driver.sync(start=wanted)) == dict.fromkeys("abc", Process.RUNNING)
-    until(lambda: states(driver.sync(stop=["b"])) == {"a": Process.RUNNING, "b": Process.STOPPED, "c": Process.RUNNING})
-    assert states(driver.sync(forget=["b"])) == {"a": Process.RUNNING, "c": Process.RUNNING}
-    assert bench.left("web2") == []
-    until(lambda: set(states(driver.sync(stop=["a", "c"])).values()) == {Process.STOPPED})
-    assert driver.sync(forget=["a", "c"]) == []
-    assert bench.left("web1") == []
 
 
 def test_what_an_instance_is_given(bench: Bench) -> None:
@@ -321,17 +334,6 @@ def test_an_agent_that_is_killed_as_it_stops_one(bench: Bench) -> None:
     until(lambda: all_are(driver, Process.STOPPED))
     assert driver.sync(forget=["a", "b"]) == []
     assert bench.left() == []
-
-
-def test_an_older_lease_holder_is_refused(bench: Bench) -> None:
-    newer, older = bench.driver(SLEEP, epoch=8), bench.driver(SLEEP, epoch=7)
-    newer.sync(start=labels(newer, "a"))
-    for work in ({"start": labels(older, "b")}, {"stop": ["a"]}, {"forget": ["a"]}, {}):
-        with pytest.raises(LeaseLost, match=r"web1: a newer lease holder has acted here \(epoch 8, ours is 7\)"):
-            older.sync(**work)
-    with pytest.raises(PlatformError, match="instance a is running"):
-        newer.sync(forget=["a"])
-    assert states(bench.driver(SLEEP, epoch=0).sync()) == {"a": Process.RUNNING}
 
 
 def test_what_others_do_to_a_unit_is_seen(bench: Bench) -> None:

@@ -88,9 +88,9 @@ class Server:
 
 
 def certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
-    """A self-signed certificate of 127.0.0.1 and its key."""
+    """A self-signed certificate of 127.0.0.1, and of this name, and its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     words = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
-    extensions = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    extensions = ["-addext", f"subjectAltName=IP:127.0.0.1,DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(["openssl", *words.split(), *extensions], check=True, capture_output=True)
     return certificate, key
