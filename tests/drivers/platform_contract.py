@@ -112,13 +112,13 @@ class PlatformContract(ObserveContract):
         driver.sync(start=labels(driver, "shop-1"))
         until(lambda: driver.sync()[0].process is FAILED or bool(driver.sync()[0].restarts))
         (report,) = site.driver().sync()
-        assert report.detail.endswith("; last log lines: no")
+        assert "; last log lines: no" in report.detail
         until(lambda: driver.sync(stop=["shop-1"])[0].process in (FAILED, STOPPED))
         assert list(driver.sync(forget=["shop-1"])) == []
         assert site.left() == []
 
     def test_one_that_ignores_the_signal_is_killed_after_its_own_timeout(self, site: Site) -> None:
-        patient, hasty = site.stubborn("1h"), site.stubborn("1ms")
+        patient, hasty = site.stubborn("5s"), site.stubborn("1ms")
         first, second = labels(patient, "shop-1", "shop-2")
         patient.sync(start=[first])
         hasty.sync(start=[second])
@@ -126,7 +126,7 @@ class PlatformContract(ObserveContract):
         after = {"shop-1": STOPPING, "shop-2": STOPPED}
         found = becomes(patient, after, stop=["shop-1", "shop-2"])  # whoever stops it
         assert {one.labels.id: one.detail for one in found}["shop-2"] == "did not stop in time and was killed"
-        assert states(patient.sync(stop=["shop-1"])) == after
+        becomes(patient, {"shop-1": STOPPED, "shop-2": STOPPED}, stop=["shop-1"])
 
     def test_one_that_runs_is_not_forgotten(self, site: Site) -> None:
         driver = site.driver()

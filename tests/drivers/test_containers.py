@@ -115,10 +115,11 @@ class Site:
         self.bench = bench
 
     def driver(self, epoch: int = 1) -> PlatformDriver:
-        return t.cast("PlatformDriver", self.bench.driver(epoch=epoch))
+        return t.cast("PlatformDriver", self.bench.driver(epoch=epoch, keep_revisions=0))
 
     def ending(self) -> PlatformDriver:
-        return t.cast("PlatformDriver", self.bench.driver(PYTHON, command=["-c", "print('no'); raise SystemExit(3)"]))
+        options = {"command": ["-c", "print('no'); raise SystemExit(3)"], "keep_revisions": 0}
+        return t.cast("PlatformDriver", self.bench.driver(PYTHON, **options))
 
     def stubborn(self, stop_timeout: str) -> PlatformDriver:
         options = {"command": ["-c", STUBBORN], "stop_timeout": stop_timeout}

@@ -265,7 +265,8 @@ class Containers(_hosts.Hosts):
             shown = "; ".join(f"{name[:12]} on {', '.join(hosts)}" for name, hosts in by_id.items())
             raise PlatformError(
                 f"rollout_platform.image: {self._image!r} of {revision} is not the same image everywhere ({shown}): its tag was "
-                "moved between pulls; set rollout_platform.pull to always once, or name the image by its digest"
+                "moved between pulls; set rollout_platform.pull to always once, or name the image by its digest",
+                "PR-206",
             )
         return answers
 
@@ -277,7 +278,7 @@ def _keep(value: int | None, restart: str) -> int:
         raise InputError(
             f"rollout_platform.keep_revisions: {value} stopped container(s) cannot be kept with restart: always, which starts them again "
             "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped",
-            "PR-100",
+            "PR-107",
         )
     return int(not always) if value is None else value
 
@@ -291,11 +292,11 @@ def _port(port: int | None, network: str | None) -> int:
     """Return the port in the container; 0 with the host's network, where it is the instance's own."""
     if network == "host" and port is not None:
         raise InputError(
-            "rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out", "PR-100"
+            "rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out", "PR-107"
         )
     if network != "host" and port is None:
         raise InputError(
-            "rollout_platform.container_port: not given; say where the container listens, or set network: host", "PR-100"
+            "rollout_platform.container_port: not given; give the port in the container, or set network: host", "PR-102"
         )
     return port or 0
 

@@ -56,6 +56,7 @@ HOST_OPTIONS = ("hosts", "ports", "path", "prepare_timeout", "zone")  # options 
 PLACEHOLDERS = ("revision", "port", "service", "host", "address", "slot", "instance")
 ENOUGH = 5  # hosts that are asked at once for what each of them should have
 TIMEOUT = 60.0  # seconds for what is looked at before anything is touched; a hook may take half of that
+PROBLEMS = {"hosts": "PR-207", "image": "PR-205", "unit": "PR-208"}  # by the option that has one
 MEND = "fix the host, or remove it from the inventory"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -303,7 +304,9 @@ class Hosts(PlatformDriver):
     def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
         hosts = [host for host in self._hosts if host not in self.context.away]
         if not hosts:
-            raise PlatformError(f"there is no room for {count} more instances: no host of rollout_platform.hosts answers")
+            raise PlatformError(
+                f"there is no room for {count} more instances: no host of rollout_platform.hosts answers", "PR-219"
+            )
         places = place(hosts, self._addresses, self._ports, count, taken, generation, self.zones)
         return [one for one in places if one[0] not in self._calls.at_work]
 
@@ -323,7 +326,7 @@ class Hosts(PlatformDriver):
         self._starter(generation)._prepare(revision)
 
     def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
-        """What each host's agent said of it."""
+        """Return the answer of each host's agent."""
         requests = {}
         for host in self._hosts:
             known = {"revision": revision, "service": self.context.service, "host": host, "address": self._addresses[host]}
@@ -333,19 +336,21 @@ class Hosts(PlatformDriver):
     def _ask_all(
         self, what: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, wrong: type[RolloutError]
     ) -> dict[str, dict[str, t.Any]]:
-        """Ask every host for its problems; raises `wrong` with all of them, and returns the answers where there are none."""
+        """Return every host's answer; raise `wrong` with all problems that hosts have."""
         asked = self.context.transport.ask(self._agent, requests, timeout)
         answers = {host: shaped(answer, Problems | Failed) for host, answer in asked.items()}
         silent = [f"{host}: {answers[host].error}" for host in self._hosts if answers[host].value is None]
         if silent:
-            raise PlatformError(f"rollout_platform.hosts: cannot {what} {'; '.join(silent)}; {MEND}")
-        problems: dict[str, list[str]] = {}  # the same one is said once, with its hosts
+            raise PlatformError(f"rollout_platform.hosts: cannot {what} {'; '.join(silent)}; {MEND}", "PR-200")
+        problems: dict[str, list[str]] = {}  # each problem once, with its hosts
+        ids: list[str] = []
         for host in self._hosts:
             value = answers[host].value or {}
             for setting, why in value.get("problems", {"hosts": value.get("error", "no answer")}).items():
                 problems.setdefault(f"rollout_platform.{clean(setting)}: {clean(why, 2000)}", []).append(host)
+                ids.append(PROBLEMS.get(setting, "PR-204"))
         if problems:
-            raise wrong("; ".join(f"{problem} (on {', '.join(hosts)})" for problem, hosts in problems.items()))
+            raise wrong("; ".join(f"{problem} (on {', '.join(hosts)})" for problem, hosts in problems.items()), ids[0])
         return {host: answers[host].value or {} for host in self._hosts}
 
     def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
@@ -353,7 +358,7 @@ class Hosts(PlatformDriver):
         for labels in start:
             if labels.host not in wanted:
                 where = f"rollout_platform.hosts ({self._pattern})"
-                raise PlatformError(f"instance {labels.id}: {labels.host} is not a host of {where}")
+                raise PlatformError(f"instance {labels.id}: {labels.host} is not a host of {where}", "PR-223")
             wanted[labels.host].append(labels)
         common = {
             "service": self.context.service,
@@ -410,20 +415,22 @@ class Hosts(PlatformDriver):
                 host for host in self._hosts if host in self.context.away or (host in answers and answers[host].value is None)
             ]
             if silent and not whole:
-                raise PlatformError(f"{', '.join(silent)} may have the settings that instances are to be started with; {MEND}")
+                raise PlatformError(
+                    f"{', '.join(silent)} may have the settings that instances are to be started with; {MEND}", "PR-222"
+                )
             if whole:
                 self.context.secrets[key] = whole[0]
         return self.context.secrets.get(key)
 
     def _starts(self, host: str, wanted: Sequence[Labels]) -> dict[str, t.Any]:
-        """What a host needs to start these, and what it is to keep of the settings that they are started with."""
+        """Return what a host needs to start these, and the settings it is to keep for them."""
         starts = [self._starter(labels.generation)._wanted(labels) for labels in wanted]
         kept = [self.context.settings.get(labels.generation) for labels in wanted]
         keys = {one.key for one in kept if one and one.key and one.key not in self._kept.get(host, ())}
         return {"start": starts, "keep": {**self._everywhere, **{key: self.context.secrets[key] for key in sorted(keys)}}}
 
     def _starter(self, generation: int | None) -> Hosts:
-        """The driver with the settings of a generation, or with ours where the journal has none of it."""
+        """Return the driver with the settings of a generation; itself, if the journal has none."""
         kept = None if generation is None else self.context.settings.get(generation)
         if generation is None or kept is None:
             return self
@@ -432,19 +439,21 @@ class Hosts(PlatformDriver):
         return self._starters[generation]
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
-        """Our options, with those that shape an instance as they were kept."""
+        """Return the options, those that shape an instance as they were kept."""
         name = type(self).__module__.rpartition(".")[2]
         if kept.driver.rpartition(".")[2] != name:
             raise RolloutFailed(
                 f"rollout_platform.driver: {kept.driver} ran the instances that are to be started again, and {name} cannot start them; "
-                "give the driver they had"
+                "give the driver they had",
+                "PR-222",
             )
         hidden = self.recall(kept.key) if kept.key else {}
         if hidden is None:
             lost = ", ".join(f"rollout_{option} ({', '.join(names)})" for option, names in kept.secret.items())
             raise RolloutFailed(
                 f"cannot start instances with the settings they had: no host has the values of {lost} any more; "
-                "set these variables as they were, and roll that revision out again"
+                "set these variables as they were, and roll that revision out again",
+                "PR-222",
             )
         ours = {name: value for name, value in self._options.items() if name in self.host_options}
         return self._table.parse({**ours, **kept.platform, **hidden.get("platform", {})}, "rollout_platform.")
@@ -496,7 +505,7 @@ class Hosts(PlatformDriver):
         }
 
     def _refuse(self, answers: Mapping[str, Answer]) -> None:
-        """Raise what the hosts have to say against the call as a whole; losing the lease comes first."""
+        """Raise the errors of hosts about the call as a whole; a lost lease comes first."""
         stale = [f"{host}: {a.value['stale']}" for host, a in answers.items() if a.value and "stale" in a.value]
         if stale:
             raise LeaseLost("; ".join(stale))
@@ -566,7 +575,8 @@ def place(
         if not room:
             raise PlatformError(
                 f"there is no room for {count} more instances beside {len(taken)}: {len(ports)} ports "
-                f"(rollout_platform.ports, {ports[0]}-{ports[-1]}) at {len(used)} addresses; give more ports or more hosts"
+                f"(rollout_platform.ports, {ports[0]}-{ports[-1]}) at {len(used)} addresses; give more ports or more hosts",
+                "PR-219",
             )
         host = min(room, key=lambda host: (near[zones.get(host, "")], alike[host], load[host]))  # the first of several
         address = addresses[host]

@@ -201,5 +201,6 @@ def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | No
     if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.lb_healthy):
         raise TrafficError(
             f"nginx on {balancer}: {endpoint} is not put in rotation: {'its check has not passed from' if known else 'it has no entry'}"
-            " there; put it there out of rotation first, and wait until it is proven"
+            " there; put it there out of rotation first, and wait until it is proven",
+            "PR-308",
         )
