@@ -31,7 +31,7 @@ http {{
     include {home}/rollout/*.conf;
     server {{
         listen 127.0.0.1:{listen};
-        location / {{ proxy_pass http://shop; }}
+        location / {{ {proxy} }}
     }}
 }}
 """
@@ -41,14 +41,14 @@ PLACEHOLDER = "upstream shop { server 127.0.0.1:9 down; }\n"
 class Nginx:
     """One nginx with two workers. `keepalive`: how long it keeps idle connections of clients; 0 as our docs say."""
 
-    def __init__(self, keepalive: str = "0") -> None:
+    def __init__(self, keepalive: str = "0", proxy: str = "proxy_pass http://shop;") -> None:
         self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="nginx-"))
         self.home.chmod(0o755)  # its workers are another user
         self.path, self.config, self.pid = self.home / "rollout", self.home / "nginx.conf", self.home / "nginx.pid"
         self.path.mkdir()
         (self.path / "shop.conf").write_text(PLACEHOLDER)
         self.front, self.status = ("127.0.0.1", _free_port()), _free_port()
-        self.config.write_text(CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive))
+        self.config.write_text(CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive, proxy=proxy))
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 

@@ -105,7 +105,7 @@ def test_where_an_instance_is_to_listen() -> None:
         ({"pull": "newer"}, "pull: 'newer' must be one of missing, always, never"),
         ({"command": "run"}, "command: expected a list, got str"),
         ({"command": [["run"]]}, "command: expected a text, got list"),
-        ({"container_port": None}, "container_port: not given; say where the container listens, or set network: host"),
+        ({"container_port": None}, "container_port: not given"),
         ({"container_port": "http"}, "container_port: 'http' is not a port"),
         ({"network": "host"}, "container_port: with network: host, .*leave it out"),
         ({"volumes": "/a:/b"}, r"volumes: expected a list, got str; write \[\"/srv/shop:/data:ro\"\]"),
