@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy
 from ansible_collections.progressive.rollout.tests.support.web import certificate
 
