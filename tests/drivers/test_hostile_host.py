@@ -34,7 +34,7 @@ said = open(answer).read()
 if said == "flood":
     while True:
         os.write(1, mark.encode() + b"x" * 1000000)
-print(mark + said.replace("MARK", mark))
+print(mark + ":" + said.replace("MARK", mark))
 """
 ITEM = '{"id": "a", "service": "shop", "revision": "1", "generation": 1, "address": "::1", "port": 1, "slot": 0, "age": 1, '
 NONSENSE = {

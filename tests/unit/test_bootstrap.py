@@ -1,15 +1,20 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Agents read and write JSON as Python's own module does, without its imports."""
+"""The program that runs agents on hosts: its JSON, and code that is compiled for the host where that is possible."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import typing as t
+from importlib.util import MAGIC_NUMBER
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Link, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,3 +45,31 @@ def test_any_other_text_is_refused(text: str | bytes) -> None:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_are_none_are_read_as_python_does(number: str) -> None:
     assert repr(_bootstrap.load(f"[{number}]")) == repr(json.loads(f"[{number}]"))
+
+
+class Host(Link):
+    """A process of this machine for each command; `other`: its Python compiles to other code than the controller's."""
+
+    def __init__(self, other: bool = False) -> None:
+        super().__init__("local", t.cast(t.Any, None), "host", [sys.executable], local=True, becomes=False)
+        self.other = other
+        self.programs: list[bytes] = []
+
+    def run(self, command: Command) -> Result:
+        self.programs.append(command.stdin)
+        done = subprocess.run(command.argv, input=command.stdin, capture_output=True, check=False)
+        magic = "0a0b0c0d" if self.other else MAGIC_NUMBER.hex()
+        return Result(
+            done.returncode, done.stdout.decode().replace(f":{MAGIC_NUMBER.hex()}:", f":{magic}:"), done.stderr.decode()
+        )
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_host_with_the_same_python_gets_the_agent_compiled_from_the_second_call_on(other: bool) -> None:
+    host, module = Host(other), agents.load("process")
+    request = {"check": {"path": "/", "program": "/bin/sh", "search": "", "cwd": "/"}}
+
+    answers = [agents.run_there(host, module, request, 20.0, "h") for _call in range(2)]
+
+    assert [answer.value for answer in answers] == [module.main(request)] * 2, answers
+    assert [b"def left_over" in program for program in host.programs] == [True, other]
