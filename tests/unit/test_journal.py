@@ -151,3 +151,11 @@ def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(
     if record.rollout:
         assert isinstance(commands.refusal(record.rollout.phase, "abort"), str)
         record.close("aborted", "", 5.0)
+
+
+def test_a_gate_has_in_the_journal_only_what_it_says() -> None:
+    """So that other versions read it: a gate without a memory has none, not an empty one."""
+    gates = WHOLE.dump()["rollout"]["gates"] | WHOLE.dump()["rollout"]["background"]
+    assert gates["pause"].keys() == {"since", "state", "message", "by", "person"}
+    assert gates["errors"].keys() == {"since", "state", "message", "by", "memory"}
+    assert type(gates["pause"]["state"]) is str
