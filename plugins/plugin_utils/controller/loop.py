@@ -67,16 +67,7 @@ class ReconcileLoop(BaseLoop):
         self._aim(stage, rollout)
         if decide:
             self.actuator.split = None
-        supervisor = Supervisor(
-            stage,
-            rollout,
-            settings=self.settings,
-            session=self.session,
-            context=self.context,
-            background=self._background_gates(stage, rollout),
-            reporter=Reporter(self.event, lines.tell, self.checker.wake),
-            now=self.now,
-        )
+        supervisor = self._supervise(stage, rollout, lines)
         run = StageRun(
             self,
             stage,
@@ -191,6 +182,19 @@ class ReconcileLoop(BaseLoop):
         forward = rollout.phase != Phase.ROLLING_BACK and rollout.kind.forward and not stage.waypoint.is_baseline
         for pool in self.previews:
             pool.wanted = forward and (stage.waypoint.new_idle or not pool.idle_only)
+
+    def _supervise(self, stage: Stage, rollout: Rollout, lines: Lines) -> Supervisor:
+        """Return a supervisor of the stage."""
+        return Supervisor(
+            stage,
+            rollout,
+            settings=self.settings,
+            session=self.session,
+            context=self.context,
+            background=self._background_gates(stage, rollout),
+            reporter=Reporter(self.event, lines.tell, self.checker.wake),
+            now=self.now,
+        )
 
     def _background_gates(self, stage: Stage, rollout: Rollout) -> GateRunner:
         """Return the background gates' runner, one for all stages; idle if unwatched."""
