@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+    StepAction,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    Result,
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase

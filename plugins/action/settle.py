@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Take in the results of the user's tasks: hosts that work are put back in rotation, others stay out."""
+"""Take in the results of the user's tasks: hosts that work are put back in rotation, others stay
+out."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+    StepAction,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    Result,
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import MAPPING, Field, Options
 
@@ -36,7 +42,9 @@ class ActionModule(StepAction):
         results = step.own.get("results")
         if not isinstance(results, Mapping) or not all(isinstance(why, str) for why in results.values()):
             raise InputError(
-                f"rollout_results: expected a mapping of hosts to the reason why their tasks failed, empty for success, got {results!r}"
+                "rollout_results: expected a mapping of hosts to the reason why their tasks "
+                f"failed, empty for success, got {results!r}",
+                "PR-100",
             )
         watch.end(step.own.get("watch"), step.guard.check)
         step.begin()

@@ -78,7 +78,7 @@ def test_check_mode_says_nothing_and_a_playbook_says_its_word(playground: Playgr
     assert playground.steps({"begin": {}}).rc == 0
     pause = {"rollout_platform": None, "rollout_why": "lunch"}
     checked = playground.run("progressive.rollout.pause", pause, "--check").one("control")
-    assert checked.changed and checked.result["number"] is None and "pause would be said" in checked.msg
+    assert checked.changed and checked.result["number"] is None and "command 'pause' would be recorded" in checked.msg
     assert heard(playground) == []
     outcome = playground.run("progressive.rollout.pause", pause)
     assert outcome.rc == 0 and not outcome.of("begin"), outcome.output

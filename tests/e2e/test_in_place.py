@@ -239,7 +239,7 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
         with fleet.flag(f"sick-web4-{new}"):
             outcome = fleet.run(IN_PLACE, {"rollout_revision": new})
         assert outcome.rc != 0 and "2 of 4 instances have it" in outcome.failed.msg, outcome.output
-        assert "web2: cannot be reached: Failed to connect" in outcome.failed.msg
+        assert "web2: unreachable: Failed to connect" in outcome.failed.msg
         assert "web4: not healthy: 503" in outcome.failed.msg
         assert fleet.serving() == {"web1", "web2", "web3"} and fleet.record["phase"] == "held"
         assert not fleet.drained("web2")
@@ -398,7 +398,7 @@ def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> No
 
 BEGIN: dict[str, t.Any] = {"hosts": "{{ groups.web }}", "revision": "99"}
 WRONG: list[tuple[dict[str, t.Any], str]] = [
-    ({"hosts": "{{ omit }}"}, "deployed in place (static), and neither started nor stopped; use the playbook in_place.yml"),
+    ({"hosts": "{{ omit }}"}, "deployed in place (static) and cannot be started or stopped; use the playbook in_place.yml"),
     ({"hosts": ["db1"]}, "none of the play's 1 host(s) is among them"),
     ({"strategy": "blue_green"}, "rollout_strategy: blue_green needs a second set of instances"),
     ({"budget": {"max_surge": 1}}, "rollout_budget: in place an instance is missing while it is deployed; give max_unavailable"),

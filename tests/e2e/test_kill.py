@@ -101,7 +101,7 @@ def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
         run.wait(30)
         until(lambda: shop.lease() is None, "the lease is given back", 30)
         last = shop.timeline(rollout)[-1]
-        assert last["kind"] == "interrupted" and "run the playbook again" in last["reason"], last
+        assert last["kind"] == "interrupted" and "rerun the playbook to resume" in last["reason"], last
         assert set(shop.revisions()) == {"1", "2"}
         outcome = shop.to("2")
         assert outcome.rollout["id"] == rollout

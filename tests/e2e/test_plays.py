@@ -106,7 +106,7 @@ def test_single_steps_of_a_play_on_many_hosts_are_refused_but_for_one(playground
     walked, refused = ([task for task in outcome.of("replace") if task.status == status] for status in ("ok", "failed"))
     assert (len(walked), len(refused)) == (1, 2), outcome.output
     for task in refused:
-        assert "in this run already walks shop (worker pid " in task.msg and "run each step once" in task.msg
+        assert "of this run already works on shop (worker pid " in task.msg and "run each step once" in task.msg
     assert playground.revisions() == ["1"] * 3
 
 
@@ -157,7 +157,7 @@ def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(playground: 
         return playground.run([play], variables, *options)
 
     untagged = run(("--tags", "deploy"))
-    assert untagged.rc != 0 and "they leave out every step of the rollout, so nothing would be done" in untagged.failed.msg
+    assert untagged.rc != 0 and "exclude every step of the rollout, so nothing would be done" in untagged.failed.msg
     other = run(("--tags", "config"), tags=["deploy"])
     assert other.rc == 0 and ran(other, "begin") == 0, other.output
     skipped = run(("--skip-tags", "deploy"), tags=["deploy"])

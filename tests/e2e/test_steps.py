@@ -79,7 +79,7 @@ def test_begin(playground: Playground) -> None:
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 2: 3\n"}
     assert checked.result["next"]["create"] == 1
     assert (done.result["rollout"]["phase"], done.result["rollout"]["previous"]) == ("progressing", "1")
-    assert again.result["rollout"]["id"] == done.result["rollout"]["id"] and "goes on" in again.msg
+    assert again.result["rollout"]["id"] == done.result["rollout"]["id"] and "resuming" in again.msg
 
 
 def test_scale(playground: Playground) -> None:

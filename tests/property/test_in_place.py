@@ -152,6 +152,27 @@ def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
     assert take(fleet, scope=everything(fleet, failed=frozenset(["i1"]))).drain == ("i2",)
 
 
+def test_a_failed_host_that_still_serves_leaves_room_for_the_next_one() -> None:
+    """A host whose deployment failed before it was touched stays in rotation, and is not counted as lost."""
+    fleet = [one(0), one(1), one(2, **SICK)]
+    scope = engine.Scope(hosts=frozenset({"web0", "web1"}), failed=frozenset({"i0"}))
+    drain = partial(
+        engine.drain_batch,
+        waypoint=rolling(NEW, 3),
+        rules=RULES,
+        progress=ProgressTracker(NOW),
+        now=NOW,
+        allowed=ResolvedBudget(0, 1),
+        scope=scope,
+    )
+
+    waits = drain(fleet)
+    lost = drain([one(0, **OUT), *fleet[1:]])
+
+    assert (waits.drain, waits.failed) == ((), ""), "it waits for i2 to serve again"
+    assert "i0 failed and stay" in lost.failed
+
+
 def test_the_way_back_begins_with_the_newest() -> None:
     fleet = [one(n, generation=3, created=float(n)) for n in (1, 2, 3)]
     back = rolling(1, 3)

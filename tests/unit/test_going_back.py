@@ -126,3 +126,19 @@ def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch
     with pytest.raises(RolloutFailed, match="rollout held"):
         shop.step(finish, **given)
     assert shop.journal.open and shop.journal.open.phase == "held" and shares(shop) == {"2": 1}
+
+
+def test_progress_lines_leave_out_failures_of_an_earlier_attempt(shop: Service) -> None:
+    shop.world.crashes = lambda labels: labels.revision == "2"
+    given = {"revision": "2", "on_failure": "hold", "failure_limit": 1}
+    with pytest.raises(RolloutFailed):
+        shop.play(**given)
+    assert any("new ready, 2 failed" in line for line in shop.said)
+    shop.world.crashes = lambda labels: False
+    shop.said.clear()
+
+    shop.play(**given)
+
+    progress = [line for line in shop.said if "new ready" in line]
+    assert progress and not any("failed" in line for line in progress)
+    assert shop.running == {"2": 6}

@@ -152,7 +152,7 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(page: str
 
 LINE = re.compile(  # of progress
     r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+ % of traffic to new)?, \d+ s"
-    r"( of about \d+ s)?|promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
+    r"( / ~\d+ s)?|promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
 )
 
 

@@ -9,7 +9,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin, plan
+from ansible_collections.progressive.rollout.plugins.action import begin, control, plan, scale
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
@@ -60,6 +60,27 @@ def test_more_memory_than_a_host_has_is_refused_before_anything_is_touched(
     with pytest.raises(InputError, match=message):
         shop.step(step, check_mode=check_mode, revision="1", replicas=4)
     assert shop.running == {} and shop.journal.rollout is None
+
+
+def test_scaling_asks_for_memory_too(shop: memory.Service) -> None:
+    shop.play(revision="1", replicas=3)
+
+    with pytest.raises(InputError) as caught:
+        shop.step(scale, revision="1", replicas=5)
+
+    assert caught.value.id == "PR-203" and shop.running == {"1": 3}
+
+
+def test_the_command_scale_asks_for_memory_too(shop: memory.Service) -> None:
+    shop.play(revision="1", replicas=3)
+    canary = {"revision": "2", "strategy": "canary", "steps": [{"set_replicas": 1}, {"pause": {}}], "wait": 0}
+    assert shop.play(**canary, replicas=3)["parked"]
+    shop.step(control, {"command": "scale"}, replicas=5)
+
+    shop.play(**canary, replicas=3)
+
+    assert [line for line in shop.said if "[PR-701]" in line and "has 4.0 GiB" in line]
+    assert shop.journal.open and shop.journal.open.replicas == 3
 
 
 def test_what_fits_is_not_spoken_of(shop: memory.Service) -> None:

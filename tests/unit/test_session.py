@@ -67,7 +67,7 @@ def test_a_second_worker_of_the_same_run_is_refused_by_name(
 ) -> None:
     first = opened(store, identity(worker))
     monkeypatch.setattr(lease, "COLLEAGUE", 0.1)
-    said = rf"the task 'Replace' for web1 in this run already walks shop \(worker pid {worker.pid}\); run each step once"
+    said = rf"the task 'Replace' for web1 of this run already works on shop \(worker pid {worker.pid}\); run each step once"
     with pytest.raises(AlreadyWalked, match=said):
         opened(store, identity())
     first.commit()  # it is still the first one's

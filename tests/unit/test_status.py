@@ -10,7 +10,7 @@ import typing as t
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import standing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import describe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, Kind, Record, Rollout
 from ansible_collections.progressive.rollout.tests.support.simulator import some
@@ -105,8 +105,8 @@ def test_columns_stand_below_each_other() -> None:
 
 def test_what_is_compared_with_is_not_called_new() -> None:
     fleet = [*some(3), *some(1, 3)]
-    assert standing(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith("1/2 baseline ready, 3 old left")
-    assert standing(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith("0/2 new ready, 4 old left")
+    assert describe(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith("1/2 baseline ready, 3 old left")
+    assert describe(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith("0/2 new ready, 4 old left")
 
 
 def test_spans_of_time() -> None:

@@ -70,6 +70,14 @@ def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1]["of"] == 1
 
 
+def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> None:
+    with pytest.raises(LeaseHeld, match=r"held by ann; .*scale\.yml"):
+        Rival().begin("2", replicas=5)
+    with pytest.raises(LeaseHeld) as caught:
+        Rival().begin("2", replicas=3)
+    assert "scale.yml" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "rival",
     [

@@ -84,7 +84,7 @@ class AlreadyWalked(LeaseHeld):
 
     def __init__(self, service: str, details: Mapping[str, object]) -> None:
         super().__init__(
-            f"service {service}: the task {details.get('task')!r} for {details.get('host')} in this run already walks {service} (worker pid "
+            f"service {service}: the task {details.get('task')!r} for {details.get('host')} of this run already works on {service} (worker pid "
             f"{details.get('worker_pid')}); run each step once: with run_once: true, or in a play on localhost"
         )
         self.details = details

@@ -245,6 +245,16 @@ MESSAGES: Mapping[str, Message] = {
         "In place: the tasks ended before they deployed the instance.", "Use `when`, a block, or `meta: end_role`; then rerun."
     ),
     "PR-616": Message("The step waited in vain.", "See the instances named, then rerun."),
+    "PR-617": Message(
+        "The step does not fit how instances are replaced: `rollout_platform.driver` starts its own instances, or leaves them to "
+        "your tasks (in place).",
+        "Use the playbook or role that the message names.",
+    ),
+    "PR-618": Message(
+        "`rollout_traffic` has changed, and the strategy needs old and new instances on the same load balancers.",
+        "Apply the change with a rolling rollout (restart.yml) first.",
+    ),
+    "PR-619": Message("Too few ready instances of the new revision for the share of requests asked for.", "Scale it first."),
     # -- operator commands
     "PR-700": Message("The command does not fit the phase of the rollout.", "Use one that the message names."),
     "PR-701": Message("The rollout cannot be scaled to this number.", "See the reason in the message."),

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings that a rollout began with, as the journal keeps them, so that operator commands need not repeat them.
+"""The settings that a rollout began with, as the journal keeps them, so that operator commands need
+not repeat them.
 
 Secrets are not kept.
 """
@@ -17,11 +18,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import (
+    BaseDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import (
+    MetricDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    PlatformDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
@@ -38,7 +47,10 @@ def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def of_rollout(record: Record) -> dict[str, t.Any]:
-    """Return the arguments that the rollout in progress continues with. The hosts keep its platform's secrets."""
+    """Return the arguments that the rollout in progress continues with.
+
+    The hosts keep its platform's secrets.
+    """
     rollout = record.open
     if rollout is None:
         return {}
@@ -49,13 +61,15 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
 
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return the arguments to continue with: those kept, with the secrets given now; raises InputError for missing secrets."""
+    """Return the arguments to continue with: those kept, with the secrets given now; raises
+    InputError for missing secrets."""
     missing: list[str] = []
     found = {name: _filled(value, args.get(name), f"rollout_{name}", missing) for name, value in kept.items()}
     if missing:
         variables = dict.fromkeys(path.partition(".")[0].partition("[")[0] for path in missing)
         raise InputError(
-            f"{', '.join(missing)}: secret, so the journal does not have it; also pass {' and '.join(variables)}, as when the rollout began",
+            f"{', '.join(missing)}: secret, so the journal does not have it; also pass "
+            f"{' and '.join(variables)}, as when the rollout began",
             "PR-116",
         )
     own = {name: args[name] for name, default in OF_RUN.items() if args.get(name) not in (None, "", default)}
@@ -115,7 +129,10 @@ def _steps(given: t.Any) -> t.Any:
 
 def _step(given: Mapping[str, t.Any]) -> Iterator[tuple[str, t.Any]]:
     for name, value in given.items():
-        yield name, {"gate": _gate, "analysis": _analysis}[name](value or {}) if name in ("gate", "analysis") else value
+        yield (
+            name,
+            {"gate": _gate, "analysis": _analysis}[name](value or {}) if name in ("gate", "analysis") else value,
+        )
 
 
 def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:

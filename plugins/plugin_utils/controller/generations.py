@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings of each generation's instances: given when it begins, kept while a rollback to it is possible.
+"""The settings of each generation's instances: given when it begins, kept while a rollback to it is
+possible.
 
-The journal keeps what may be shown. The platform keeps the secrets on the instances' hosts; here they are in memory only.
+The journal keeps what may be shown. The platform keeps the secrets on the instances' hosts; here
+they are in memory only.
 """
 
 from __future__ import annotations
@@ -13,12 +15,21 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    PlatformError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, key_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+    key_of,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options
 LONGEST = 200  # characters of a value that is shown
@@ -28,7 +39,8 @@ class Generations(StepPart):
     """The settings of generations in the journal, and those that this run was given."""
 
     def begin(self, generation: int, source: int | None = None) -> None:
-        """Give a generation its settings: those of the generation it repeats (`source`), or else those of this run.
+        """Give a generation its settings: those of the generation it repeats (`source`), or else
+        those of this run.
 
         Secrets are brought to the hosts before the journal mentions them.
         """
@@ -46,14 +58,16 @@ class Generations(StepPart):
             self.record.settings[generation] = kept
 
     def differences(self, generation: int) -> list[str]:
-        """Return how the settings of a generation differ from those of this run; empty where they are unknown."""
+        """Return how the settings of a generation differ from those of this run; empty where they
+        are unknown."""
         kept, mine = self.record.settings.get(generation), given(self.settings)
         if kept is None or mine is None:
             return []
         return differences(kept, mine[0], self._recall(kept)[0], mine[1])
 
     def replaced(self, rollout: Rollout) -> bool:
-        """Return whether this run was given other settings than the rollout began with, secrets aside."""
+        """Return whether this run was given other settings than the rollout began with, secrets
+        aside."""
         kept, mine = self.record.settings.get(rollout.generation), given(self.settings)
         return bool(kept and mine and not alike(kept, mine[0]))
 
@@ -67,10 +81,14 @@ class Generations(StepPart):
         changed = self.differences(rollout.generation) if rollout.kind.forward or lost else []
         if not (changed or lost):
             return
-        title, what = f"{self.settings.service} {rollout.revision}", "; ".join(changed) or "no host has them any more"
+        title, what = (
+            f"{self.settings.service} {rollout.revision}",
+            "; ".join(changed) or "no host has them any more",
+        )
         if self.replaced(rollout):
             raise RolloutFailed(
-                f"rollout_platform or rollout_health has changed since the rollout of {title} began ({what}); rerun with the original "
+                f"rollout_platform or rollout_health has changed since the rollout of {title} "
+                f"began ({what}); rerun with the original "
                 "settings, or start again with these (rollout_supersede: true)",
                 "PR-603",
             )
@@ -79,7 +97,8 @@ class Generations(StepPart):
             self.begin(rollout.generation)
 
     def _recall(self, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
-        """Return the secrets of settings, None where unknown, and whether they are unknown because no host has them."""
+        """Return the secrets of settings, None where unknown, and whether they are unknown because
+        no host has them."""
         try:
             found = self.loop.platform.recall(kept.key) if kept.key else {}
         except PlatformError:  # the hosts that have them do not answer
@@ -88,7 +107,8 @@ class Generations(StepPart):
 
 
 def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
-    """Return the settings of this run, without a key, and its secrets; None where the platform keeps no settings."""
+    """Return the settings of this run, without a key, and its secrets; None where the platform
+    keeps no settings."""
     chosen = settings.platform
     of_hosts = chosen.module.driver.host_options
     if of_hosts is None:
@@ -102,7 +122,8 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
 
 
 def salted(found: Secrets) -> dict[str, t.Any]:
-    """Return secrets as the hosts keep them: the key in the journal must not help to verify a guess."""
+    """Return secrets as the hosts keep them: the key in the journal must not help to verify a
+    guess."""
     return {**found, "salt": secrets.token_hex(16)}
 
 
@@ -126,7 +147,11 @@ def prune(record: Record) -> None:
     """Forget the settings of generations that no rollback leads to any more."""
     there = [one.generation for one in (record.stable, record.before) if one]
     if rollout := record.open:
-        there += [rollout.generation, rollout.baseline, *([rollout.previous.generation] if rollout.previous else [])]
+        there += [
+            rollout.generation,
+            rollout.baseline,
+            *([rollout.previous.generation] if rollout.previous else []),
+        ]
     revisions = {one.get("revision") for one in record.history if one.get("outcome") == "promoted"}
     there += [number for revision in revisions if (number := last_of(record, str(revision))) is not None]
     record.settings = {number: kept for number, kept in record.settings.items() if number in there}
@@ -162,10 +187,16 @@ def _values(known: Secrets | None, option: str) -> Mapping[str, t.Any] | None:
 
 
 def _of_secrets(
-    names: tuple[set[str], set[str]], was: Mapping[str, t.Any] | None, now: Mapping[str, t.Any] | None
+    names: tuple[set[str], set[str]],
+    was: Mapping[str, t.Any] | None,
+    now: Mapping[str, t.Any] | None,
 ) -> Iterator[str]:
     before, after = names
     changed = set() if was is None or now is None else {name for name in before & after if was.get(name) != now.get(name)}
-    for what, which in (("added", after - before), ("removed", before - after), ("changed", changed)):
+    for what, which in (
+        ("added", after - before),
+        ("removed", before - after),
+        ("changed", changed),
+    ):
         if which:
             yield f"{', '.join(sorted(which))} {what}"

@@ -69,7 +69,7 @@ class Guard:
     def check(self) -> None:
         """Raise Interrupted once there is a reason to stop."""
         if reason := self.stopped:
-            raise Interrupted(f"{reason}: stopped after completing the current action; rerun the playbook to resume")
+            raise Interrupted(f"{reason}: stopped after completing the current action; rerun the playbook to resume", "PR-504")
 
     def _watch_parent(self) -> None:
         """Set the flag once the parent is gone."""

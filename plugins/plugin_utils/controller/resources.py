@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the instances of a rollout, by their limits, fit the memory and CPUs of their hosts, where these are known."""
+"""Whether the instances of a rollout, by their limits, fit the memory and CPUs of their hosts,
+where these are known."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Demand:
         return ", ".join(short)
 
     def tight(self, used: Mapping[str, int]) -> list[str]:
-        """Return warnings about hosts with too little memory available, counting what managed instances have `used`, or CPUs."""
+        """Return warnings about hosts with too little memory available, counting what managed
+        instances have `used`, or CPUs."""
         left = {host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory}
         memory = [f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory]
         cpus = [f"{m.cpus} on {host}" for host, m in self.machines.items() if 0 < m.cpus < self.limits.cpus]
@@ -42,9 +44,11 @@ class Demand:
 
 
 def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
-    """Return the demand of `peak` instances, spread evenly: `replicas` new ones, and others with the `old` settings.
+    """Return the demand of `peak` instances, spread evenly: `replicas` new ones, and others with
+    the `old` settings.
 
-    An old instance counts for no more than a new one, so that a limit that was too high can be lowered.
+    An old instance counts for no more than a new one, so that a limit that was too high can be
+    lowered.
     """
     machines = platform.machines
     if not machines:
@@ -55,7 +59,11 @@ def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int
     def needed(ours: float, theirs: float) -> float:
         return most * ours + (each - most) * min(ours, theirs)
 
-    return Demand(each, Limits(int(needed(new.memory, before.memory)), needed(new.cpus, before.cpus)), machines)
+    return Demand(
+        each,
+        Limits(int(needed(new.memory, before.memory)), needed(new.cpus, before.cpus)),
+        machines,
+    )
 
 
 def used(platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:

@@ -81,7 +81,7 @@ class StageRun:
                 self._decision, self._arrived = Decision(), False
                 self._loop.wait_out(exc, self._progress.since, self._lines)
             if not self._arrived:
-                self._lines.show(self._loop.fleet, self._stage.waypoint, now())
+                self._lines.show(self._loop.fleet, self._stage.waypoint, self._progress.total, now())
                 rollout.elapsed += now() - began
             began = now()
             self._rest()
@@ -132,14 +132,14 @@ class StageRun:
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
-        self._lines.show(snapshot.fleet, waypoint, self._loop.now(), force=True)
+        self._lines.show(snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True)
         self._loop.recorder.commit()
         raise RolloutFailed(self._decision.failed, self._decision.failed_id, then=self._decision.then)
 
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
         """Return whether the gates of the stage, which is reached, let the rollout pass."""
         self._count_requests()
-        self._lines.show(snapshot.fleet, waypoint, self._loop.now(), force=True)
+        self._lines.show(snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True)
         if not self._supervisor.passed(self._describe):
             return False
         if self._stage.waypoint.new:

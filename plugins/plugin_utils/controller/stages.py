@@ -10,10 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    StepContext,
+    StepPart,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    ResolvedBudget,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Instance,
+    Phase,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     InvalidSteps,
     Plan,
@@ -33,14 +43,18 @@ class Stages(StepPart, abc.ABC):
 
     @abc.abstractmethod
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
-        """Return all stages of a rollout in progress; raises InputError where its numbers cannot be reached."""
+        """Return all stages of a rollout in progress; raises InputError where its numbers cannot be
+        reached."""
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages of a rollout from the current one on."""
         return stages_ahead(self.of(rollout), rollout)
 
     def plan_of(self, rollout: Rollout) -> Plan:
-        """Return the plan that a rollout follows. Only a new revision or a restart has steps and gates."""
+        """Return the plan that a rollout follows.
+
+        Only a new revision or a restart has steps and gates.
+        """
         return replace(self.settings.plan, strategy=rollout.strategy) if rollout.kind.forward else Plan()
 
 
@@ -50,7 +64,8 @@ class LaunchStages(Stages):
     def planned(
         self, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0
     ) -> tuple[Stage, ...]:
-        """Return the stages of a plan from the stable instances to `replicas` new ones; raises InputError."""
+        """Return the stages of a plan from the stable instances to `replicas` new ones; raises
+        InputError."""
         allowed = self.settings.budget.resolve(replicas)
         there, stable = (before.replicas, before.generation) if before else (0, 0)
         goal = RolloutTarget(generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown)
@@ -79,10 +94,12 @@ class InPlaceStages(Stages):
         return Budget(0, self.settings.budget.max_unavailable).resolve(replicas)
 
     def planned(self, generation: int, replicas: int, plan: Plan) -> tuple[Stage, ...]:
-        """Return the stages of a plan, beginning with all instances old, of whatever revision; raises InputError."""
+        """Return the stages of a plan, beginning with all instances old, of whatever revision;
+        raises InputError."""
         try:
             return stages(
-                engine.steps_as_replicas(plan), RolloutTarget(generation, replicas, self.allowed(replicas), before=replicas)
+                engine.steps_as_replicas(plan),
+                RolloutTarget(generation, replicas, self.allowed(replicas), before=replicas),
             )
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
@@ -102,12 +119,14 @@ def stages_for(step: StepContext) -> Stages:
 
 
 def refuse_in_place(step: StepContext, rollback: bool = False) -> None:
-    """Refuse to start and stop instances that the user's own tasks deploy; for a rollback, name the previous revision."""
+    """Refuse to start and stop instances that the user's own tasks deploy; for a rollback, name the
+    previous revision."""
     if not step.in_place:
         return
     before = step.session.read().before if rollback else None
     raise InputError(
-        f"rollout_platform.driver: instances of {step.settings.service} are deployed in place ({step.settings.platform.name}) and "
+        f"rollout_platform.driver: instances of {step.settings.service} are deployed in place "
+        f"({step.settings.platform.name}) and "
         "cannot be started or stopped; use the playbook in_place.yml, which also resumes a rollout"
         + (f". To go back, deploy {before.revision}, the previous revision" if before else ""),
         "PR-617",
@@ -115,7 +134,8 @@ def refuse_in_place(step: StepContext, rollback: bool = False) -> None:
 
 
 def deploy_target(rollout: Rollout) -> Composition:
-    """Return what is deployed in place now: the rollout's revision, or during a rollback the previous one."""
+    """Return what is deployed in place now: the rollout's revision, or during a rollback the
+    previous one."""
     if rollout.phase == Phase.ROLLING_BACK and rollout.previous:
         return rollout.previous
     return Composition(rollout.revision, rollout.generation, rollout.replicas)
@@ -127,7 +147,8 @@ def final_waypoint(rollout: Rollout) -> Waypoint:
 
 
 def baseline_of(plan: Plan, generation: int) -> int:
-    """Return the generation of the baseline instances: the one after the new one's; 0 where the plan has none."""
+    """Return the generation of the baseline instances: the one after the new one's; 0 where the
+    plan has none."""
     return generation + 1 if plan.baseline else 0
 
 
@@ -138,20 +159,36 @@ def spread_evenly(found: Iterable[Stage]) -> tuple[Stage, ...]:
 
 def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
     """Return the stages of a rollout's list from the current one on."""
-    if rollout.stage:  # an earlier version only counted the passed stages, and asked at `promote` what `replace` asks now
-        rollout.passed, rollout.stage = [stage.name for stage in found[: rollout.stage] if stage.name != "replace"], 0
+    # An earlier version only counted the passed stages, and asked at `promote` what `replace` asks
+    # now.
+    if rollout.stage:
+        rollout.passed, rollout.stage = (
+            [stage.name for stage in found[: rollout.stage] if stage.name != "replace"],
+            0,
+        )
     return remaining(found, rollout.passed)
 
 
-def renumber(rollout: Rollout, replicas: int, fleet: Iterable[Instance], stages_of: Callable[[Rollout], Sequence[Stage]]) -> None:
-    """Continue to another number of replicas, from the same stage, without the gates' results for the old number.
+def renumber(
+    rollout: Rollout,
+    replicas: int,
+    fleet: Iterable[Instance],
+    stages_of: Callable[[Rollout], Sequence[Stage]],
+) -> None:
+    """Continue to another number of replicas, from the same stage, without the gates' results for
+    the old number.
 
-    `stages_of` lists a rollout's stages, and raises InputError where the number cannot be reached: then nothing is changed.
+    `stages_of` lists a rollout's stages, and raises InputError where the number cannot be reached:
+    then nothing is changed.
     """
     grown = sum(i.generation == rollout.generation and i.state.counted and i.draining_since is None for i in fleet)
     before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
     stages_ahead(before, rollout)
-    rollout.passed, rollout.replicas, rollout.grown = still_passed(before, after, rollout.passed), replicas, grown
+    rollout.passed, rollout.replicas, rollout.grown = (
+        still_passed(before, after, rollout.passed),
+        replicas,
+        grown,
+    )
     rollout.gates, rollout.background = {}, {}
 
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 import time
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AlreadyWalked,
+    LeaseHeld,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    StepContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
+    Lifecycle,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Rollout
 
@@ -19,9 +26,11 @@ LOOK = 0.5  # seconds between two attempts to take the lease
 
 
 def begin(step: StepContext, revision: str, replicas: int) -> str:
-    """As `StepContext.begin_once`; but a run whose rollout is superseded is told to give way, and waited for.
+    """As `StepContext.begin_once`; but a run whose rollout is superseded is told to give way, and
+    waited for.
 
-    Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within the progress deadline.
+    Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
+    the progress deadline.
     """
     try:
         return step.begin_once()
@@ -40,9 +49,15 @@ def begin(step: StepContext, revision: str, replicas: int) -> str:
 def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> LeaseHeld:
     """Return the error with what to do about the rollout in progress."""
     if rollout.revision != revision:
-        return LeaseHeld(f"{held}; or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)", held.id)
+        return LeaseHeld(
+            f"{held}; or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)",
+            held.id,
+        )
     if replicas != rollout.replicas:
-        return LeaseHeld(f"{held}; to change the number of replicas of the rollout in progress, use scale.yml", held.id)
+        return LeaseHeld(
+            f"{held}; to change the number of replicas of the rollout in progress, use scale.yml",
+            held.id,
+        )
     return held
 
 
@@ -69,6 +84,12 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
 
 def post(step: StepContext, rollout: Rollout, command: str, **more: object) -> int:
     """Send a command to the rollout; return its number."""
-    sent = {"word": command, "rollout": rollout.id, "by": step.session.identity.holder, "at": round(clock.now(), 3), **more}
+    sent = {
+        "word": command,
+        "rollout": rollout.id,
+        "by": step.session.identity.holder,
+        "at": round(clock.now(), 3),
+        **more,
+    }
     number: int = step.session.store.post(sent)
     return number

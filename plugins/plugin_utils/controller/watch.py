@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A process that watches the load balancers while the user's own tasks run, between two steps.
 
-`vacate` leaves it behind, `settle` ends it before it acts itself, and it ends with ansible-playbook. It is forked before its
-step has threads, connections or locks, and makes its own.
+`vacate` leaves it behind, `settle` ends it before it acts itself, and it ends with
+ansible-playbook. It is forked before its step has threads, connections or locks, and makes its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Watch:
 
 
 def _watch(work: Callable[[], object], begun: int, begin: int) -> t.NoReturn:
-    """Do everything the forked process does. It must not return to where the other one continues."""
+    """Do everything the forked process does.
+
+    It must not return to where the other one continues.
+    """
     try:
         os.close(begin)
         os.setsid()  # signals for the worker's process group are not for this process
@@ -59,7 +62,8 @@ def _watch(work: Callable[[], object], begun: int, begin: int) -> t.NoReturn:
 
 
 def end(known: t.Any, check: Callable[[], object]) -> None:
-    """End a watch and wait until its current action is completed; `check` is called meanwhile, and may raise."""
+    """End a watch and wait until its current action is completed; `check` is called meanwhile, and
+    may raise."""
     if not known:
         return
     if not isinstance(known, Mapping) or not all(isinstance(known.get(key), int) for key in ("pid", "began")):

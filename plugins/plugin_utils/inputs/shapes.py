@@ -17,7 +17,7 @@ import contextlib
 import functools
 import types
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import NoneType
@@ -52,6 +52,31 @@ def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
         return reader(kind)(data)
     except Misshapen as exc:
         raise (exc.within(where) if where else exc) from None
+
+
+def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
+    """Return a value as the plain data that `read` makes it of.
+
+    Fields of dataclasses are left out where name and value are `omitted`.
+    """
+    if value is None or type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {key: write(one, omitted) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [write(one, omitted) for one in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(write(one) for one in value)
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {key: write(one, omitted) for key, one in found.items() if not _left_out(key, one, omitted)}
+    return value
+
+
+def _left_out(name: str, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> bool:
+    return value in (None, False) and (name, value) in omitted
 
 
 @functools.cache

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Kind,
+    Outcome,
+    Rollout,
+)
 
 
 def ended(service: str, rollout: Rollout) -> str:
@@ -40,11 +44,13 @@ def _back(rollout: Rollout) -> str:
 
 
 def left_behind(service: str, orphaned: Sequence[Instance]) -> list[str]:
-    """Return a line on instances that were not stopped because their hosts are unreachable, if there are any."""
+    """Return a line on instances that were not stopped because their hosts are unreachable, if
+    there are any."""
     there = ", ".join(f"{instance.id} on {instance.host}" for instance in orphaned)
     if not orphaned:
         return []
     return [
-        f"{service}: {there} not stopped: host unreachable (no traffic is routed to it). Rerun when the host is back, or remove it from "
+        f"{service}: {there} not stopped: host unreachable (no traffic is routed to it). Rerun "
+        "when the host is back, or remove it from "
         "the inventory [PR-610]"
     ]

@@ -1,23 +1,36 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a service for people: the rollout, the lease, and a table of the instances. No I/O."""
+"""The status of a service for people: the rollout, the lease, and a table of the instances.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment, printable, span
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import (
+    moment,
+    printable,
+    span,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
 
 
 def lines(
-    record: Record, lease: Mapping[str, t.Any] | None, instances: Sequence[Mapping[str, t.Any]], troubles: Sequence[str] = ()
+    record: Record,
+    lease: Mapping[str, t.Any] | None,
+    instances: Sequence[Mapping[str, t.Any]],
+    troubles: Sequence[str] = (),
 ) -> list[str]:
     """Return all lines; `lease`, `instances` and `troubles` are as the step `info` returns them."""
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
@@ -39,13 +52,15 @@ def _rollout(record: Record) -> str:
     judged = "".join(f". {key}: {found}" for key, found in rollout.analysis.items() if found and not waits)
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     paused += f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
-    phase = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}, started at {moment(rollout.started)}{before}"
+    started = f", started at {moment(rollout.started)}"
+    phase = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}{started}{before}"
     return f"{service} {rollout.revision}: {phase}{why}{waits}{judged}{paused}"
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
     if lease is not None:
-        return f"lease: {lease['holder']} since {moment(lease['since'])} until {moment(lease['until'])}"
+        since, until = moment(lease["since"]), moment(lease["until"])
+        return f"lease: {lease['holder']} since {since} until {until}"
     if record.open is None:
         return "lease: free"
     return f"lease: free (no active run). Next: {_next(record.open)}"

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What steps return for playbooks: the `rollout` mapping of every step, and `next` of check mode.
 
-Each field has its sentence, type and sample here and nowhere else. `documented` makes a RETURN block of them.
+Each field has its sentence, type and sample here and nowhere else. `documented` makes a RETURN
+block of them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import NoneType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout, plain
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 
 Fleet = Mapping[str, Mapping[str, t.Any]]  # by revision: the number of instances in each state, and `traffic` in percent
-_TYPES: Mapping[type, str] = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict"}
+_TYPES: Mapping[type, str] = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    list: "list",
+    dict: "dict",
+}
 
 
 class Shown(t.NamedTuple):
@@ -32,14 +44,24 @@ class ShareView:
     """The new revision's share of the requests."""
 
     asked: t.Annotated[
-        int | None, Shown("Percentage that the stage asks for. Null where it follows from the number of instances.", 10)
+        int | None,
+        Shown(
+            "Percentage that the stage asks for. Null where it follows from the number of instances.",
+            10,
+        ),
     ]
     set: t.Annotated[float | None, Shown("Percentage that the load balancers are set to now.", 10.0)]
     measured: t.Annotated[
         float | None,
-        Shown("Percentage that the load balancers counted since the stage was reached. Null before the first request.", 9.84),
+        Shown(
+            "Percentage that the load balancers counted since the stage was reached. Null before the first request.",
+            9.84,
+        ),
     ]
-    requests: t.Annotated[int, Shown("Number of requests that the load balancers counted since the stage was reached.", 1829)]
+    requests: t.Annotated[
+        int,
+        Shown("Number of requests that the load balancers counted since the stage was reached.", 1829),
+    ]
 
     @classmethod
     def of(cls, rollout: Rollout, fleet: Fleet) -> ShareView:
@@ -57,67 +79,105 @@ class ShareView:
 class RolloutView:
     """The rollout and the fleet after the step."""
 
-    id: t.Annotated[str | None, Shown("The rollout's id, which names its timeline.", "shop-20261121T093012-4711")]
+    id: t.Annotated[
+        str | None,
+        Shown("The rollout's id, which names its timeline.", "shop-20261121T093012-4711"),
+    ]
     service: t.Annotated[str, Shown("Name of the service.", "shop")]
     revision: t.Annotated[str | None, Shown("The revision of the rollout in progress, or of the last one.", "2.4.1")]
     generation: t.Annotated[int | None, Shown("Number of the rollout. Its instances carry it beside their revision.", 7)]
     baseline: t.Annotated[
         int | None,
-        Shown("Generation of the fresh instances of the stable revision that an analysis compares with; 0 without any.", 0),
+        Shown(
+            "Generation of the fresh instances of the stable revision that an analysis compares with; 0 without any.",
+            0,
+        ),
     ]
-    previous: t.Annotated[str | None, Shown("The stable revision when the rollout began. Null at the first deployment.", "2.4.0")]
-    stable: t.Annotated[str | None, Shown("The revision that a rollback of a rollout in progress returns to.", "2.4.0")]
+    previous: t.Annotated[
+        str | None,
+        Shown("The stable revision when the rollout began. Null at the first deployment.", "2.4.0"),
+    ]
+    stable: t.Annotated[
+        str | None,
+        Shown("The revision that a rollback of a rollout in progress returns to.", "2.4.0"),
+    ]
     strategy: t.Annotated[str | None, Shown("The strategy, V(rolling), V(canary) or V(blue_green).", "canary")]
     kind: t.Annotated[
-        str | None, Shown("Kind of the rollout, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).", "rollout")
+        str | None,
+        Shown(
+            "Kind of the rollout, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).",
+            "rollout",
+        ),
     ]
     phase: t.Annotated[
         str | None,
         Shown(
-            "V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back) or V(finished). "
-            "A V(holding) rollout is promoted and keeps the old instances ready. A V(held) rollout stopped after a failure, for a "
-            "person to decide.",
+            "V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), "
+            "V(rolling_back) or V(finished). A V(holding) rollout is promoted and keeps the old "
+            "instances ready. A V(held) rollout stopped after a failure, for a person to decide.",
             "awaiting_promotion",
         ),
     ]
     outcome: t.Annotated[
         str | None,
-        Shown("How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.", ""),
+        Shown(
+            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.",
+            "",
+        ),
     ]
     reason: t.Annotated[str | None, Shown("Why the rollout is held, was rolled back or failed.", "")]
     stage: t.Annotated[str | None, Shown("The strategy's stage in progress.", "step 1")]
     share: t.Annotated[
-        ShareView | None, Shown("The new revision's share of the requests. Empty unless a rollout is in progress.", None)
+        ShareView | None,
+        Shown("The new revision's share of the requests. Empty unless a rollout is in progress.", None),
     ]
     waiting: t.Annotated[
         list[str],
         Shown(
-            "The gates that the rollout waits for, each with its latest message.", ["step 2 approval (approval): no answer yet"]
+            "The gates that the rollout waits for, each with its latest message.",
+            ["step 2 approval (approval): no answer yet"],
         ),
     ]
     analysis: t.Annotated[
         dict[str, str],
-        Shown("The state of each analysis, in a sentence.", {"background analysis": "errors: no difference after 1829 requests"}),
+        Shown(
+            "The state of each analysis, in a sentence.",
+            {"background analysis": "errors: no difference after 1829 requests"},
+        ),
     ]
     paused: t.Annotated[
         dict[str, t.Any],
         Shown(
             "Who paused the rollout, when and why, if an operator did. Otherwise empty.",
-            {"by": "ada@controller pid 4711 (pause.yml)", "why": "prices look wrong", "at": 1795253412.1},
+            {
+                "by": "ada@controller pid 4711 (pause.yml)",
+                "why": "prices look wrong",
+                "at": 1795253412.1,
+            },
         ),
     ]
     step: t.Annotated[str | None, Shown("The last step that worked on the rollout.", "replace")]
     started: t.Annotated[float | None, Shown("When the rollout began, in seconds since the epoch.", 1795253412.118)]
     updated: t.Annotated[
-        float | None, Shown("When the rollout was last written to the journal, in seconds since the epoch.", 1795253431.9)
+        float | None,
+        Shown(
+            "When the rollout was last written to the journal, in seconds since the epoch.",
+            1795253431.9,
+        ),
     ]
-    elapsed: t.Annotated[float | None, Shown("Seconds that steps spent on the rollout, without waiting at gates.", 19.7)]
+    elapsed: t.Annotated[
+        float | None,
+        Shown("Seconds that steps spent on the rollout, without waiting at gates.", 19.7),
+    ]
     replaced: t.Annotated[int | None, Shown("Number of instances taken out of rotation in favor of others.", 3)]
     fleet: t.Annotated[
         Fleet,
         Shown(
             "By revision, the number of instances in each state, and the share of new requests (RV(ignore:traffic)) in percent.",
-            {"2.4.1": {"ready": 1, "starting": 0, "traffic": 10.0}, "2.4.0": {"ready": 9, "starting": 0, "traffic": 90.0}},
+            {
+                "2.4.1": {"ready": 1, "starting": 0, "traffic": 10.0},
+                "2.4.0": {"ready": 9, "starting": 0, "traffic": 90.0},
+            },
         ),
     ]
     changed: t.Annotated[bool, Shown("Whether this step changed anything.", True)]
@@ -139,7 +199,7 @@ class RolloutView:
             "changed": changed,
         }
         names = [item.name for item in fields(cls) if item.name not in derived]
-        copied: dict[str, t.Any] = {name: plain(getattr(rollout, name, None)) for name in names}
+        copied: dict[str, t.Any] = {name: shapes.write(getattr(rollout, name, None)) for name in names}
         return cls(**copied, **derived)
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -188,8 +248,15 @@ def documented(view: type) -> dict[str, dict[str, t.Any]]:
 def _documented(hint: t.Any, shown: Shown) -> dict[str, t.Any]:
     kind = t.get_args(hint)[0] if NoneType in t.get_args(hint) else hint
     if is_dataclass(kind):
-        return {"description": shown.description, "type": "dict", "contains": documented(t.cast(type, kind))}
-    found = {"description": shown.description, "type": _TYPES.get(t.get_origin(kind) or kind, "dict")}
+        return {
+            "description": shown.description,
+            "type": "dict",
+            "contains": documented(t.cast(type, kind)),
+        }
+    found = {
+        "description": shown.description,
+        "type": _TYPES.get(t.get_origin(kind) or kind, "dict"),
+    }
     if found["type"] == "list":
         found["elements"] = _TYPES[t.get_args(kind)[0]]
     return {**found, "sample": shown.sample}

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands that an operator may send to a rollout in progress, and the phases in which each one fits. Pure."""
+"""The commands that an operator may send to a rollout in progress, and the phases in which each one
+fits. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +29,15 @@ WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless i
 FITTING: Mapping[Phase, tuple[str, ...]] = {
     Phase.PROGRESSING: ("pause", "promote_full", "skip", "abort", "hold", "scale"),
     Phase.PAUSED: ("resume", "promote", "promote_full", "skip", "abort", "hold", "scale"),
-    Phase.AWAITING_PROMOTION: ("promote", "promote_full", "skip", "pause", "abort", "hold", "scale"),
+    Phase.AWAITING_PROMOTION: (
+        "promote",
+        "promote_full",
+        "skip",
+        "pause",
+        "abort",
+        "hold",
+        "scale",
+    ),
     Phase.PROMOTING: ("abort", "hold", "scale"),
     Phase.HOLDING: ("promote_full", "skip", "abort", "hold", "scale"),
     Phase.HELD: ("resume", "retry", "abort"),
@@ -38,32 +47,57 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
 
 # Why other commands do not fit, and which do.
 _IN_PHASE: Mapping[Phase, str] = {
-    Phase.PROGRESSING: "it is not waiting for anyone; use promote_full to skip the remaining steps, or pause to stop here",
+    Phase.PROGRESSING: "it is not waiting; use promote_full to skip all steps, or pause to stop here",
     Phase.PAUSED: "it is paused, and has not failed; use resume to continue, or abort to roll back",
-    Phase.AWAITING_PROMOTION: "the new instances are ready, without traffic yet; use promote to switch it to them, or abort to roll back",
+    Phase.AWAITING_PROMOTION: "it waits to switch traffic; use promote to switch it, or abort to roll back",
     Phase.PROMOTING: "it is being promoted; use hold to stop here, or abort to roll back",
-    Phase.HOLDING: "it is promoted, and keeps the old instances for a while; use skip to stop them now, or abort to roll back",
+    Phase.HOLDING: "it keeps the old instances for a while; use skip to stop them, or abort to roll back",
     Phase.HELD: "it stopped after a failure; use retry to continue, or abort to roll back",
     Phase.ROLLING_BACK: "it is being rolled back; use hold to stop here",
-    Phase.FINISHED: "no rollout is in progress; start one with rollout.yml, or restart the stable revision with restart.yml",
+    Phase.FINISHED: "no rollout is in progress; start one with rollout.yml or restart.yml",
 }
 _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
     (Phase.PAUSED, "pause"): "it is already paused; use resume to continue",
     (Phase.PROMOTING, "promote"): "it is already being promoted; use abort to roll back",
     (Phase.PROMOTING, "promote_full"): "it is already being promoted; use abort to roll back",
-    (Phase.HOLDING, "promote"): "it is already promoted; use skip to stop the old instances now, or abort to roll back",
+    (
+        Phase.HOLDING,
+        "promote",
+    ): "it is already promoted; use skip to stop the old instances now, or abort to roll back",
     (Phase.HELD, "hold"): "it is already held; use retry to continue, or abort to roll back",
-    (Phase.HELD, "scale"): "it stopped after a failure; use retry to continue, or abort to roll back, then change the number",
-    (Phase.ROLLING_BACK, "scale"): "it is being rolled back to the number of instances before; use hold to stop here",
+    (
+        Phase.HELD,
+        "scale",
+    ): "it stopped after a failure; use retry to continue, or abort to roll back first",
+    (
+        Phase.ROLLING_BACK,
+        "scale",
+    ): "it is being rolled back to the number of instances before; use hold to stop here",
     (Phase.ROLLING_BACK, "abort"): "it is already being rolled back; use hold to stop here",
-    (Phase.ROLLING_BACK, "retry"): "a rollback cannot be rolled back; roll the revision out again (rollout.yml) once it is done",
-    (Phase.FINISHED, "scale"): "no rollout is in progress; run rollout.yml with the stable revision and another rollout_replicas",
-    (Phase.FINISHED, "abort"): "no rollout is in progress; use rollback.yml to return to the previous revision",
-    (Phase.FINISHED, "retry"): "no rollout is in progress; roll the revision out again (rollout.yml)",
+    (
+        Phase.ROLLING_BACK,
+        "retry",
+    ): "a rollback cannot be undone; roll the revision out again (rollout.yml) after it",
+    (
+        Phase.FINISHED,
+        "scale",
+    ): "no rollout is in progress; run rollout.yml with another rollout_replicas",
+    (
+        Phase.FINISHED,
+        "abort",
+    ): "no rollout is in progress; use rollback.yml to return to the previous revision",
+    (
+        Phase.FINISHED,
+        "retry",
+    ): "no rollout is in progress; roll the revision out again (rollout.yml)",
 }
 
 # The phase that a pending command leads to, where that matters to the next command.
-_AHEAD: Mapping[str, Phase] = {"pause": Phase.PAUSED, "hold": Phase.HELD, "abort": Phase.ROLLING_BACK}
+_AHEAD: Mapping[str, Phase] = {
+    "pause": Phase.PAUSED,
+    "hold": Phase.HELD,
+    "abort": Phase.ROLLING_BACK,
+}
 
 
 def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.Any]]:
@@ -74,7 +108,8 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
 
 
 def refusal(phase: Phase, command: str, force: bool = False) -> str:
-    """Return why a command does not fit a rollout in `phase` (finished: there is none), and which does; "" if it fits.
+    """Return why a command does not fit a rollout in `phase` (finished: there is none), and which
+    does; "" if it fits.
 
     With `force`, promote fits before all instances are ready.
     """
@@ -86,7 +121,8 @@ def refusal(phase: Phase, command: str, force: bool = False) -> str:
 
 
 def ahead(phase: Phase, command: str) -> Phase:
-    """Return the phase by which to judge the next command, while `command` was sent in `phase` and is still pending."""
+    """Return the phase by which to judge the next command, while `command` was sent in `phase` and
+    is still pending."""
     if command == "scale":
         return phase
     return _AHEAD.get(command) or (Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING)

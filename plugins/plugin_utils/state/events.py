@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, plain
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class Event:
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the event as plain data, without the optional fields that have no value."""
-        known = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        known = {field.name: shapes.write(getattr(self, field.name)) for field in fields(self)}
         optional = {field.name for field in fields(self) if field.default is None}
         return {"kind": self.kind} | {n: value for n, value in known.items() if value is not None or n not in optional}
 

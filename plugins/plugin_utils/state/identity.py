@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who we are to others: the lease's token and holder. A lease belongs to the one worker that runs a step."""
+"""Identity of the current ansible-playbook run, and of the worker that runs a step: the token and
+holder of a lease."""
 
 from __future__ import annotations
 
@@ -20,30 +21,35 @@ from ansible import context
 
 @dataclass(frozen=True)
 class Identity:
-    """`token` proves that the lease is this worker's, `run` is the same for all steps of one ansible-playbook, `holder` is for
-    people, `details` lets others see whether we are gone."""
+    """The identity of a worker of a run."""
 
-    token: str
-    run: str
-    holder: str
-    details: Mapping[str, t.Any]
-    request: str = ""  # what the play asks for, the same for each of its hosts
-    host: str = ""  # the one of them that this step runs for
+    token: str  # proves that a lease is this worker's
+    run: str  # the same for all steps of one ansible-playbook
+    holder: str  # for people
+    details: Mapping[str, t.Any]  # shows to others whether the run lives
+    request: str = ""  # what the play requests, the same for each of its hosts
+    host: str = ""  # the host that this step runs for
 
     def repeats(self, request: object, host: object) -> bool:
-        """Whether this asks for what was asked for before, by the same play for another of its hosts."""
+        """Return whether this repeats a request of the same play for another of its hosts."""
         return self.request != "" and self.request == request and self.host != host
 
     @property
     def at_rest(self) -> dict[str, t.Any]:
-        """The details between two steps, when no worker is at work."""
+        """The details between two steps, without an active worker."""
         return {**self.details, "worker_pid": 0, "worker_ticks": 0}
 
 
-def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None, task: t.Any = None, asks: object = None) -> Identity:
-    """Of the run whose main process is `main_pid` (ansible-playbook), asked in one of its workers.
+def identity(
+    main_pid: int,
+    task_vars: Mapping[str, t.Any] | None = None,
+    task: t.Any = None,
+    asks: object = None,
+) -> Identity:
+    """Return the identity of a worker of the run whose main process (ansible-playbook) is
+    `main_pid`.
 
-    `task` is Ansible's; `asks` is plain data that tells apart what it is asked for.
+    `task` is Ansible's; `asks` is plain data that distinguishes requests.
     """
     variables = task_vars or {}
     host = str(variables.get("inventory_hostname") or "")
@@ -59,24 +65,27 @@ def identity(main_pid: int, task_vars: Mapping[str, t.Any] | None = None, task: 
 
 
 def gone(details: Mapping[str, t.Any]) -> bool | None:
-    """True if both processes of a holder are provably no more, False if one lives, None if we cannot know from here."""
+    """Return True if both processes of a holder have provably ended, False if one lives, None if
+    unknown here."""
     living = _living(details)
     return None if living is None else not any(living)
 
 
 def orphaned(details: Mapping[str, t.Any]) -> bool:
-    """Whether the holder's main process is provably no more, while its worker still finishes the action in hand."""
+    """Return whether the holder's main process has ended while its worker completes the current
+    action."""
     return _living(details) == (False, True)
 
 
 def resting(details: Mapping[str, t.Any]) -> bool:
-    """Whether no worker of the holder is at work: its run is between two steps, or the worker is provably no more."""
+    """Return whether the holder has no active worker: its run is between two steps, or the worker
+    has ended."""
     living = _living(details)
     return details.get("worker_pid") == 0 or (living is not None and not living[1])
 
 
 def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
-    """Whether a holder's main process and its worker live; None if we cannot know from here."""
+    """Return whether a holder's main process and its worker live; None if unknown here."""
     here = _machine()
     if not here["boot_id"] or any(details.get(key) != value for key, value in here.items()):
         return None
@@ -88,7 +97,8 @@ def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
 
 
 def _machine() -> dict[str, t.Any]:
-    """Where a pid means the same process: containers share the boot id and may share the host name, too."""
+    """Return where a pid means the same process: containers share the boot id and may share the
+    host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
@@ -102,7 +112,8 @@ def _digest(*parts: object) -> str:
 
 
 def _play(task: t.Any) -> str:
-    """What tells a play of this run from the others, the same for all its hosts and batches; "" if unknown."""
+    """Return what distinguishes the plays of this run, the same for all hosts and batches; "" if
+    unknown."""
     part = task
     while part is not None and not hasattr(part, "_play"):
         part = getattr(part, "_parent", None)
@@ -110,7 +121,7 @@ def _play(task: t.Any) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the state on; empty if it cannot be read."""
+    """Return the fields of /proc/<pid>/stat from the state on; empty if unreadable."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -118,13 +129,13 @@ def _stat(pid: int) -> list[str]:
 
 
 def began(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 if unknown."""
+    """Return when a process started, in clock ticks since boot; 0 if unknown."""
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
 
 
 def lives(pid: int, ticks: int) -> bool:
-    """Whether a process of this machine lives that began then (see `began`)."""
+    """Return whether a process of this machine that started then (see `began`) lives."""
     try:
         os.kill(pid, 0)  # sees processes that a /proc mounted with hidepid does not show
     except ProcessLookupError:
@@ -132,7 +143,7 @@ def lives(pid: int, ticks: int) -> bool:
     except PermissionError:
         pass
     fields = _stat(pid)
-    if fields and fields[0] in "ZX":  # dead, waiting for a parent that may never ask
+    if fields and fields[0] in "ZX":  # a zombie
         return False
     return not fields or not ticks or int(fields[19]) == ticks
 
@@ -140,19 +151,22 @@ def lives(pid: int, ticks: int) -> bool:
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # containers run as users nobody has named
+    except KeyError:  # containers may run as users without a name
         return f"uid {os.getuid()}"
 
 
 def _command() -> str:
-    """Program and playbooks, without options: those may hold secrets."""
+    """Return program and playbooks without options, which may hold secrets."""
     playbooks = context.CLIARGS.get("args", ())
-    words = [os.path.basename(sys.argv[0]), *(playbooks if isinstance(playbooks, tuple | list) else ())]
+    words = [
+        os.path.basename(sys.argv[0]),
+        *(playbooks if isinstance(playbooks, tuple | list) else ()),
+    ]
     return " ".join(map(str, words))
 
 
 def _job(task_vars: Mapping[str, t.Any]) -> str:
-    """AWX's job and who launched it."""
+    """Return AWX's job and who launched it."""
     for prefix in ("awx", "tower"):
         if job := task_vars.get(f"{prefix}_job_id"):
             user = task_vars.get(f"{prefix}_user_name")

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record of a service and the right to change it."""
+"""The lease of a service: the record, and the right to change it."""
 
 from __future__ import annotations
 
@@ -16,40 +16,45 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     RolloutError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease, StoreDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+    Lease,
+    StoreDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
-PATIENCE = 0.2  # seconds between two looks at a lease whose run or step is ending
-COLLEAGUE = 5.0  # seconds that another worker of the same run is waited for: longer than one that finds nothing to do takes
+PATIENCE = 0.2  # seconds between two attempts to take a lease whose run or step is ending
+# Seconds to wait for another worker of the same run: longer than a step with nothing to do takes.
+COLLEAGUE = 5.0
 
 
 class Session:
-    """Reads and writes the journal of one service under its lease."""
+    """Read and write the journal of one service under its lease."""
 
     def __init__(self, store: StoreDriver, service: str, identity: holder.Identity, ttl: float) -> None:
         self.store = store
         self.service = service
         self.identity = identity
         self.ttl = ttl
-        self.epoch = 0  # of our lease; 0 while we hold none
+        self.epoch = 0  # of the lease, a fencing token; 0 without a lease
         self.record = Record(service)
-        self.changed = False  # what the record holds is to be written soon
+        self.changed = False  # whether the record is to be written soon
         self._renewed = 0.0
         self._writing = threading.Lock()
-        self._closed = threading.Event()  # set when the lease is not kept any more
+        self._closed = threading.Event()  # set once the lease is not renewed any more
 
     def read(self) -> Record:
-        """The record as it stands in the journal."""
+        """Read and return the record."""
         self.record = Record.load(self.service, self.store.load(), self.store.place)
         return self.record
 
     def acquire(self, check: Callable[[], None]) -> None:
-        """Take the lease, or renew it; then read the record. Raises LeaseHeld, or AlreadyWalked if it is another worker's of this run.
+        """Take the lease, or renew it; then read the record.
 
-        A step takes the lease over from the step of its run before it. A run of this machine that was killed leaves a lease and,
-        for a moment, a worker that finishes the action in hand. That worker is waited for (`check` is called meanwhile); then its
-        lease is taken over, before it expires.
+        Raises LeaseHeld, or AlreadyWalked if another worker of this run holds it. A step takes over
+        the lease of the step before it. A killed run of this machine leaves a lease and, for a
+        moment, a worker that completes its current action. That worker is waited for (`check` is
+        called meanwhile); then its lease is taken over before it expires.
         """
         patience = time.monotonic() + COLLEAGUE
         while True:
@@ -79,14 +84,16 @@ class Session:
     def _take_over(self, held: Lease) -> Lease | None:
         try:
             taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)
-        except LeaseHeld:  # somebody was faster
+        except LeaseHeld:  # another run was faster
             return None
         return taken
 
     def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
-        """Write the record and the events and renew the lease; raises LeaseLost if it is no longer ours.
+        """Write the record and the events, and renew the lease; raises LeaseLost if another run has
+        taken it.
 
-        Called before every action: a write that went through is the proof that we may act, also after a time in which none did.
+        Called before every action: a successful write proves that this run may act, also after a
+        time in which none succeeded.
         """
         self._commit(self.record.dump(), events)
         self.changed = False
@@ -97,7 +104,8 @@ class Session:
             self._renewed = time.monotonic()
 
     def _keep(self) -> None:
-        """Keep the lease in the background: a host or a load balancer may take longer to answer than it lives."""
+        """Renew the lease in the background: a host or a load balancer may take longer to answer
+        than the lease lasts."""
         self.close()
         self._closed = threading.Event()
         threading.Thread(target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True).start()
@@ -109,13 +117,13 @@ class Session:
             try:
                 self._commit(None)
             except LeaseLost:
-                return  # the next commit finds that, too
+                return  # the next commit fails with it, too
             except RolloutError:
                 continue
 
     @property
     def due(self) -> bool:
-        """Whether the record, or at least the lease, is to be written."""
+        """Whether the record, or at least the lease, is to be written soon."""
         return self.changed or time.monotonic() - self._renewed > self.ttl / 3
 
     def rest(self) -> None:
@@ -127,7 +135,7 @@ class Session:
             self.epoch = 0
 
     def release(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         self.close()
         if self.epoch:
             with self._writing:
@@ -135,5 +143,5 @@ class Session:
             self.epoch = 0
 
     def close(self) -> None:
-        """Keep the lease no longer than it lives by itself: the next step of this run renews it."""
+        """Stop renewing the lease: the next step of this run renews it."""
         self._closed.set()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import Enum, StrEnum
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Phase
@@ -209,14 +209,11 @@ class Record:
         if self.rollout is None or self.rollout.over:
             return
         self.rollout.end(outcome, reason, now)
-        self.history = [*self.history, asdict(self.rollout, dict_factory=_plain)][-KEPT:]
+        self.history = [*self.history, shapes.write(self.rollout, OMITTED)][-KEPT:]
 
     def dump(self) -> dict[str, t.Any]:
         """As plain data; `id` names the timeline that events go to."""
-        data = asdict(self, dict_factory=_plain) | {"id": self.rollout.id if self.rollout else ""}
-        if self.rollout and self.rollout.tally:
-            data["rollout"]["tally"]["judged"] = sorted(self.rollout.tally.judged)
-        return data
+        return {**shapes.write(self, OMITTED), "id": self.rollout.id if self.rollout else ""}
 
     @classmethod
     def load(cls, service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
@@ -233,13 +230,3 @@ class Record:
                 f"{where or f'the journal of {service}'} is damaged: {exc}; "
                 "restore it, or move it away: then the next rollout begins from what it observes"
             ) from None
-
-
-def _plain(items: Iterable[tuple[str, t.Any]]) -> dict[str, t.Any]:
-    """Make a dataclass plain data."""
-    return {key: plain(value) for key, value in items if (key, value) not in OMITTED}
-
-
-def plain(value: t.Any) -> t.Any:
-    """The value of an enum's member, and anything else as it is: neither the journal nor results have enums."""
-    return value.value if isinstance(value, Enum) else value
