@@ -68,7 +68,7 @@ class PlatformContract(ObserveContract):
         wanted = labels(driver, "shop-1", "shop-2", "shop-3")
         before = time.time()
         reports = driver.sync(start=wanted)
-        assert states(reports) == dict.fromkeys(("shop-1", "shop-2", "shop-3"), RUNNING)
+        assert states(reports) == dict.fromkeys(("shop-1", "shop-2", "shop-3"), RUNNING), reports
         assert {report.labels for report in reports} == set(wanted)
         assert all(before - 1 <= report.created <= time.time() for report in reports)
         after = {"shop-1": RUNNING, "shop-2": STOPPED, "shop-3": RUNNING}
@@ -122,10 +122,12 @@ class PlatformContract(ObserveContract):
         first, second = labels(patient, "shop-1", "shop-2")
         patient.sync(start=[first])
         hasty.sync(start=[second])
+        until(lambda: states(patient.sync()) == dict.fromkeys(("shop-1", "shop-2"), RUNNING))
         until(lambda: all(site.up(report) for report in patient.sync()))
         after = {"shop-1": STOPPING, "shop-2": STOPPED}
         found = becomes(patient, after, stop=["shop-1", "shop-2"])  # whoever stops it
-        assert {one.labels.id: one.detail for one in found}["shop-2"] == "did not stop in time and was killed"
+        details = {one.labels.id: one.detail for one in found}
+        assert details["shop-2"] == "did not stop in time and was killed", details
         becomes(patient, {"shop-1": STOPPED, "shop-2": STOPPED}, stop=["shop-1"])
 
     def test_one_that_runs_is_not_forgotten(self, site: Site) -> None:
