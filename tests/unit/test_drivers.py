@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, Probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
@@ -91,6 +91,9 @@ class Inventory:
 
     def apart(self) -> Inventory:
         return self
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +205,13 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option_or_taken(kind: Kind,
                 make(kind, module, {**least, option: value})
             except InputError as exc:
                 assert str(exc).startswith((f"{where}.", f"{where}: ")), (option, value, exc)
+
+
+def test_a_gate_that_prepares_passes_where_there_is_nothing_to_prepare() -> None:
+    static = make(PlatformDriver, loader.load(PlatformDriver, "static", "rollout_platform"), LEAST["platforms/static"])
+    context = Context("shop", t.cast(t.Any, Inventory()), platform=lambda _transport: t.cast(PlatformDriver, static))
+    gate = loader.load(GateDriver, "prepare", "gate").driver({}, context)
+    assert gate.ask({"revision": "1", "generation": 1}, 0.0).verdict == PASS
 
 
 def test_the_check_of_the_example_is_asked_for_by_its_name() -> None:

@@ -381,7 +381,7 @@ def server_options(health: HealthCheck, ca_path: str) -> str:
 def tls_options(health: HealthCheck, ca_path: str) -> Sequence[str]:
     """Return the options of a server that speaks TLS; with a port of its own, only the check does."""
     name = shared.certificate_name(health)
-    kind = ["check-ssl"] if health.port else ["ssl"]
+    kind = ["check-ssl"] if health.port else ["ssl", "check-ssl"]  # for added servers, `ssl` does not imply it
     names = [f"check-sni {name}", *([] if health.port else [f"sni str({name})"])] if name else []
     verify = [f"verify required ca-file {ca_path} verifyhost {name}"] if health.validate_certs else ["verify none"]
     return [*kind, *verify, *names]
