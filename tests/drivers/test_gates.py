@@ -81,7 +81,7 @@ def test_time(duration: object) -> None:
     assert not gate.blocking
     assert ask(gate, 0) == Answer(WAIT, "10 min 00 s left")
     assert ask(gate, 599.99) == Answer(WAIT, "1 s left")
-    assert ask(gate, 600) == Answer(PASS, "10 min 00 s are over")
+    assert ask(gate, 600) == Answer(PASS, "10 min 00 s over")
 
 
 # approval -------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_an_empty_file_says_yes_once_nothing_can_follow(tmp_path: Path, monkeypa
 
 
 def test_a_file_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
-    with pytest.raises(GateError, match="is not a file"):
+    with pytest.raises(GateError, match="is not a regular file"):
         ask(make(approval, file=str(tmp_path)))
     (tmp_path / "file").write_text("")
     with pytest.raises(GateError, match="cannot be read: Not a directory"):

@@ -187,6 +187,7 @@ MESSAGES: Mapping[str, Message] = {
     "PR-401": Message("A gate did not pass within its `timeout`.", "See what it waited for."),
     "PR-402": Message("A gate failed.", "See what it checks."),
     "PR-403": Message("A rollback gate asked for a rollback.", "See what it watches."),
+    "PR-404": Message("The file of an approval is not a regular file, or cannot be read.", "Correct it, or name another."),
     "PR-420": Message(
         "A metric could not be measured, which says nothing about the revision.", "Correct the metric, or what it queries."
     ),
@@ -195,6 +196,21 @@ MESSAGES: Mapping[str, Message] = {
     "PR-423": Message(
         "The result of a metric is not of the form that its judge, `path` or condition needs.",
         "Look at the result that the message shows; correct the query, the `path` or the condition.",
+    ),
+    "PR-424": Message(
+        "The rollout has no value for a placeholder of a metric, or no two revisions to compare, as in a first deployment.",
+        "Use a metric that needs neither there, or none.",
+    ),
+    "PR-425": Message(
+        "The web service or Prometheus that a metric asks gave no usable answer.",
+        "Correct the address or the query, or mend the service.",
+    ),
+    "PR-426": Message(
+        "The command of a metric ended with an error, or printed no JSON.", "Correct the command; its output is in the message."
+    ),
+    "PR-427": Message(
+        "The new instances got no requests, so nothing could be measured.",
+        "Wait for traffic, or send synthetic requests with `probe`.",
     ),
     # -- journal, lease, runs
     "PR-500": Message(

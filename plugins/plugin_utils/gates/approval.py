@@ -1,15 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A person: lets a rollout pass when somebody said so.
+"""An approval: a person lets a rollout pass.
 
-With the word `promote`, always (that is not this driver's business); with a file on the controller, if `file` names one;
-or with the answer of a web service, if `url` does:
+The command `promote` always does, which is not this driver's business. So can
 
-- The file lets it pass by being there. If its first word is `no` or `rejected`, the rest is why not.
-- The service is asked by GET. 2xx lets it pass; 202, 404, 409 and 425 are `not yet`; anything else is a no.
+- a file on the controller (`file`): it passes once it exists. If its first word is `no` or `rejected`, the gate fails.
+- a web service (`url`), asked by GET: 2xx passes; 202, 404, 409 and 425 are not yet; anything else fails.
 
-`{service}`, `{revision}`, `{previous}` and `{id}` are filled in in both. A file that says something goes before the service.
+`{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in both. A file that decides goes before the service.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from collections.abc import Mapping
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http import Client, origin, url
@@ -31,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http im
 
 def _file(value: t.Any, variable: str) -> str:
     path = values.absolute(value, variable)
-    fill(path, variable)
+    Template(path, variable)
     return path
 
 
@@ -51,47 +50,48 @@ OPTIONS = Options(
 _NOT_YET = (202, 404, 409, 425)
 _NO = ("no", "rejected")
 _LIMIT = 2000  # characters read of a file
-_SETTLED = 1.0  # s after which an empty file is believed: `echo no > file` is empty, too, for a moment
-_TIMEOUT = 10.0  # s the service has for an answer
+_SETTLED = 1.0  # seconds until an empty file counts: `echo no > file` is empty for a moment, too
+_TIMEOUT = 10.0  # seconds for the answer of the service
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`."""
+    """Passes once a person has approved."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._file, self._url = options.get("file") or "", options.get("url") or ""
-        if self._url:
+        file, address = options.get("file"), options.get("url")
+        self._file = Template(file, "gate.file") if file else None
+        self._url = Template(address, "gate.url") if address else None
+        if address:
             self._client = Client(timeout=_TIMEOUT)
-        self.blocking = bool(self._file or self._url)
+        self.blocking = bool(file or address)
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
-        file = fill(self._file, "gate.file", rollout)
-        return (
-            (_read(file) if file else None)
-            or (self._get(rollout) if self._url else None)
-            or Answer(WAIT, f"for promote, or for the file {file}" if file else "for promote")
-        )
+        file = self._file.render(rollout) if self._file else ""
+        if file and (answer := _read(file)):
+            return answer
+        if self._url:
+            return self._get(self._url.render(rollout, quoted=True))
+        return Answer(WAIT, f"for promote, or for the file {file}" if file else "for promote")
 
-    def _get(self, rollout: Mapping[str, t.Any]) -> Answer:
-        address = fill(self._url, "gate.url", rollout, quoted=True)
+    def _get(self, address: str) -> Answer:
         reply = self._client.ask("GET", address)
         if reply.status in _NOT_YET:
             return Answer(WAIT, f"for promote, or for {origin(address)} ({reply})")
-        return Answer(PASS if 200 <= reply.status < 300 else FAIL, f"{origin(address)} said {reply}")
+        return Answer(PASS if 200 <= reply.status < 300 else FAIL, f"{origin(address)} returned {reply}")
 
 
 def _read(path: str) -> Answer | None:
-    """What a file says; None if it is not there, or perhaps not written yet."""
+    """Return the answer of a file; None if it does not exist, or may not be written yet."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise GateError(f"{path} is not a file; remove it, or name another in gate.file")
+            raise GateError(f"{path} is not a regular file; remove it, or name another in gate.file", "PR-404")
         with open(path, encoding="utf-8", errors="replace") as stream:
             words = stream.read(_LIMIT).split()
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise GateError(f"{path} cannot be read: {exc.strerror}") from None
+        raise GateError(f"{path} cannot be read: {exc.strerror}", "PR-404") from None
     if not words and 0 <= time.time() - status.st_mtime < _SETTLED:
         return None
     if words and words[0].lower().rstrip(".,:;!") in _NO:

@@ -1,11 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command: lets a rollout pass when it exits with 0. With 75 it says `not yet`, with anything else no.
+"""A command: a rollout passes when it exits with 0. 75 is not yet, anything else fails.
 
-It runs on the controller, or on one inventory host over its own connection, without a shell, and gets the rollout as JSON
-on its standard input. `{service}`, `{revision}`, `{previous}` and `{id}` are filled in in each argument, which stays one
-argument. A command on another host that takes too long may go on there: only its connection can be ended from here.
+It runs on the controller, or on one inventory host over a connection of its own, without a shell, and gets the rollout as
+JSON on its standard input. `{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in each argument, which
+stays one argument. A command on another host may outlive its timeout: only its connection can be ended from here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`."""
+    """Passes when a command exits with 0."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._program = command.Program(options, context.transport, "gate", OF_GATES, GateError)

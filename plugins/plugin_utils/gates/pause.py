@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time: lets a rollout pass when it has waited for so long."""
+"""A pause: a rollout passes after a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = Options(Field("duration", DURATION, "How long the gate waits until it 
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`."""
+    """Passes after a time."""
 
     blocking = False
 
@@ -27,4 +27,4 @@ class Driver(GateDriver):
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         left = self._duration - waited
-        return Answer(WAIT, f"{span(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{span(self._duration)} are over")
+        return Answer(WAIT, f"{span(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{span(self._duration)} over")

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a rollout pass when every host of the platform has what its revision needs, and brings it there."""
+"""Preparation: a rollout passes once every host has what its revision needs; what is missing is brought there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = Options()
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`. It asks the platform, over connections of its own: others need the hosts meanwhile."""
+    """Prepares hosts over connections of its own, since others need the hosts meanwhile."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._context = context

@@ -1,15 +1,15 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A hook: lets a rollout pass when a web service answers 2xx.
+"""A webhook: a rollout passes when a web service answers 2xx.
 
-It is sent, as JSON, `{"rollout": {...}, "waited": seconds, "sent": seconds since the epoch}`; by GET, nothing. 409 and 425 are
-`not yet`, anything else is a no. A connection that fails, no answer in time and 5xx are tried again within the same question.
+POST sends JSON, `{"rollout": {...}, "waited": seconds, "sent": seconds since the epoch}`; GET sends nothing. 409 and 425
+are not yet, anything else fails. After a failed connection, a timeout or 5xx the same request is repeated.
 
-With a `secret`, the header `X-Rollout-Signature` has `sha256=` and the HMAC-SHA256 of the body as it was sent, in hexadecimal.
-The receiver computes it over the bytes it got, compares, and refuses a body whose `sent` is minutes old: since that is a part
-of what is signed, a question that somebody recorded cannot be asked again later. `{service}`, `{revision}`, `{previous}` and
-`{id}` are filled in in the URL.
+With a `secret`, the header `X-Rollout-Signature` has `sha256=` and the HMAC-SHA256 of the body, in hexadecimal. The
+receiver computes it over the bytes received, compares, and refuses a body whose `sent` is minutes old: since `sent` is
+signed, a recorded request cannot be replayed later. `{service}`, `{revision}`, `{previous}` and `{id}` are placeholders
+in the URL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
@@ -56,10 +56,11 @@ _NOT_YET = (409, 425)
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`."""
+    """Passes when a web service says so."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url, self._method, self._secret = options["url"], options["method"], options["secret"] or ""
+        self._url = Template(options["url"], "gate.url")
+        self._method, self._secret = options["method"], options["secret"] or ""
         if self._secret and self._method == "GET":
             raise InputError("gate.secret: GET sends nothing that could be signed; use method POST", "PR-107")
         self._client = http.Client(
@@ -71,7 +72,7 @@ class Driver(GateDriver):
         )
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
-        address = fill(self._url, "gate.url", rollout, quoted=True)
+        address = self._url.render(rollout, quoted=True)
         body, headers = None, {}
         if self._method == "POST":
             body = json.dumps({"rollout": dict(rollout), "waited": round(waited, 3), "sent": round(time.time(), 3)}).encode()

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands for the rollout in the options of gates and metrics: `{service}`, `{revision}` and others. Pure."""
+"""Texts with placeholders, such as `{service}` and `{revision}`, in options. Pure."""
 
 from __future__ import annotations
 
@@ -14,50 +14,66 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 
 OF_GATES = ("service", "revision", "previous", "id")
 OF_METRICS = (*OF_GATES, "stable", "step", "start", "elapsed")
-_BRACES = re.compile(r"\{\{|\}\}|\{(\w*)\}")
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _WORD = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}")  # not `${name}`, which is label_replace's
 
 
-def fill(
-    text: str,
-    variable: str,
-    facts: Mapping[str, t.Any] | None = None,
-    quoted: bool = False,
-    names: Collection[str] = OF_GATES,
-) -> str:
-    """`text` with its placeholders filled in (`quoted` as for a URL); without facts it is only checked.
+class Template:
+    """A text with placeholders, parsed once. `{{` and `}}` are braces.
 
-    `{{` and `}}` are braces. Raises InputError for a placeholder there is none of.
+    Raises InputError, which begins with `variable`, for an unknown placeholder or a lone brace.
     """
 
-    def one(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0][0]
-        if match[1] not in names:
-            raise InputError(f"{_unknown(match[0], variable, names)}; write {{{{ or }}}} for a brace")
-        value = str((facts or {}).get(match[1]) or "")
-        return urllib.parse.quote(value, safe="") if quoted else value
+    pattern = _BRACES
+    hint = "; write {{ or }} for a brace"
 
-    return _BRACES.sub(one, text)
+    def __init__(self, text: str, variable: str, names: Collection[str] = OF_GATES) -> None:
+        self.variable = variable
+        self._parts: list[tuple[str, str]] = []  # a literal text, and the placeholder that follows it
+        literal, end = "", 0
+        for match in self.pattern.finditer(text):
+            literal, end = literal + text[end : match.start()], match.end()
+            if match[0] in ("{{", "}}"):
+                literal += match[0][0]
+            elif match[1] in names:
+                self._parts.append((literal, match[1]))
+                literal = ""
+            else:
+                known = ", ".join(f"{{{name}}}" for name in names)
+                raise InputError(f"{variable}: unknown placeholder {match[0]!r}; known: {known}{self.hint}", "PR-112")
+        self._last = literal + text[end:]
+
+    @property
+    def names(self) -> set[str]:
+        """The placeholders that the text has."""
+        return {name for _literal, name in self._parts}
+
+    def render(self, facts: Mapping[str, t.Any], *, quoted: bool = False) -> str:
+        """Return the text with its placeholders filled in, `quoted` as for a URL. A missing value is empty."""
+        filled = []
+        for literal, name in self._parts:
+            value = self.value(name, facts)
+            filled += [literal, urllib.parse.quote(value, safe="") if quoted else value]
+        return "".join(filled) + self._last
+
+    def value(self, name: str, facts: Mapping[str, t.Any]) -> str:
+        """Return what a placeholder stands for."""
+        return str(facts.get(name) or "")
 
 
-def insert(text: str, variable: str, facts: Mapping[str, t.Any] | None = None) -> str:
-    """Like `fill`, for PromQL and JSON, which have braces of their own: only `{word}` is a placeholder, and it is in neither.
+class QueryTemplate(Template):
+    """A template in PromQL or JSON, which have braces of their own: only `{word}` is a placeholder.
 
-    Raises MetricError for a value that the rollout does not have: `{revision=""}` would select something else.
+    Raises MetricError where the rollout has no value: `{revision=""}` would select something else.
     """
 
-    def one(match: re.Match[str]) -> str:
-        if match[1] not in OF_METRICS:
-            raise InputError(f"{_unknown(match[0], variable, OF_METRICS)}; correct it")
-        if facts is None:
-            return match[0]
-        if not facts.get(match[1]):
-            raise MetricError(f"{variable}: the rollout has no value for {match[0]}")
-        return str(facts[match[1]])
+    pattern = _WORD
+    hint = ""
 
-    return _WORD.sub(one, text)
+    def __init__(self, text: str, variable: str) -> None:
+        super().__init__(text, variable, OF_METRICS)
 
-
-def _unknown(placeholder: str, variable: str, names: Collection[str]) -> str:
-    return f"{variable}: unknown placeholder {placeholder!r}; known: {', '.join(f'{{{name}}}' for name in names)}"
+    def value(self, name: str, facts: Mapping[str, t.Any]) -> str:
+        if not facts.get(name):
+            raise MetricError(f"{self.variable}: the rollout has no value for {{{name}}}", "PR-424")
+        return str(facts[name])

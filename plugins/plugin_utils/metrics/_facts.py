@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What placeholders in the options of a metric stand for."""
+"""The values of placeholders in the options of a metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.met
 
 
 def facts(question: Question) -> dict[str, t.Any]:
-    """What is filled in in a metric's options. `start` is in seconds since the epoch, `elapsed` with its unit, as `90s`."""
+    """Return the values of placeholders. `start` is in seconds since the epoch; `elapsed` has its unit: `90s`."""
     rollout = question.rollout
     found = {name: rollout.get(name) for name in (*OF_GATES, "stable")}
     elapsed = max(1, round(question.now - question.start))

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A web service that measurements come from as JSON: asked once for each, since a later one follows anyway."""
+"""A web service that answers with JSON: asked once for each measurement, since another follows anyway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST = 1024 * 1024  # bytes of an answer
 
 
 class Source:
-    """Made of checked `OPTIONS`, and of headers beside those. No `secrets` and no headers are shown of an answer."""
+    """Asks a web service. Of its answers neither `secrets` nor the values of headers are shown."""
 
     def __init__(
         self, options: Mapping[str, t.Any], more: Mapping[str, str] | None = None, secrets: Collection[str] = ()
@@ -46,22 +46,22 @@ class Source:
         )
 
     def ask(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[t.Any, Mapping[str, str]]:
-        """The answer, a JSON document, and the headers it came with. Raises MetricError."""
+        """Return the answer, a JSON document, and its headers. Raises MetricError."""
         reply = self.client.ask(method, address, body, headers)
         if not 200 <= reply.status < 300:
-            raise MetricError(f"{http.origin(address)} said {reply}")
+            raise MetricError(f"{method} {http.origin(address)} returned {reply}", "PR-425")
         if len(reply.body) > _MOST:
-            raise MetricError(f"{http.origin(address)} gave more than 1 MiB; ask for less")
+            raise MetricError(f"{http.origin(address)}: response exceeds 1 MiB", "PR-425")
         try:
             return json.loads(reply.body), reply.headers
         except (ValueError, RecursionError):
-            raise MetricError(f"{http.origin(address)} gave no JSON: {reply.text or 'nothing'}") from None
+            raise MetricError(f"{http.origin(address)}: response is not JSON: {reply.text or 'empty'}", "PR-425") from None
 
 
 def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | None:
-    """A client's certificate and its key, perhaps in the same file."""
+    """Return the files of a client certificate and its key, which may be the same."""
     if key and not certificate:
-        raise InputError(f"metric.client_key: {key!r} needs client_cert as well")
+        raise InputError(f"metric.client_key: {key!r} needs client_cert as well", "PR-107")
     if not certificate:
         return None
     http.file(certificate, "metric.client_cert")

@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command that exits with 0 and prints the result: a number, or any other JSON. Everything else is an error, and no failure.
+"""Measurements of a command, which exits with 0 and prints JSON, such as a number. Anything else is an error, not a failure.
 
-It runs on the controller, or on one inventory host over its own connection, without a shell, and gets the rollout as JSON on
-its standard input. A judge that compares needs a mapping with `new` and `stable`. `{service}`, `{revision}`, `{stable}`,
-`{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are filled in in each argument, which stays one argument.
+It runs on the controller, or on one inventory host over a connection of its own, without a shell, and gets the rollout as
+JSON on its standard input. A judge that compares needs a mapping with `new` and `stable`. `{service}`, `{revision}`,
+`{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in each argument, which stays one
+argument.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OPTIONS = command.options(OF_METRICS)
 
 
 class Driver(MetricDriver):
-    """A `drivers.MetricDriver`."""
+    """Measures by running a command."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._program = command.Program(options, context.transport, "metric", OF_METRICS, MetricError)
@@ -36,8 +37,8 @@ class Driver(MetricDriver):
     def measure(self, question: Question) -> t.Any:
         ended = self._program.run(facts(question), question.rollout)
         if ended.code:
-            raise MetricError(ended.text)
+            raise MetricError(ended.text, "PR-426")
         try:
             return json.loads(ended.stdout)
         except (ValueError, RecursionError):
-            raise MetricError(f"{ended.text}, which is no JSON") from None
+            raise MetricError(f"{ended.text}, which is not JSON", "PR-426") from None

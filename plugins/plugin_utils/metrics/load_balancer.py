@@ -1,11 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the load balancers count of each instance: requests, errors (5xx, or no answer), and seconds to the answer.
+"""Measurements of the load balancers, for each instance: requests, errors (5xx, or no answer), and seconds to the answer.
 
-For conditions, what came since the last measurement: `result.new` and `result.stable`, each with `requests`, `errors`, `error_rate`
-(0 to 1), and `latency` (the mean in seconds), both None where there is nothing they could be of. Needs nothing but the rollout's own
-load balancers, which are looked at all along anyway.
+For conditions, the result has what came since the last measurement: `result.new` and `result.stable`, each with `requests`,
+`errors`, `error_rate` (0 to 1) and `latency` (the mean in seconds), the latter two None without requests. Nothing but the
+rollout's own load balancers is needed, which are observed anyway.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ OPTIONS = Options(
 )
 
 # Answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow answer is no slow instance.
-ENOUGH = 30
-FASTEST = 0.005  # seconds; what is faster is taken for this, since balancers measure whole milliseconds
+ENOUGH = 30  # answers of an instance that make a sample of its latency
+FASTEST = 0.005  # seconds; faster counts as this, since load balancers measure whole milliseconds
 
 Snapshot = Mapping[str, Served]
 
 
 class Driver(MetricDriver):
-    """A `drivers.MetricDriver`."""
+    """Measures by the counters of the load balancers."""
 
     counting = True
 
@@ -48,12 +48,13 @@ class Driver(MetricDriver):
         self._sampled: dict[str, Served] = {}
         if self._of not in context.counted:
             raise InputError(
-                f"metric.of: {self._of!r} is not counted by the load balancers of rollout_traffic, which count {' and '.join(context.counted) or 'nothing'};"
-                " measure it elsewhere, with the driver prometheus, web or command"
+                f"metric.of: the load balancers of rollout_traffic do not count {self._of!r}, but "
+                f"{' and '.join(context.counted) or 'nothing'}; use the driver prometheus, web or command",
+                "PR-310",
             )
 
     def begin(self) -> None:
-        """What was counted before is nobody's business."""
+        """Ignore what was counted before."""
         self._last = self._context.served()
         self._sampled = dict(self._last)
 
@@ -70,11 +71,11 @@ class Driver(MetricDriver):
         if question.paired:
             return {side: float("nan") if found["error_rate"] is None else found["error_rate"] for side, found in result.items()}
         if not result["new"]["requests"]:
-            raise MetricError("the load balancers sent no request to the new instances since the last measurement")
+            raise MetricError("no request to the new instances since the last measurement", "PR-427")
         return result
 
     def _samples(self, side: Snapshot) -> t.Iterator[float]:
-        """The mean time of each instance that has answered often enough since its last sample."""
+        """Yield the mean time of each instance that has answered often enough since its last sample."""
         for name, one in side.items():
             came = _since(one, self._sampled.get(name))
             if came.answered >= ENOUGH:
@@ -83,7 +84,7 @@ class Driver(MetricDriver):
 
 
 def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Snapshot]:
-    """The new instances, and those they are compared with: fresh ones of the stable revision where there are any."""
+    """Return the new instances, and those to compare with: the baseline where there is one."""
 
     def of(fits: Callable[[int], bool]) -> Snapshot:
         return {name: one for name, one in served.items() if fits(one.generation)}
@@ -95,7 +96,7 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
 
 
 def _since(now: Served, before: Served | None) -> Served:
-    """What came in between. In place an instance becomes a new one, which is counted from 0."""
+    """Return what was counted in between. An instance deployed in place is a new one, counted from 0."""
     if before is None or before.generation != now.generation:
         return now
     keys = ("requests", "errors", "answered", "seconds")
@@ -103,7 +104,7 @@ def _since(now: Served, before: Served | None) -> Served:
 
 
 def _counts(before: Mapping[str, t.Any], sides: Mapping[str, Iterable[Served]], new: Snapshot) -> dict[str, t.Any]:
-    """Requests and errors since the beginning: of both sides, and of each new instance."""
+    """Return requests and errors since the beginning: of both sides, and of each new instance."""
 
     def more(known: Mapping[str, t.Any] | None, found: Iterable[Served]) -> dict[str, int]:
         found = list(found)
@@ -115,7 +116,7 @@ def _counts(before: Mapping[str, t.Any], sides: Mapping[str, Iterable[Served]], 
 
 
 def _described(side: Iterable[Served]) -> dict[str, t.Any]:
-    """Of one side, for conditions."""
+    """Return one side's result for conditions."""
     found = list(side)
     requests, errors, answered = (sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered"))
     return {

@@ -1,17 +1,18 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prometheus, or what answers like it: an instant query, at the moment of the server's own clock, one request a measurement.
+"""Measurements of Prometheus, or of a service with its API: an instant query, by the server's clock, for each.
 
-For conditions the result is a number (of a scalar) or a list of numbers (of a vector, also of one element). A judge that compares
-gets those of both revisions of the same query, told apart by `label`, so that both are of the same moment.
+For conditions the result is a number (of a scalar) or a list of numbers (of a vector, even with one element). A judge that
+compares gets the numbers of both revisions from the same query, told apart by `label`, so both are of the same moment.
 
-`errors` and `requests`, instead of `query`, are what was counted since the analysis began, of each revision; both go as one query.
-A revision that has requests and no series of errors has had no error: most programs make that series with their first error.
+`errors` and `requests`, instead of `query`, count since the analysis began, for each revision; both are sent as one query.
+A revision with requests and without a series of errors had no error: most programs make that series with the first one.
 
-`{service}`, `{revision}`, `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` (with its unit) and `{id}` are filled in; every
-other brace is PromQL's. They go where PromQL has a string, `{revision="{revision}"}`, and into ranges, `[{elapsed}]`. After `=~` they
-are regular expressions, in which the `.` and `+` of a revision mean something else. `{start}` is by the clock here, not the server's.
+`{service}`, `{revision}`, `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` (with its unit) and `{id}` are
+placeholders; every other brace is PromQL's. They go into strings, `{revision="{revision}"}`, and ranges, `[{elapsed}]`.
+After `=~` they are part of a regular expression, in which the `.` and `+` of a revision are special. `{start}` is by the
+clock of the controller, not the server's.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import QueryTemplate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
@@ -35,7 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import 
 
 
 def _address(given: t.Any, variable: str) -> str:
-    """Return where Prometheus is, perhaps below a path."""
+    """Return the URL of Prometheus, which may have a path."""
     address = http.url(given, variable, ())
     if re.search(r"[?#{}]", address):
         raise InputError(f"{variable}: must not have ? or #; write https://host:9090")
@@ -52,7 +53,7 @@ def _promql(given: t.Any, variable: str) -> str:
     text = values.text(given, variable).strip()
     if not text:
         raise InputError(f"{variable}: must not be empty; write PromQL")
-    insert(text, variable)
+    QueryTemplate(text, variable)
     return text
 
 
@@ -73,7 +74,7 @@ OPTIONS = Options(
     *_source.OPTIONS.fields,
 )
 
-STALE = 60.0  # s that an answer may be older than the response it comes in
+STALE = 60.0  # seconds that samples may be older than the response
 _PART = "rollout_part"  # the label that tells errors from requests in one answer
 _COUNTS = ("errors", "requests")
 
@@ -81,17 +82,18 @@ Series = Sequence[tuple[Mapping[str, str], float]]
 
 
 class Driver(MetricDriver):
-    """A `drivers.MetricDriver`."""
+    """Measures by queries of Prometheus."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._origin = http.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
-        self._counts, self._query = _query(options)
+        self._counts, query = _query(options)
+        self._query = QueryTemplate(query, "metric.query")
         self._label = options["label"]
         self._source = _source.Source(options, _authorization(options), [options["password"] or ""])
 
     def measure(self, question: Question) -> t.Any:
-        form = {"query": insert(self._query, "metric.query", facts(question)), "timeout": f"{self._source.timeout:.3f}"}
+        form = {"query": self._query.render(facts(question)), "timeout": f"{self._source.timeout:.3f}"}
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         answer, headers = self._source.ask("POST", self._address, urllib.parse.urlencode(form).encode(), kind)
         result = self._read(answer, headers)
@@ -103,29 +105,30 @@ class Driver(MetricDriver):
         return result if isinstance(result, float) else [value for _labels, value in result]
 
     def _read(self, answer: t.Any, headers: Mapping[str, str]) -> float | Series:
-        """The number of a scalar, or the series of a vector, of now. Raises MetricError."""
+        """Return the number of a scalar, or the series of a vector. Raises MetricError."""
         try:
             if answer["status"] != "success" or answer.get("warnings"):
                 text = self._source.client.shown(str(answer.get("error") or answer.get("warnings")), self._address)
-                raise MetricError(f"{self._origin} answered in part, or not at all: {text}")
+                raise MetricError(f"{self._origin} could not answer completely: {text}", "PR-425")
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
             if kind not in ("scalar", "vector"):
-                raise MetricError(f"metric.query: its result is a {kind}; let it come to a number or an instant vector")
+                raise MetricError(f"metric.query: the result is a {kind}; it must be a scalar or an instant vector", "PR-423")
             samples = [({}, result)] if kind == "scalar" else [(one["metric"], one["value"]) for one in result]
             series = [(dict(labels), float(number)) for labels, (_moment, number) in samples]
             age = max((_age(float(moment), headers) for _labels, (moment, _number) in samples), default=0.0)
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise MetricError(f"{self._origin} answered with JSON that is not Prometheus'") from None
+            raise MetricError(f"{self._origin}: response is not that of a Prometheus query", "PR-425") from None
         if age > STALE:
             raise MetricError(
-                f"{self._origin} gave an answer of a moment {age:.0f} s away; is there a cache, or has its clock jumped?"
+                f"{self._origin}: the samples are {age:.0f} s older or newer than the response; check its clock, and for caches",
+                "PR-425",
             )
         if not series:
-            raise MetricError(f"metric.{'requests' if self._counts else 'query'}: it found no series at {self._origin}")
+            raise MetricError(f"metric.{'requests' if self._counts else 'query'}: no series found at {self._origin}", "PR-423")
         return series[0][1] if kind == "scalar" else series
 
     def _counted(self, result: float | Series, question: Question) -> dict[str, dict[str, float]]:
-        """Requests and errors of both sides."""
+        """Return the requests and errors of both sides."""
         series = [] if isinstance(result, float) else result
         parts = {part: [one for one in series if one[0].get(_PART) == part] for part in _COUNTS}
         requests = self._sides(parts["requests"], question)
@@ -134,50 +137,55 @@ class Driver(MetricDriver):
         for side, one in found.items():
             if one["errors"] > 1.1 * one["requests"] + 1:  # `increase` is an estimate
                 raise MetricError(
-                    f"metric.errors: on the {side} side there are {one['errors']:g} errors of {one['requests']:g} requests;"
-                    " let both expressions count the same requests"
+                    f"metric.errors: the {side} side has {one['errors']:g} errors in {one['requests']:g} requests; "
+                    "both expressions must count the same requests",
+                    "PR-423",
                 )
         return found
 
     def _sides(self, result: float | Series, question: Question, missing: bool = False) -> dict[str, list[float]]:
-        """The numbers of the new and the stable revision; `missing`: there may be none."""
+        """Return the numbers of the new and the stable revision; `missing`: there may be none."""
         revisions = {"new": question.rollout.get("revision"), "stable": question.rollout.get("stable")}
         if not revisions["stable"] or revisions["new"] == revisions["stable"]:
-            raise MetricError(f"metric.label: the rollout has no two revisions that {self._label} could tell apart")
+            raise MetricError(
+                "metric.label: needs a stable and a new revision to compare; a first deployment or restart has only one",
+                "PR-424",
+            )
         series = [] if isinstance(result, float) else result
         found = {side: [value for labels, value in series if labels.get(self._label) == name] for side, name in revisions.items()}
         for side, one in found.items():
             if not one and not missing:
                 there = sorted({labels.get(self._label, "") for labels, _value in series} - {""})
                 raise MetricError(
-                    f"metric.label: no series has {self._label}={revisions[side]!r}; there are {', '.join(there[:5]) or 'none with it'}"
+                    f"metric.label: no series has {self._label}={revisions[side]!r}; found: {', '.join(there[:5]) or 'none'}",
+                    "PR-423",
                 )
         return found
 
 
 def _query(options: Mapping[str, t.Any]) -> tuple[bool, str]:
-    """Whether it is errors and requests that are asked for, and the PromQL that does."""
+    """Return whether errors and requests are counted, and the PromQL."""
     given = {name: options[name] for name in ("query", *_COUNTS) if options[name] is not None}
     if sorted(given) not in (["query"], ["errors", "requests"]):
-        raise InputError(f"metric: it has {' and '.join(given) or 'no query'}; give either query, or errors and requests")
+        raise InputError(f"metric: has {' and '.join(given) or 'no query'}; give either query, or errors and requests", "PR-107")
     if "query" in given:
         return False, given["query"]
-    # The line ends where a comment would go on.
+    # The line break ends a comment.
     return True, " or ".join(f'label_replace(({given[part]}\n), "{_PART}", "{part}", "", "")' for part in _COUNTS)
 
 
 def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
-    """The header that says who asks."""
+    """Return the header for authentication."""
     user, password, token = (options[name] for name in ("username", "password", "bearer_token"))
     named = any(str(name).lower() == "authorization" for name in options["headers"])
     if (user is None) != (password is None):
-        raise InputError("metric.username: it goes with password; give both, or none")
+        raise InputError("metric.username: needs password, and password needs username; give both, or none", "PR-107")
     if (user is not None) + (token is not None) + named > 1:
         raise InputError(
-            "metric.username: username, bearer_token and a header Authorization exclude each other; give one of them"
+            "metric.username: username, bearer_token and a header Authorization exclude each other; give one of them", "PR-107"
         )
     if user is not None and ":" in user:
-        raise InputError(f"metric.username: {user!r} has a colon, which ends a name; correct it")
+        raise InputError(f"metric.username: {user!r} contains a colon, which basic authentication does not allow")
     if token is not None:
         return http.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
     if user is not None:
@@ -186,7 +194,7 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def _age(moment: float, headers: Mapping[str, str]) -> float:
-    """How many seconds an answer is away from its response, both by the server's clock; 0 where it does not say."""
+    """Return how many seconds samples and response differ, both by the server's clock; 0 without a Date."""
     kept = float(headers.get("Age") or 0)
     sent = headers.get("Date")
     return abs(email.utils.parsedate_to_datetime(sent).timestamp() - moment) + kept if sent else kept

@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A web service that answers with JSON, of which `path` is the result; without one, all of it.
+"""Measurements of a web service that answers with JSON; the result is at `path`.
 
 A judge that compares needs a mapping there with `new` and `stable`. `{service}`, `{revision}`, `{stable}`, `{previous}`,
-`{step}`, `{start}`, `{elapsed}` and `{id}` are filled in in the URL and the body.
+`{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in the URL and the body.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from functools import partial
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Path
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import RAW, Field, Kind, Options, choice
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS, fill, insert
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import (
+    OF_METRICS,
+    QueryTemplate,
+    Template,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
@@ -41,28 +45,28 @@ OPTIONS = Options(
 
 
 class Driver(MetricDriver):
-    """A `drivers.MetricDriver`."""
+    """Measures by asking a web service."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._url, self._method, self._path = options["url"], options["method"], options["path"]
+        self._url = Template(options["url"], "metric.url", OF_METRICS)
+        self._method, self._path = options["method"], options["path"]
         self._body, kind = _body(options["body"], self._method)
         self._source = _source.Source(options)
         self._headers = {"Accept": "application/json", **({"Content-Type": kind} if self._body else {})}
 
     def measure(self, question: Question) -> t.Any:
         names = facts(question)
-        address = fill(self._url, "metric.url", names, quoted=True, names=OF_METRICS)
-        body = insert(self._body, "metric.body", names).encode() if self._body else None
+        address = self._url.render(names, quoted=True)
+        body = self._body.render(names).encode() if self._body else None
         answer, _headers = self._source.ask(self._method, address, body, self._headers)
         return self._path.value(answer)
 
 
-def _body(given: t.Any, method: str) -> tuple[str, str]:
-    """What is sent, and what kind of content it is: a text as it is, anything else as JSON."""
+def _body(given: t.Any, method: str) -> tuple[QueryTemplate | None, str]:
+    """Return what is sent, and its content type: a text as it is, anything else as JSON."""
     if given is None:
-        return "", ""
+        return None, ""
     if method == "GET":
         raise InputError("metric.body: GET sends nothing; use method POST", "PR-107")
     text, kind = (given, "text/plain") if isinstance(given, str) else (json.dumps(given), "application/json")
-    insert(text, "metric.body")
-    return text, kind
+    return QueryTemplate(text, "metric.body"), kind

@@ -9,7 +9,6 @@ Each has an agent on the hosts that answers as `agents/_service.py` says.
 from __future__ import annotations
 
 import abc
-import re
 import signal
 import typing as t
 from collections import Counter
@@ -38,6 +37,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     group,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -58,31 +58,19 @@ ENOUGH = 5  # hosts that are asked at once for what each of them should have
 TIMEOUT = 60.0  # seconds for what is looked at before anything is touched; a hook may take half of that
 PROBLEMS = {"hosts": "PR-207", "image": "PR-205", "unit": "PR-208"}  # by the option that has one
 MEND = "fix the host, or remove it from the inventory"
-_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 # Texts with placeholders ----------------------------------------------------------------------
 
 
 def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
     """Fill in the placeholders of `text`; without `known` only check them. `{{` and `}}` are braces."""
-
-    def one(match: re.Match[str]) -> str:
-        if match[0] in ("{{", "}}"):
-            return match[0][0]
-        if match[1] in PLACEHOLDERS:
-            return known[match[1]] if known else ""
-        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise InputError(
-            f"{variable}: unknown placeholder {match[0]!r}; known: {names}; write {{{{ or }}}} for a brace", "PR-112"
-        )
-
-    return _BRACES.sub(one, text)
+    return Template(text, variable, PLACEHOLDERS).render(known or {})
 
 
 def fill_known(text: str, known: Mapping[str, str]) -> str:
     """Fill in the placeholders of `text`; return "" if it has others than those known."""
-    used = {match[1] for match in _BRACES.finditer(text) if match[1]}
-    return fill(text, "", {**dict.fromkeys(PLACEHOLDERS, ""), **known}) if used <= known.keys() else ""
+    template = Template(text, "", PLACEHOLDERS)
+    return template.render(known) if template.names <= known.keys() else ""
 
 
 def plain(value: t.Any, variable: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options, duration
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
@@ -29,7 +29,7 @@ def options(names: Collection[str]) -> Options:
                 raise InputError(f"{variable}: expected a text, got {type(word).__name__}; put it in quotes", "PR-100")
             if "\0" in str(word):
                 raise InputError(f"{variable}: a NUL character cannot be passed to a command", "PR-100")
-            fill(str(word), variable, names=names)
+            Template(str(word), variable, names)
         if not words or not str(words[0]):
             raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
         return [str(word) for word in words]
@@ -59,8 +59,8 @@ class Program:
     def __init__(
         self, options: Mapping[str, t.Any], transport: Transport, variable: str, names: Collection[str], error: type[RolloutError]
     ) -> None:
-        self._variable, self._names, self._error = variable, names, error
-        self._command, self._timeout = options["command"], options["answer_within"]
+        self._error, self._timeout = error, options["answer_within"]
+        self._command = [Template(word, f"{variable}.command", names) for word in options["command"]]
         self._host = host_or_controller(transport, options["host"], f"{variable}.host")
         self._transport = transport.apart()  # a command may take long, and others need the host meanwhile
 
@@ -69,7 +69,7 @@ class Program:
 
         Raises `error` where it cannot be run, or takes too long.
         """
-        argv = [fill(word, f"{self._variable}.command", facts, names=self._names) for word in self._command]
+        argv = [word.render(facts) for word in self._command]
         command = Command(argv, json.dumps(dict(rollout)).encode())
         try:
             result = self._transport.run({self._host: command}, self._timeout)[self._host]

@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError, RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES, fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES, Template
 
 RETRIES = 2
 PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further one; at most
@@ -156,7 +156,7 @@ def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
     """Return a URL of the web, perhaps with placeholders. Raises InputError."""
     text = str(value)
     try:
-        parts = urllib.parse.urlsplit(fill(text, variable, names=names))
+        parts = urllib.parse.urlsplit(Template(text, variable, names).render({}))
         known = parts.scheme in ("http", "https") and bool(parts.hostname or "{" in text) and parts.port != 0
     except ValueError:
         known = False
