@@ -311,5 +311,5 @@ def test_kayenta_gets_rates() -> None:
 
 
 def test_what_is_not_counted_is_refused() -> None:
-    with pytest.raises(InputError, match=r"metric\.of: 'latency' .* which count errors;"):
+    with pytest.raises(InputError, match=r"metric\.of: .* do not count 'latency', but errors;"):
         Measured("latency", ("errors",))

@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the load balancers' counters say of each instance, added up over all of them. Pure.
+"""The load balancers' counters of each instance, added up over all load balancers. Pure.
 
-A balancer's counter begins again when it is restarted, or when an instance takes the address of another one: then it is
-lower than it was, and what it shows is what came since.
+A counter restarts with its load balancer, and when an instance takes the address of another: then it is lower than before,
+and counts what came since.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import WINDOW, Served, Server, Table
 
-_LOST = 1 - 1 / WINDOW  # the part of a sliding mean that one more request leaves of it
+_REST = 1 - 1 / WINDOW  # the part of a sliding mean that remains after one more request
 
 
 class Counters:
-    """Adds up what balancers count. `served` has it by instance, and is replaced whole: any thread may read it."""
+    """Adds up what load balancers count. `served`, by instance, is replaced as a whole, so any thread may read it."""
 
     def __init__(self) -> None:
         self.served: Mapping[str, Served] = {}
         self._last: dict[tuple[str, Endpoint], Server] = {}
 
     def take(self, table: Table, there: Iterable[Labels]) -> None:
-        """What the balancers show now; `there` are the instances that may be sent requests."""
+        """Take in the counters of now; `there` are the instances that may get requests."""
         at = {labels.endpoint: labels for labels in there}
         found = {name: replace(one, serving=False) for name, one in self.served.items()}
         last, self._last = self._last, {}
@@ -38,15 +38,15 @@ class Counters:
                     known = found.get(labels.id)
                     if known is None or known.generation != labels.generation:  # in place an instance becomes a new one
                         known = Served(labels.revision, labels.generation, labels.host, labels.endpoint)
-                    # What was counted before we looked is nobody's business.
+                    # Counts from before the first observation are ignored.
                     found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
         self.served = found
 
 
 def _more(served: Served, before: Server, now: Server) -> Served:
-    """With what one balancer has counted between two looks."""
+    """Add what one load balancer has counted between two observations."""
     if now.requests < before.requests or now.answered < before.answered:
-        before = Server(before.rotation, before.lb_healthy, 0)  # it has begun again
+        before = Server(before.rotation, before.lb_healthy, 0)  # the counter has restarted
     answered = now.answered - before.answered if now.mean is not None else 0
     return replace(
         served,
@@ -59,12 +59,13 @@ def _more(served: Served, before: Server, now: Server) -> Served:
 
 
 def _seconds(before: Server, now: Server) -> float:
-    """How long the answers between two looks took in all, of means over all requests so far or, of many, a sliding window.
+    """Return the total time of the answers between two observations.
 
-    Each answer moves a window's mean by 1/WINDOW of its difference. Balancers round: a few answers may come to any time, even a negative one,
-    and many of them to the right one, since what is rounded away in one look comes in with the next.
+    It follows from means, over all answers so far or, if there are many, over a sliding window: each
+    answer moves that mean by 1/WINDOW of its difference. Load balancers round, so a few answers may give
+    any time, even a negative one; over many it is right, since rounded parts appear in the next.
     """
     old, new, answered = before.mean or 0.0, now.mean or 0.0, now.answered - before.answered
     if now.answered <= WINDOW or not before.answered:
         return new * now.answered - old * before.answered
-    return answered * (old + (new - old) / (1 - _LOST**answered))
+    return answered * (old + (new - old) / (1 - _REST**answered))

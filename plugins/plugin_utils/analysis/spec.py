@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What operators write of an analysis becomes metrics with their judges, or is refused before anything is touched."""
+"""Parse the options of an analysis into metrics and their judges, or refuse them before anything is touched."""
 
 from __future__ import annotations
 
@@ -165,33 +165,33 @@ STANDARD = ({"name": "errors"}, {"name": "latency", "of": "latency"})  # where n
 
 @dataclass(frozen=True)
 class Metric:
-    """One thing that is measured again and again, and how it is judged."""
+    """What is measured repeatedly, and how it is judged."""
 
     name: str
     driver: str
-    options: Mapping[str, t.Any] = field(repr=False)  # the driver's own; may hold secrets
+    options: Mapping[str, t.Any] = field(repr=False)  # the driver's; may hold secrets
     module: DriverModule[MetricDriver]
     judge: str
-    rules: Mapping[str, t.Any]  # the judge's own
+    rules: Mapping[str, t.Any]  # the judge's options
     limits: Limits
     success: Expression | None = None
     failure: Expression | None = None
-    dry_run: bool = False  # measured and told, and of no consequence
-    variable: str = "metric"  # where it was written, for messages
+    dry_run: bool = False  # only measured and reported
+    variable: str = "metric"  # the option that defines it, for messages
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is judged together."""
+    """Metrics that are judged together."""
 
     metrics: tuple[Metric, ...]
-    passing: float  # of the score of all metrics that Kayenta's judge is for, 0 to 100
+    passing: float  # the score that Kayenta's judge passes, 0 to 100
     marginal: float
-    weights: Mapping[str, float]  # of their groups
+    weights: Mapping[str, float]  # of groups of metrics
 
     @property
     def lasts(self) -> float:
-        """Seconds that it takes where nothing goes wrong."""
+        """Seconds that it takes if nothing goes wrong."""
         limits = [metric.limits for metric in self.metrics]
         return max(one.initial_delay + (one.measurements or 0) * (one.interval or 0.0) for one in limits)
 
@@ -210,10 +210,10 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     names = [metric.name for metric in metrics]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{variable}.metrics: two of them are named {name!r}; give each a name of its own")
+            raise InputError(f"{variable}.metrics: two metrics are named {name!r}; give each its own name")
     passing, marginal = options["pass"], options["marginal"]
     if marginal > passing:
-        raise InputError(f"{variable}.marginal: {marginal:g} is more than pass ({passing:g}); it is the lower one", "PR-104")
+        raise InputError(f"{variable}.marginal: {marginal:g} is more than pass ({passing:g}); it must be the lower one", "PR-104")
     weights = options["weights"] or {}
     groups = {str(metric.rules["group"]) for metric in metrics if metric.judge == KAYENTA}
     values.refuse_unknown(weights, groups, f"{variable}.weights.")
@@ -241,7 +241,10 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
         **LIMITS.part(judged),
     )
     if judge == KAYENTA and not limits.measurements:
-        raise InputError(f"{variable}.judge: kayenta judges at the end, and this analysis has none; use sequential or threshold")
+        raise InputError(
+            f"{variable}.judge: kayenta judges at the end, which this analysis does not have; use sequential or threshold",
+            "PR-107",
+        )
     return Metric(
         common["name"],
         driver,

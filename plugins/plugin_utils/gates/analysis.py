@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An analysis: lets a rollout pass when what is measured says that the new revision is no worse.
+"""An analysis: a rollout passes when measurements show that the new revision is not worse.
 
-Its metrics are measured at the same time, each at its own interval, and judged after each measurement. The first that fails ends
-it. One that cannot be measured, or has nothing to say at the end, leaves it to a person.
+Metrics are measured at the same time, each at its own interval, and judged after each measurement. The first failure ends
+the analysis. A metric that cannot be measured, or is inconclusive at the end, leaves the decision to a person.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.met
 
 OPTIONS = spec.OPTIONS
 
-PATIENCE = 0.5  # seconds that measurements are waited for together; what takes longer is judged when it comes
-KEPT = 10  # of each metric's last measurements (Argo's measurementRetention)
-SAID = 400  # characters of what is told of all metrics
+PATIENCE = 0.5  # seconds to wait for measurements together; those that take longer are judged when they come
+KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
+LONGEST = 400  # characters of a message about all metrics
 
 
 class Driver(GateDriver):
-    """A `drivers.GateDriver`."""
+    """Passes when measurements show that the new revision is not worse."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._analysis = spec.parse(options, "gate", "latency" in context.counted)
@@ -61,7 +61,7 @@ class Driver(GateDriver):
         self._asked = 0  # measurements under way
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
-        """Go on from what was measured before."""
+        """Continue from earlier measurements."""
         for metric in self._metrics:
             metric.restore(memory.get(metric.name) or {})
 
@@ -71,7 +71,7 @@ class Driver(GateDriver):
             metric.cancel()
 
     def close(self) -> None:
-        """Measure no more, and ask no instance."""
+        """End all measurements and synthetic requests."""
         self.cancel()
         if self._prober:
             self._prober.close()
@@ -86,9 +86,9 @@ class Driver(GateDriver):
             if metric.due(start) <= now:
                 metric.ask(rollout, start, now, self._results)
                 self._asked += 1
-        took = self._take()
+        judged = self._judge()
         phase, sentence = self._verdict()
-        memory = {metric.name: metric.memory for metric in self._metrics} if took else None
+        memory = {metric.name: metric.memory for metric in self._metrics} if judged else None
         if not phase.over:
             soonest = min(metric.due(start) for metric in self._metrics) - clock.now()
             return Answer(WAIT, sentence, memory, again=0.0 if self._asked else max(0.05, soonest))
@@ -97,42 +97,42 @@ class Driver(GateDriver):
         verdict = FAIL if phase is AnalysisPhase.FAILED else PASS if phase is AnalysisPhase.SUCCESSFUL else PERSON
         return Answer(verdict, sentence, memory, samples)
 
-    def _take(self) -> bool:
-        """Judge what was measured; whether there was anything. One that is slow does not hold up the others."""
-        took, until = False, time.monotonic() + PATIENCE
+    def _judge(self) -> bool:
+        """Judge finished measurements; return whether there were any. A slow one does not hold up the others."""
+        any_judged, until = False, time.monotonic() + PATIENCE
         while self._asked:
             try:
                 result = self._results.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 break
             self._asked -= 1
-            result.metric.take(result)
-            took = True
-        return took
+            result.metric.judge(result)
+            any_judged = True
+        return any_judged
 
     def _verdict(self) -> tuple[AnalysisPhase, str]:
-        """How the whole stands, in a sentence: of the metrics that made it so, or of all."""
+        """Return the phase of the analysis, and a sentence about the metrics that decide it, or about all."""
         counted = [metric for metric in self._metrics if not metric.metric.dry_run]
         phase = worst(metric.phase for metric in counted)
-        over = all(metric.phase.over for metric in self._metrics)  # also those that are of no consequence
+        over = all(metric.phase.over for metric in self._metrics)  # also those of a dry run
         together = [metric for metric in counted if metric.metric.judge == KAYENTA]
         if not phase.bad and together and all(metric.phase.over for metric in together):
             found, score = judging.judge_by_kayenta(
                 {metric.name: (metric.metric, metric.state) for metric in together}, self._analysis
             )
             if found.bad or over:
-                return worst((phase, found)), _told([score] if found.bad else [score, *self._said(self._metrics, KAYENTA)])
+                return worst((phase, found)), _joined([score] if found.bad else [score, *self._sentences(self._metrics, KAYENTA)])
         if phase.bad:
-            return phase, _told(metric.said for metric in counted if metric.phase is phase)
-        return (phase if over else AnalysisPhase.RUNNING), _told(self._said(self._metrics))
+            return phase, _joined(metric.summary for metric in counted if metric.phase is phase)
+        return (phase if over else AnalysisPhase.RUNNING), _joined(self._sentences(self._metrics))
 
-    def _said(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
-        return [metric.said for metric in metrics if metric.metric.judge != without]
+    def _sentences(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
+        return [metric.summary for metric in metrics if metric.metric.judge != without]
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What came of one measurement, `at` seconds since the epoch."""
+    """The result of one measurement, `at` seconds since the epoch."""
 
     metric: _Measured
     question: Question
@@ -142,19 +142,19 @@ class _Result:
 
 
 class _Measured:
-    """One metric, with what it has come to so far."""
+    """A metric with its measurements so far."""
 
     def __init__(self, metric: Metric, context: Context) -> None:
         self.metric, self.name = metric, metric.name
         try:
             self._driver: MetricDriver = metric.module.driver(metric.options, context)
-        except InputError as exc:  # drivers do not know where they were written
-            raise InputError(metric.variable + str(exc).removeprefix("metric")) from None
-        self._counting: float | None = None  # since when this run does
-        self._tally = MeasurementCounts()
+        except InputError as exc:  # drivers do not know which option defines them
+            raise InputError(metric.variable + str(exc).removeprefix("metric"), exc.id) from None
+        self._counting: float | None = None  # since when this run counts
+        self._counts = MeasurementCounts()
         self._finished: float | None = None
         self._last: AnalysisPhase | None = None
-        self._result: t.Any = None  # the last one, of a driver that adds to it
+        self._result: t.Any = None  # the last result, if the driver adds to it
         self._reason = self._sentence = ""
         self._short = self._asked = False
         self.state: judging.State = {}
@@ -163,9 +163,9 @@ class _Measured:
 
     @property
     def memory(self) -> dict[str, t.Any]:
-        """All that is to be remembered, as plain data."""
+        """What is kept for the next run, as plain data."""
         return {
-            "tally": asdict(self._tally),
+            "tally": asdict(self._counts),
             "finished": self._finished,
             "last": self._last and self._last.value,
             "phase": self.phase.value,
@@ -178,16 +178,17 @@ class _Measured:
         }
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
+        """Continue from the `memory` of an earlier run."""
         if not memory:
             return
-        self._tally = MeasurementCounts(**memory["tally"])
+        self._counts = MeasurementCounts(**memory["tally"])
         self._finished, self._result, self._short = memory["finished"], memory["result"], memory["short"]
         self._last = memory["last"] and AnalysisPhase(memory["last"])
         self.phase, self.state, self.recent = AnalysisPhase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
         self._sentence, self._reason = memory["sentence"], memory["reason"]
 
     def begin(self, start: float, now: float) -> None:
-        """A driver that counts by itself does so from here on, if the initial delay is over."""
+        """Let a driver that counts itself begin, once the initial delay is over."""
         if self._driver.counting and self._counting is None and now >= start + self.metric.limits.initial_delay:
             self._driver.begin()
             self._counting = now
@@ -198,7 +199,7 @@ class _Measured:
             self._driver.cancel()
 
     def due(self, start: float) -> float:
-        """When to measure next. What is counted by ourselves has to come together first."""
+        """When to measure next. A driver that counts itself first needs an interval to count in."""
         if self._asked or self.phase.over:
             return math.inf
         limits = self.metric.limits
@@ -206,7 +207,7 @@ class _Measured:
         return soonest if self._counting is None else max(soonest, self._counting + (limits.interval or 0.0))
 
     def ask(self, rollout: Mapping[str, t.Any], start: float, now: float, results: queue.SimpleQueue[_Result]) -> None:
-        """Begin one measurement, in a thread of its own: a daemon, since one that hangs must not keep this process from ending."""
+        """Start a measurement in a thread: a daemon, so that one that hangs does not keep the process from ending."""
         judge = self.metric.judge
         question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result)
         self._asked = True
@@ -218,46 +219,47 @@ class _Measured:
             found = self._driver.measure(question)
         except MetricError as exc:
             error = str(exc)
-        except BaseException as exc:  # of a driver of somebody else's; SystemExit, too, would end the thread without a result
+        except BaseException as exc:  # a third party's driver; even SystemExit would end the thread without a result
             error = f"its driver failed: {type(exc).__name__}: {exc}"
         results.put(_Result(self, question, found, error, clock.now()))
 
-    def take(self, result: _Result) -> None:
-        """Take in one measurement, and judge."""
+    def judge(self, result: _Result) -> None:
+        """Judge one measurement."""
         try:
             if result.error is not None:
                 raise MetricError(result.error)
-            taken = judging.judge_result(self.metric, self.state, result.found, _stratum(result.question.rollout))
-            phase, self._sentence, value, self._short = taken.phase, taken.sentence, taken.value, taken.lacking
+            measured = judging.judge_result(self.metric, self.state, result.found, _stratum(result.question.rollout))
+            phase, value = measured.phase, measured.value
+            self._sentence, self._short = measured.sentence, measured.lacking
             self._result = result.found if self._driver.counting and result.question.counts else None
-        except MetricError as exc:  # beside the metric's name its place is of no use
+        except MetricError as exc:  # the metric's name is shown, so its option need not be
             phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
-        except Exception as exc:  # what it found is not what anybody expects
-            phase, value = AnalysisPhase.ERROR, f"nothing can be made of what was found: {type(exc).__name__}: {exc}"
+        except Exception as exc:  # a result of an unexpected form
+            phase, value = AnalysisPhase.ERROR, f"the result cannot be judged: {type(exc).__name__}: {exc}"
         self._asked, self._finished, self._last = False, result.at, phase
-        self._tally = self._tally.add(phase)
+        self._counts = self._counts.add(phase)
         self.recent = [*self.recent, {"at": round(result.at, 3), "phase": phase.value, "value": value}][-KEPT:]
-        self.phase, self._reason = assess(self.metric.limits, self._tally)
+        self.phase, self._reason = assess(self.metric.limits, self._counts)
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
             self.phase = AnalysisPhase.INCONCLUSIVE
         if phase is AnalysisPhase.ERROR:
             self._reason = f"{self._reason}: {value}"
 
     @property
-    def said(self) -> str:
-        """How it stands, in a sentence."""
+    def summary(self) -> str:
+        """The phase of the metric in a sentence."""
         of_limits = self.metric.judge == THRESHOLD or self._last is AnalysisPhase.ERROR
         text = "; ".join(part for part in (self._sentence, self._reason if of_limits or not self.phase.over else "") if part)
         name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
-        doubt = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
-        return f"{doubt}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
+        prefix = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
+        return f"{prefix}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
 
 
 def _stratum(rollout: Mapping[str, t.Any]) -> str:
-    """While this stays the same requests are divided in one way."""
+    """Name a time in which the share of the requests stays the same."""
     return f"{rollout.get('stage')} {(rollout.get('share') or {}).get('set')}"
 
 
-def _told(sentences: Iterable[str]) -> str:
+def _joined(sentences: Iterable[str]) -> str:
     text = ". ".join(sentences)
-    return text if len(text) <= SAID else f"{text[: SAID - 3]}..."
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,11 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Conditions on what was measured, and paths into it, as operators write them. Pure.
+"""Conditions on results of measurements, and paths into them. Pure.
 
-A condition is an expression of Jinja2, in its sandbox, of which less is left here: `.` and `[]` find keys of mappings and
-elements of lists and nothing else, only functions and filters of ours are called, and arithmetic is of numbers. So nothing is
-reached but the result, and how long it takes is bounded by the lengths of the expression and of the result.
+A condition is a Jinja2 expression in its sandbox, further restricted: `.` and `[]` only find keys of mappings and elements
+of lists, only the functions and filters listed here can be called, and arithmetic is for numbers. So an expression reaches
+nothing but the result, and its time is bounded by its length and that of the result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jinja2.runtime import Context, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _LONGEST = 1000  # characters of an expression
-_SHOWN = 200  # of one that is wrong
+_SHOWN = 200  # characters of a wrong expression in a message
 _FILTERS = (
     *("abs", "count", "default", "first", "float", "int", "last", "length", "list", "map", "max", "min"),
     *("reject", "rejectattr", "select", "selectattr", "sort", "sum"),
 )
-_ELSEWHERE = {  # what Argo's expressions have, and how it is written here
+_ELSEWHERE = {  # operators of Argo's expressions, and what to write instead
     "&&": "and",
     "||": "or",
     "!": "not",
@@ -53,33 +53,33 @@ class Expression:
             except (TemplateError, SyntaxError, RecursionError, MemoryError) as exc:
                 wrong = f"{_line(exc)}; write it like result[0] >= 0.99"
         if wrong:
-            raise InputError(f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}")
+            raise InputError(f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}", "PR-111")
 
     @property
     def handles_nan(self) -> bool:
-        """Whether it says itself what a NaN comes to."""
+        """Whether the expression handles a NaN itself."""
         return bool(re.search(r"\b(is_nan|isNaN)\b", self._text))
 
     def value(self, result: t.Any) -> t.Any:
-        """What it comes to. Raises MetricError where it fails on this result."""
+        """Return the value for a result. Raises MetricError if the expression fails on it."""
         try:
             found = self._compiled(result=result)
             if isinstance(found, Undefined):
                 str(found)  # a strict one raises
             return found
-        except Exception as exc:  # whatever a comparison or a division of anything may raise
-            raise MetricError(f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}") from None
+        except Exception as exc:  # comparisons and divisions may raise anything
+            raise MetricError(f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}", "PR-423") from None
 
     def holds(self, result: t.Any) -> bool:
-        """Whether it is true. Raises MetricError where it fails, or is neither true nor false."""
+        """Whether the condition is true. Raises MetricError if it fails, or is neither true nor false."""
         found = self.value(result)
         if not isinstance(found, bool):
-            raise MetricError(f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false; compare it")
+            raise MetricError(f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false; compare it", "PR-423")
         return found
 
 
 class Path:
-    """Where in a result something lies: `data.items[0].value`, `$.data['error-rate']`, Argo's `{$.data.value}`.
+    """A path into a result: `data.items[0].value`, `$.data['error-rate']`, Argo's `{$.data.value}`.
 
     Raises InputError, which begins with `variable`.
     """
@@ -96,20 +96,22 @@ class Path:
             self._keys.append(int(match[2]) if match[2] else match[1] or match[4])
             rest = rest[match.end() :]
         if rest or not self._text.strip():
-            raise InputError(f"{variable}: {self._text!r} is not a path; write it like data.items[0].value or data['error-rate']")
+            raise InputError(
+                f"{variable}: {self._text!r} is not a path; write it like data.items[0].value or data['error-rate']", "PR-111"
+            )
 
     def value(self, result: t.Any) -> t.Any:
-        """What lies there. Raises MetricError where nothing does."""
+        """Return what the path leads to. Raises MetricError if that does not exist."""
         for key in self._keys:
             found = _look(result, key)
             if found is _NOTHING:
-                raise MetricError(f"{self._variable}: `{self._text}` leads nowhere: there is no {key!r} in {_kind(result)}")
+                raise MetricError(f"{self._variable}: `{self._text}`: {key!r} not found in {_kind(result)}", "PR-423")
             result = found
         return result
 
 
 def has_nan(result: t.Any) -> bool:
-    """Whether there is a NaN in it, in any depth of lists and mappings."""
+    """Whether a result has a NaN, at any depth of lists and mappings."""
     left = [result]
     while left:
         one = left.pop()
@@ -120,30 +122,30 @@ def has_nan(result: t.Any) -> bool:
 
 
 def _refused(text: t.Any) -> str:
-    """Why an expression is refused, and what to do; "" if it may be one."""
+    """Return why an expression is refused, and what to do; empty if it is not."""
     if not isinstance(text, str) or not text.strip():
-        return "it is not a text; write it like result[0] >= 0.99"
+        return "expected a text such as result[0] >= 0.99"
     if len(text) > _LONGEST:
-        return f"it is longer than {_LONGEST} characters; write a shorter one"
+        return f"longer than {_LONGEST} characters"
     if found := re.search(r"\{\{|\{%|\}\}", text):
-        return f"{found[0]} does not belong into it; write it like result[0] >= 0.99"
+        return f"remove {found[0]}; write it like result[0] >= 0.99"
     if found := _FOREIGN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
-        return f"{found[0]} is not known here; write `{_ELSEWHERE[found[0]]}`"
+        return f"unknown operator {found[0]}; write `{_ELSEWHERE[found[0]]}`"
     try:
         tree = nodes.Output([Parser(_SANDBOX, text, state="variable").parse_expression()])
     except (TemplateError, RecursionError, MemoryError):
-        return ""  # which says it in its own words when it is compiled
+        return ""  # compiling it raises a better message
     for name in tree.find_all(nodes.Name):
         if name.name not in ("result", *_SANDBOX.globals):
-            return f"there is no {name.name!r}; there are result, {', '.join(map(str, _SANDBOX.globals))}"
-    return "there is no ~; numbers are added with +" if tree.find(nodes.Concat) else ""
+            return f"unknown name {name.name!r}; known: result, {', '.join(map(str, _SANDBOX.globals))}"
+    return "unknown operator ~; add numbers with +" if tree.find(nodes.Concat) else ""
 
 
 _NOTHING: t.Any = object()
 
 
 def _look(obj: t.Any, key: t.Any) -> t.Any:
-    """The element of a mapping or list; `_NOTHING` where there is none."""
+    """Return the element of a mapping or list, or `_NOTHING`."""
     try:
         if isinstance(obj, Mapping) or (isinstance(obj, (list, tuple)) and isinstance(key, int)):
             return obj[key]
@@ -153,15 +155,15 @@ def _look(obj: t.Any, key: t.Any) -> t.Any:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja2's, with data instead of attributes, and numbers instead of whatever can be multiplied."""
+    """Jinja2's sandbox, with elements instead of attributes, and arithmetic for numbers only."""
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def getitem(self, obj: t.Any, argument: t.Any) -> t.Any:
         if isinstance(obj, Undefined):
-            str(obj)  # raises, with what was not there
+            str(obj)  # raises, with what is missing
         found = _look(obj, argument)
-        return self.undefined(f"there is no {argument!r} in {_kind(obj)}") if found is _NOTHING else found
+        return self.undefined(f"{argument!r} not found in {_kind(obj)}") if found is _NOTHING else found
 
     def getattr(self, obj: t.Any, attribute: str) -> t.Any:
         return self.getitem(obj, attribute)
@@ -172,9 +174,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: t.Any, right: t.Any) -> t.Any:
         for value in (left, right):
             if not isinstance(value, (int, float)):
-                raise TypeError(f"{operator} is for numbers, and this is {_kind(value)}")
+                raise TypeError(f"{operator} needs numbers, got {_kind(value)}")
         if operator == "**":
-            return math.pow(left, right)  # 10**10**10 would not come to an end in whole numbers
+            return math.pow(left, right)  # 10**10**10 would not end in whole numbers
         return self.binop_table[operator](left, right)
 
 
@@ -207,7 +209,7 @@ _SANDBOX.filters = {name: _SANDBOX.filters[name] for name in _FILTERS}
 
 
 def _kind(value: t.Any) -> str:
-    """A value in a few words: what it is, not what it holds."""
+    """Describe a value's type for an error message, without its contents."""
     if value is None or isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, Mapping):

@@ -1,20 +1,21 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kayenta's judge, NetflixACAJudge-v1.0: samples of the new revision and of stable are compared metric by metric, and scored. Pure.
+"""Kayenta's judge, NetflixACAJudge-v1.0: the metrics of the new revision and of stable are compared and scored. Pure.
 
-It differs where Kayenta is wrong, or cannot be followed by a pure function:
+https://github.com/spinnaker/kayenta/blob/master/docs/canary-config.md describes Kayenta's. This one differs:
 
-- A metric that cannot be compared makes the whole judgement an error. Kayenta leaves it out of the score, even a critical one.
-- The interval and the estimate are exact, differences of two samples. Kayenta searches them with an absolute tolerance of 1e-4,
-  which is of no use where the samples are as small.
-- Two different constants are told apart without the random noise that Kayenta adds to them: all their differences are the same.
-- Where most samples are the same on both sides (no errors, mostly), the estimate and the end of the interval are both 0, and what Kayenta
-  finds for them is chance. Here the test itself says whether there is a shift.
-- A critical metric that was 0 on one side, so that there is no ratio, fails when it is high or low. Kayenta lets it pass as uncritical.
-- What is allowed unless told otherwise is 1.1 and 0.9 times the mean, not 1.0: however small, a shift that is always there would fail.
+- A metric that cannot be compared makes the whole judgement an error. Kayenta leaves it out of the score, even if critical.
+- The interval and the estimate are exact: differences of two samples. Kayenta searches them with an absolute tolerance of
+  1e-4, which fails where the samples are as small.
+- Two different constants are told apart without the random noise that Kayenta adds, since all their differences are equal.
+- Where most samples are equal on both sides (mostly no errors), the estimate and an end of the interval are both 0, and what
+  Kayenta finds for them is chance. Here the test itself decides whether there is a shift.
+- A critical metric without a ratio, since one side is 0, fails when it is high or low. Kayenta lets it pass.
+- By default 1.1 and 0.9 times the mean are allowed, not 1.0, with which any steady shift would fail, however small.
 
-It is made for a few looks: each has its own chance of a false alarm, of about 1 in 100. `sequential` may be asked as often as one likes.
+It is made to be asked a few times: each has its own chance of a false alarm, about 1 in 100. The sequential judge may be
+asked any number of times.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from enum import Enum
 
 TOLERANCE = 0.25  # of the estimated shift: the interval must be that far from 0
 CONFIDENCE = 0.98
-HUGE = 1e100  # greater samples would not survive being added up
+HUGE = 1e100  # sums of greater samples would overflow
 
 
 class Class(str, Enum):
-    """What a metric comes to."""
+    """The class of a metric."""
 
     PASS = "pass"
     HIGH = "high"
@@ -44,7 +45,7 @@ class Class(str, Enum):
 
 
 class Label(str, Enum):
-    """What a judgement comes to."""
+    """The result of a judgement."""
 
     PASS = "pass"
     MARGINAL = "marginal"
@@ -58,18 +59,18 @@ CRITICAL = {"mean_ratio": 1.0, "cles": 0.5}
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is judged; Kayenta's words and defaults, but for what is allowed."""
+    """How a metric is judged, in Kayenta's terms and with its defaults, except for what is allowed."""
 
     name: str
     direction: str = "either"  # what is bad: increase, decrease or either
     nan_strategy: str = "remove"  # or replace: a NaN is a 0
     outliers: str = "keep"  # or remove
     outlier_factor: float = 3.0
-    effect: str = "mean_ratio"  # or cles: the probability that a sample of the new side is the greater one
+    effect: str = "mean_ratio"  # or cles: the probability that a sample of the new side is greater than one of stable
     allowed_increase: float | None = None  # of the effect; None: as `ALLOWED` says
     allowed_decrease: float | None = None
     critical: bool = False
-    critical_increase: float | None = None  # from here on high is critical; None: 1.0 (of cles 0.5)
+    critical_increase: float | None = None  # an increase of at least this is critical; None: 1.0 (cles: 0.5)
     critical_decrease: float | None = None
     must_have_data: bool = False
     muted: bool = False
@@ -78,28 +79,28 @@ class Metric:
 
 @dataclass(frozen=True)
 class Shift:
-    """By how much samples are greater than others: the Hodges-Lehmann estimate, and its interval."""
+    """By how much samples are greater than others: the Hodges-Lehmann estimate, and its confidence interval."""
 
     low: float
     high: float
     estimate: float
-    sign: int  # what the test at 0 says: 1, they are greater; -1, they are less; 0, it is not sure
+    sign: int  # of the test at 0: 1, greater; -1, less; 0, not significant
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one metric came to; `critical`: it alone fails the judgement."""
+    """The result of one metric; `critical`: it alone fails the judgement."""
 
     metric: Metric
     judged: Class
     reason: str
-    effect: float | None = None  # None: there is none, since one side has nothing but 0
+    effect: float | None = None  # None: there is none, since one side is 0
     critical: bool = False
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What all metrics together came to; `score` is 0 to 100."""
+    """The judgement of all metrics together; `score` is 0 to 100."""
 
     label: Label
     score: float
@@ -119,7 +120,7 @@ def judge(
     results = tuple(classify(metric, *samples.get(metric.name, ((), ()))) for metric in metrics if not metric.muted)
     failed = [result for result in results if result.judged is Class.ERROR]
     if failed or not results:
-        why = "; ".join(f"{result.metric.name}: {result.reason}" for result in failed) or "there is no metric to judge by"
+        why = "; ".join(f"{result.metric.name}: {result.reason}" for result in failed) or "no metric to judge"
         return Judgement(Label.ERROR, 0.0, {}, results, why)
     groups = _groups(results)
     score, said = _score(results, groups, weights or {})
@@ -134,7 +135,7 @@ def judge(
 
 
 def classify(metric: Metric, new: Sequence[float], stable: Sequence[float]) -> Result:
-    """What a metric comes to by samples of the new revision and of stable."""
+    """Return the result of a metric by the samples of the new revision and of stable."""
     x, y = _prepared(metric, new), _prepared(metric, stable)
     if not x or not y:
         return _nodata(metric, "the new revision" if not x else "stable")
@@ -153,7 +154,7 @@ def classify(metric: Metric, new: Sequence[float], stable: Sequence[float]) -> R
 
 
 def _prepared(metric: Metric, samples: Sequence[float]) -> list[float]:
-    """Sorted, without NaN, and without outliers where those are removed."""
+    """Return the samples sorted, without NaN, and without outliers if those are removed."""
     if metric.nan_strategy == "replace":
         values = sorted(0.0 if math.isnan(value) else value for value in samples)
     else:
@@ -170,7 +171,7 @@ def _nodata(metric: Metric, side: str) -> Result:
 
 
 def _judged(metric: Metric, shift: Shift, effect: float | None) -> tuple[Class, bool]:
-    """The class, and whether it is critical. Without an effect the shift alone decides."""
+    """Return the class, and whether it is critical. Without an effect the shift alone decides."""
     (increase, decrease), limit = ALLOWED[metric.effect], CRITICAL[metric.effect]
     bound, no_estimate = TOLERANCE * abs(shift.estimate), shift.estimate == 0
     greater = shift.low > bound or (no_estimate and shift.sign > 0)
@@ -190,15 +191,16 @@ def _given(value: float | None, default: float) -> float:
 
 
 def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDENCE) -> Shift:
-    """By how much x is greater than y, after Mann and Whitney: normal approximation with correction for ties and continuity.
+    """Return by how much x is greater than y, by the Mann-Whitney U test.
 
-    The statistic falls by steps, at the differences of one sample and another, so that its roots are among these. Where it has none,
-    that is with very few samples, the interval ends at the least or the greatest difference, as Kayenta's does.
-    Time and memory grow with the product of the numbers of samples: some hundreds are quick.
+    https://en.wikipedia.org/wiki/Mann-Whitney_U_test, by normal approximation, corrected for ties and
+    continuity. The statistic falls in steps, at the differences of two samples, so its roots are among
+    these. Where there are none, with very few samples, the interval ends at the least or the greatest
+    difference, as Kayenta's does. Time and memory grow with the product of the numbers of samples.
     """
     differences = sorted(a - b for a, b in itertools.product(x, y))
     pairs, z = len(differences), statistics.NormalDist().inv_cdf((1 + confidence) / 2)
-    # Beside the differences no sample of x is tied with one of y; at 0 some may be.
+    # Between two differences no sample of x is tied with one of y; at 0 some may be.
     reach = z * _sigma(x, y, [*Counter(x).values(), *Counter(y).values()])
     low = max(1, math.ceil(pairs / 2 - 0.5 - reach))
     high = min(pairs, math.ceil(pairs / 2 + 0.5 + reach))
@@ -209,26 +211,26 @@ def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDEN
 
 
 def _sigma(x: Sequence[float], y: Sequence[float], ties: Iterable[int]) -> float:
-    """The deviation of the sum of ranks, where so many samples are tied with each other."""
+    """Return the standard deviation of U; `ties` has the sizes of groups of equal samples."""
     total = len(x) + len(y)
     tied = sum(number**3 - number for number in ties) / (total * (total - 1))
     return math.sqrt(max(0.0, len(x) * len(y) / 12 * (total + 1 - tied)))
 
 
 def mean_ratio(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """The mean of x over that of y; None where one of them is 0."""
+    """Return the mean of x over that of y; None if either is 0."""
     mean, other = statistics.fmean(x), statistics.fmean(y)
     return mean / other if mean and other else None
 
 
 def cles(x: Sequence[float], y: Sequence[float]) -> float:
-    """The probability that one of x is greater than one of y; ties count half."""
+    """Return the probability that one of x is greater than one of y (common language effect size); ties count half."""
     wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(x, y))
     return wins / (len(x) * len(y))
 
 
 def inside(values: Sequence[float], factor: float) -> list[float]:
-    """Those of sorted values that are no outliers: within `factor` interquartile ranges of the quartiles, or the inner 98 %."""
+    """Return sorted values without outliers, which are beyond `factor` interquartile ranges and not in the inner 98 %."""
     first, third = percentile(values, 25), percentile(values, 75)
     reach = factor * (third - first)
     low, high = min(percentile(values, 1), first - reach), max(percentile(values, 99), third + reach)
@@ -236,7 +238,7 @@ def inside(values: Sequence[float], factor: float) -> list[float]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Of sorted values, interpolated (R-7)."""
+    """Return a percentile of sorted values, interpolated (R's type 7)."""
     at = (len(values) - 1) * percent / 100
     below = math.floor(at)
     above = min(below + 1, len(values) - 1)
@@ -247,7 +249,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _groups(results: Iterable[Result]) -> dict[str, float]:
-    """The score of each group, 0 to 100: how many of its metrics passed, of those with data. 100 where none has."""
+    """Return the score of each group: the percentage of its metrics with data that passed; 100 if none has data."""
     counted: dict[str, list[bool]] = {}
     for result in results:
         for group in result.metric.groups:
@@ -258,7 +260,7 @@ def _groups(results: Iterable[Result]) -> dict[str, float]:
 
 
 def _score(results: Sequence[Result], groups: Mapping[str, float], weights: Mapping[str, float]) -> tuple[float, str]:
-    """The score of all groups, and what is to be said of it; groups without a weight share what is left of 100."""
+    """Return the score of all groups, and a remark. Groups without a weight share what is left of 100."""
     critical = [result.metric.name for result in results if result.critical]
     if critical:
         return 0.0, f" (critical: {', '.join(critical)})"

@@ -1,10 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The threshold judge: measurements are counted, and the counts compared with limits. The semantics of Argo's AnalysisRun, pure.
+"""The threshold judge: measurements are counted, and the counts compared with limits. Pure.
 
-It differs in four places. A metric that is stopped early is `terminated` and has not passed; failures in a row may have a
-limit of their own; a metric without conditions is inconclusive; so is a result with NaN in it that no condition handles.
+The semantics are those of Argo's AnalysisRun (https://argo-rollouts.readthedocs.io/en/stable/features/analysis/), with four
+differences: a metric that is stopped early is `terminated` and has not passed; failures in a row may have a limit of their
+own; a metric without conditions is inconclusive; so is a result with a NaN that no condition handles.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-RETRY = 10.0  # seconds until the next attempt after an error, whatever the interval
+RETRY = 10.0  # seconds until the next measurement after an error, whatever the interval
 
 
 class AnalysisPhase(str, Enum):
-    """How a measurement, a metric or a whole analysis stands; from the best to the worst."""
+    """The phase of a measurement, a metric or an analysis, from the best to the worst."""
 
     SUCCESSFUL = "successful"
-    TERMINATED = "terminated"  # stopped before it came to an end: neither passed nor failed
+    TERMINATED = "terminated"  # stopped early: neither passed nor failed
     RUNNING = "running"
     PENDING = "pending"  # not measured yet
     INCONCLUSIVE = "inconclusive"
@@ -29,7 +30,7 @@ class AnalysisPhase(str, Enum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will be measured."""
+        """Whether nothing more is measured."""
         return self not in (AnalysisPhase.RUNNING, AnalysisPhase.PENDING)
 
     @property
@@ -43,53 +44,53 @@ ORDER = tuple(AnalysisPhase)
 
 @dataclass(frozen=True)
 class Limits:
-    """How often a metric is measured, and what it may come to. Times in seconds. A negative limit is none."""
+    """How often a metric is measured, and how often it may fail. Times in seconds. A negative limit is none."""
 
-    count: int | None = None  # of measurements, errors not counted; None or 0: one, or without end where there is an interval
+    count: int | None = None  # measurements without errors; None or 0: one, or without end if there is an interval
     interval: float | None = None
     initial_delay: float = 0.0
-    failure_limit: int | None = None  # None: 0, but no limit where there is one for failures in a row
+    failure_limit: int | None = None  # None: 0, or no limit if failures in a row have one
     inconclusive_limit: int = 0
     consecutive_error_limit: int = 4
-    consecutive_success_limit: int = 0  # so many in a row pass at once; 0: they do not
+    consecutive_success_limit: int = 0  # so many in a row pass at once; 0: no number does
     consecutive_failure_limit: int | None = None
 
     @property
     def measurements(self) -> int | None:
-        """How many are taken; None: without end."""
+        """How many measurements are taken; None: without end."""
         if self.count:
             return self.count
         return 1 if self.interval is None else None
 
     @property
     def failures(self) -> int | None:
-        """How many there may be; None: any number."""
+        """How many failures are tolerated; None: any number."""
         if self.failure_limit is None:
             return 0 if self.failures_in_a_row is None else None
         return self.failure_limit if self.failure_limit >= 0 else None
 
     @property
     def failures_in_a_row(self) -> int | None:
-        """How many there may be in a row; None: any number."""
+        """How many failures in a row are tolerated; None: any number."""
         limit = self.consecutive_failure_limit
         return None if limit is None or limit < 0 else limit
 
 
 @dataclass(frozen=True)
 class MeasurementCounts:
-    """What was measured so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)` the counts again."""
+    """The measurements so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)` the counts again."""
 
-    count: int = 0  # measurements but for errors
+    count: int = 0  # measurements without errors
     successful: int = 0
     failed: int = 0
     inconclusive: int = 0
     error: int = 0
     consecutive_success: int = 0
-    consecutive_failure: int = 0  # an error in between does not end them: nothing was measured
+    consecutive_failure: int = 0  # not ended by an error, which measures nothing
     consecutive_error: int = 0
 
     def add(self, phase: AnalysisPhase) -> MeasurementCounts:
-        """The tally after a measurement that came to this phase."""
+        """The tally after a measurement of this phase."""
         if phase is AnalysisPhase.ERROR:
             return replace(self, error=self.error + 1, consecutive_error=self.consecutive_error + 1, consecutive_success=0)
         success, failure = phase is AnalysisPhase.SUCCESSFUL, phase is AnalysisPhase.FAILED
@@ -105,7 +106,7 @@ class MeasurementCounts:
 
 
 def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
-    """What one measurement comes to, by what its conditions say; None: there is no such condition."""
+    """Return the phase of a measurement by what its conditions say; None: there is no such condition."""
     if failure:
         return AnalysisPhase.FAILED
     if success:
@@ -116,7 +117,7 @@ def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
 
 
 def assess(limits: Limits, counts: MeasurementCounts, terminating: bool = False) -> tuple[AnalysisPhase, str]:
-    """How a metric stands, and why; `terminating`: no more will be measured."""
+    """Return the phase of a metric, and why; `terminating`: no more is measured."""
     if found := _exceeded(limits, counts) or _finished(limits, counts):
         return found
     if terminating:
@@ -127,7 +128,7 @@ def assess(limits: Limits, counts: MeasurementCounts, terminating: bool = False)
 
 
 def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
-    """Which limit is exceeded; of several an error says more than being inconclusive, and that more than a failure (Argo's order)."""
+    """Return the limit that is exceeded: errors go before inconclusive results, and those before failures, as in Argo."""
     if counts.consecutive_error > limits.consecutive_error_limit >= 0:
         return (
             AnalysisPhase.ERROR,
@@ -144,7 +145,7 @@ def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
 
 
 def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
-    """What a metric came to that has been measured often enough, or well often enough."""
+    """Return the phase of a metric that has enough measurements, or enough successes."""
     wanted = limits.consecutive_success_limit
     if 0 < wanted <= counts.consecutive_success:
         return AnalysisPhase.SUCCESSFUL, f"{counts.consecutive_success} successful in a row >= consecutive_success_limit {wanted}"
@@ -159,12 +160,12 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
 
 
 def due(limits: Limits, began: float, finished: float | None = None, last: AnalysisPhase | None = None) -> float:
-    """When to measure next, where the analysis began, and the last measurement was finished, so many seconds since the epoch."""
+    """Return when to measure next; `began` is when the analysis did, `finished` when the last measurement was."""
     if finished is None:
         return began + limits.initial_delay
     return finished + (RETRY if last is AnalysisPhase.ERROR else limits.interval or 0.0)
 
 
 def worst(phases: Iterable[AnalysisPhase]) -> AnalysisPhase:
-    """The phase of an analysis, by those of its metrics; the ones that are `dry_run` are left out by the caller."""
+    """Return the phase of an analysis by those of its metrics, without those of a `dry_run`."""
     return max(phases, key=ORDER.index, default=AnalysisPhase.SUCCESSFUL)
