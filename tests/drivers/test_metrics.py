@@ -441,7 +441,7 @@ def test_a_service_that_compares(server: Server) -> None:
         ((404, f"no {SECRET} here"), "$", r"returned 404: no \*\*\* here$"),
         ((204, ""), "$", "response is not JSON: empty"),
         ((200, "<html>"), "$", "response is not JSON: <html>"),
-        ((200, '{"value": 3}'), "value.of", r"^metric\.path: `value\.of` leads nowhere: there is no 'of' in 3$"),
+        ((200, '{"value": 3}'), "value.of", r"^metric\.path: `value\.of`: 'of' not found in 3$"),
         ((200, "[" + "1," * 600_000 + "1]"), "$", "response exceeds 1 MiB"),
     ],
 )
