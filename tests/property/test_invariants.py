@@ -93,7 +93,7 @@ waypoints = st.integers(0, 10).flatmap(
 
 
 @given(fleets, waypoints, budgets(), rules_)
-@examples(1500)
+@examples(500)
 def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules) -> None:
     progress = ProgressTracker(20.0, old=len(fleet))
     decision = evaluate(fleet, waypoint, budget, rules, progress, 31.0)
@@ -103,7 +103,7 @@ def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, 
 
 
 @given(fleets, waypoints, rules_)
-@examples(300)
+@examples(200)
 def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoint, rules: Rules) -> None:
     # 8: what goes into a decision comes out of it in exactly one class.
     count = count_fleet(fleet, waypoint, rules, 20.0, 31.0)
@@ -164,7 +164,7 @@ def test_scale_walks_arrive(world: World, there: int, desired: int, budget: Budg
 
 
 @given(rough, olds, sizes, budgets(), rules_)
-@examples(350)
+@examples(150)
 def test_any_fault_forward_and_back(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
     # 1, 2, 3, 6, 8, 11 at every action; 5: it ends, whatever happens; 7: so does the way back, under the same checks.
     simulator = Simulator(world, budget, rules)

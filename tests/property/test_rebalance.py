@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
@@ -166,6 +167,24 @@ def test_nothing_moves_where_all_is_even(counts: list[int]) -> None:
 
 def test_the_oldest_of_the_most_crowded_host_goes_first() -> None:
     assert fleet_of([2, 4, 0], 20).leaving(6) == {"shop-3", "shop-4"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "zones", "desired", "gone"),
+    [
+        ([3, 1, 1], {}, 3, {"shop-1", "shop-2"}),
+        ([1, 2, 2], {}, 4, {"shop-2"}),
+        ([2, 2, 2], {"web1": "a", "web2": "a", "web3": "b"}, 4, {"shop-1", "shop-3"}),  # zones come before hosts
+        ([2, 0], {}, 0, {"shop-1", "shop-2"}),
+    ],
+)
+def test_more_than_are_wanted_leave_the_most_crowded_hosts(
+    counts: list[int], zones: dict[str, str], desired: int, gone: set[str]
+) -> None:
+    fleet = fleet_of(counts, 20)
+    fleet.zones = zones
+
+    assert fleet.leaving(desired) == gone
 
 
 def test_nothing_leaves_where_nothing_can_be_placed() -> None:

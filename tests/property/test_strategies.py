@@ -253,7 +253,7 @@ kills_ = st.frozensets(st.integers(1, 150), max_size=3)
 
 
 @given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, kills_, st.data())
-@examples(200)
+@examples(100)
 def test_the_number_changes_at_any_moment(
     world: World,
     plan: Plan,
@@ -285,7 +285,7 @@ def test_the_number_changes_at_any_moment(
 
 
 @given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
-@examples(250)
+@examples(120)
 def test_any_fault_and_any_word(
     world: World, plan: Plan, old: list[Life], desired: int, budget: Budget, rules: Rules, data: st.DataObject
 ) -> None:
@@ -335,7 +335,7 @@ def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -
 
 
 @given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
-@examples(60)
+@examples(25)
 def test_a_set_that_is_not_ready_never_has_a_request(
     world: World, size: int, budget: Budget, rules: Rules, moment: int, restarts: bool, data: st.DataObject
 ) -> None:
@@ -356,7 +356,7 @@ def test_a_set_that_is_not_ready_never_has_a_request(
 
 
 @given(quiet, sizes, budgets(), rules_, moments, st.integers(0, 20), st.lists(st.integers(0, 11), max_size=12))
-@examples(60)
+@examples(25)
 def test_a_forced_promotion_takes_what_is_there(
     world: World, size: int, budget: Budget, rules: Rules, moment: int, late: int, bad: list[int]
 ) -> None:
