@@ -1,9 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must always hold (DESIGN), for random fleets, budgets, times and faults.
+"""What must always hold, for random fleets, budgets, times and faults.
 
-`tests/simulator.py` checks every decision and every action; an assertion there begins with the invariant's number.
+`tests/support/simulator.py` has the invariants, and checks every decision and every action.
 Whole strategies are in `test_strategies.py`.
 """
 

@@ -1,10 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must always hold of whole rollouts: rolling, canary and blue-green with random steps, faults, gates and words.
+"""What must always hold of whole rollouts: rolling, canary and blue-green with random steps, faults, gates and commands.
 
-After every turn `tests/simulator.py` checks besides DESIGN's invariants that what stands in the dark has no request, that
-the new ones' share is at no balancer more than was asked for, and that a switch is done with enough ready ones only.
+After every iteration the simulator checks, besides the invariants, that instances on standby get no requests, that the
+weight of new instances is at no load balancer more than was asked for, and that a switch has enough ready instances.
 """
 
 from __future__ import annotations

@@ -1,12 +1,23 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet on a virtual clock, walked by `evaluate` as the reconcile loop does it, with faults and with operators.
+"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults and operator commands.
 
-Platform, load balancers, checks and gates are abstract; what lies between them and the engine (`fleet.assemble`,
-`fleet.targets`, `loop.as_it_is`, `rollouts.way_home`, the table of words) is the real thing. Every action is checked
-against DESIGN's invariants at the moment it is done, with this file's own idea of what is available, and after every turn
-what the balancers show is checked against what the stage asks for. One tick is one second.
+Platform, load balancers, checks and gates are abstract; what is between them and the engine (the fleet's view, the stages
+of a rollback, the table of commands) is the real code. Every action is checked at the moment it is done, by this file's own
+idea of what is available, and after every iteration the load balancers are compared with what the stage asks for. One tick
+of the clock is one second. Assertions begin with the number of an invariant:
+
+1. The total is at most desired + surge.
+2. What is available is at least desired - unavailable, or as much as there was.
+3. Nothing is stopped while in rotation, or put in rotation unless it is ready and health-checked.
+4. With working instances every rollout ends where it should.
+5. A stage ends once its deadline or a limit of failures is over.
+6. A waypoint is reached only with what it asks for, and a switch is one update.
+8. Each instance is in one state and one group of a decision, and every end has a reason.
+10. A decision follows from its input alone.
+11. Each instance has its entries at the load balancers, and there are no others.
+14. Weights: capacity before traffic.
 """
 
 from __future__ import annotations
@@ -503,7 +514,7 @@ class Simulator:
             fresh = {node.labels.id for node in new}
             # A switch that a run died in, and that is paused since, stays half done.
             dark = waypoint.generation in self.shown or not ins & fresh
-            assert dark if waypoint.new_idle else fresh <= ins, "6: the new ones in rotation, or in the dark"
+            assert dark if waypoint.new_idle else fresh <= ins, "6: new instances in rotation, or on standby"
             assert not waypoint.switches or ins <= fresh, "6: switched, and an old one is in rotation"
 
     # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
@@ -867,7 +878,7 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     for name in decision.admit:
         i = by_id[name]
         assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, "3"
-        assert not (waypoint.new_idle and i in fresh), "a new one is put in rotation in the dark"
+        assert not (waypoint.new_idle and i in fresh), "a new instance on standby is put in rotation"
     for name in decision.retire:
         i = by_id[name]
         assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
@@ -877,7 +888,7 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     standing = sum(1 for i in fresh if i.state is State.READY and i.lb_healthy and ripe(i))
     for name in decision.standby:
         i = by_id[name]
-        assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: shelved for nothing"
+        assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: on standby for nothing"
         need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]

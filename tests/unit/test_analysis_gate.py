@@ -363,7 +363,7 @@ def test_who_goes_on_from_the_journal_comes_to_the_same(
 @pytest.mark.parametrize(
     ("phase", "replicas", "anew"), [(Phase.HELD, 3, True), (Phase.PROGRESSING, 4, True), (Phase.PROGRESSING, 3, False)]
 )
-def test_e_39_what_was_found_of_another_target_or_before_it_failed_says_nothing(
+def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase)

@@ -45,7 +45,7 @@ def groups(size: int, cycles: int, allowed: int, **more: t.Any) -> dict[str, t.A
     return {"strategy": "canary", "steps": {"group_size": size, "cycles": cycles, "allowed_failures": allowed, **more}}
 
 
-def test_e_3a_what_may_fail_in_a_group_is_not_made_good_by_others_that_work(shop: Service) -> None:
+def test_what_may_fail_in_a_group_is_not_made_good_by_others_that_work(shop: Service) -> None:
     # Every second start fails; the new ones that work are progress, and two of the group have failed.
     crash(shop, range(2, 40, 2))
     with pytest.raises(RolloutFailed, match=r"2 .* in this stage \(its failure limit is 2\). Last: shop-12"):
@@ -54,7 +54,7 @@ def test_e_3a_what_may_fail_in_a_group_is_not_made_good_by_others_that_work(shop
     assert "after" in shop.said[-1] and ", 2 starts failed. Why:" in shop.said[-1]
 
 
-def test_e_3a_each_group_has_its_own_allowance(shop: Service) -> None:
+def test_each_group_has_its_own_allowance(shop: Service) -> None:
     # One of two in each of three groups, and one of the last.
     crash(shop, [2, 4, 7, 10])
     shop.play(revision="2", **groups(2, 3, 1))
@@ -62,7 +62,7 @@ def test_e_3a_each_group_has_its_own_allowance(shop: Service) -> None:
     assert ": 8 instances replaced, 4 starts failed, in " in shop.said[-1]
 
 
-def test_e_3a_more_may_fail_in_a_group_than_in_a_row(shop: Service) -> None:
+def test_more_may_fail_in_a_group_than_in_a_row(shop: Service) -> None:
     crash(shop, [1, 2, 3, 4])
     shop.play(revision="2", **groups(2, 1, 4), failure_limit=2)
     assert shop.running == {"2": SIZE}

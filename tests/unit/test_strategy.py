@@ -68,7 +68,7 @@ def shape(listed: tuple[Stage, ...]) -> list[tuple[str, str, list[str]]]:
         (4, [25, 50, 75], [(1, 4), (2, 3), (3, 2)]),
     ],
 )
-def test_e_68_cloud_foundrys_canary_plans(desired: int, percent: list[int], plan: list[tuple[int, int]]) -> None:
+def test_cloud_foundrys_canary_plans(desired: int, percent: list[int], plan: list[tuple[int, int]]) -> None:
     steps = tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(percent, 1))
     listed = stages(Plan("canary", steps), goal(desired))
     assert [(new, old) for new, old, _share in numbers(listed)] == [*plan, (desired, 0)]
@@ -91,7 +91,7 @@ def test_singularitys_targets(desired: int, size: int, cycles: int, targets: lis
     assert numbers(listed) == [(target, desired - target, None) for target in (*targets, desired)]
 
 
-def test_e_3a_each_group_has_its_own_allowance_and_its_own_gates() -> None:
+def test_each_group_has_its_own_allowance_and_its_own_gates() -> None:
     *groups, end = stages(Plan("canary", Groups(1, 3, (TWO,), failure_limit=2)), goal(10))
     assert [stage.failure_limit for stage in groups] == [2, 2, 2, 2] and end.failure_limit is None
     assert [gate.key for stage in groups for gate in stage.gates] == [f"group {n} two" for n in (1, 2, 3, 4)]
@@ -159,7 +159,7 @@ def test_what_an_unfit_message_advises_fits() -> None:
     stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=2))), goal(10))
 
 
-def test_e_67_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
+def test_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
     simulator = Simulator(World(), Budget(1, 0), Rules(progress_deadline=60.0))
     simulator.populate([Life()] * 4)
     last = stages(weights(100), goal(4))[0].waypoint
