@@ -138,6 +138,7 @@ def test_the_order_of_limits(taken: list[AnalysisPhase], expected: AnalysisPhase
         (Limits(interval=1.0, consecutive_success_limit=2), [S, E, S, S], S),
         (Limits(count=9, interval=1.0, consecutive_success_limit=2), [S, S], S),
         (Limits(count=9, interval=1.0, failure_limit=0), [S, F], F),
+        (Limits(count=9, interval=1.0, consecutive_failure_limit=0), [S, F], F),
         (Limits(count=9, interval=1.0, consecutive_success_limit=1), [S], S),
         (Limits(count=2, consecutive_success_limit=1, failure_limit=-1), [F, F], F),
         (Limits(count=2, consecutive_success_limit=3, failure_limit=1), [S, F], I),
@@ -238,3 +239,7 @@ def test_any_measurements(limits: Limits, taken: list[AnalysisPhase]) -> None:
         assert tally.inconclusive <= limits.inconclusive_limit
     ended = assess(limits, tally, terminating=True)[0]
     assert ended is (now if now.over else TERMINATED)
+
+
+def test_without_an_interval_the_next_measurement_is_due_at_once() -> None:
+    assert due(Limits(count=2), 0.0, 5.0, S) == 5.0
