@@ -259,7 +259,7 @@ def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet:
     with loaded(fleet):
         outcome = fleet.run(IN_PLACE, {"rollout_revision": new}, env={"ANSIBLE_GATHERING": "implicit"})
         assert outcome.rc != 0 and "web2: cannot be reached any more" in outcome.failed.msg, outcome.output
-        assert "web4: cannot be reached: it is not in the play any more" in outcome.failed.msg
+        assert "web4: unreachable: it left the play" in outcome.failed.msg
         assert fleet.serving() == set(fleet.hosts) and fleet.revisions() == [new, old, new, old]
         assert fleet.drained("web2") and not fleet.drained("web4")
         fleet.hosts_are()
