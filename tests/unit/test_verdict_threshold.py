@@ -138,7 +138,7 @@ def test_the_order_of_limits(taken: list[AnalysisPhase], expected: AnalysisPhase
         (Limits(interval=1.0, consecutive_success_limit=2), [S, E, S, S], S),
         (Limits(count=9, interval=1.0, consecutive_success_limit=2), [S, S], S),
         (Limits(count=9, interval=1.0, failure_limit=0), [S, F], F),
-        (Limits(count=9, interval=1.0, consecutive_failure_limit=0), [S, F], F),
+        (Limits(count=9, interval=1.0, failure_limit=-1, consecutive_failure_limit=0), [S, F], F),
         (Limits(count=9, interval=1.0, consecutive_success_limit=1), [S], S),
         (Limits(count=2, consecutive_success_limit=1, failure_limit=-1), [F, F], F),
         (Limits(count=2, consecutive_success_limit=3, failure_limit=1), [S, F], I),
