@@ -18,7 +18,10 @@ A message names the variable, host or instance that it is about; this page says 
 
 def page() -> str:
     """Return the page as Markdown."""
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.base.messages import MESSAGES, SECTIONS
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.base.messages import (
+        MESSAGES,
+        SECTIONS,
+    )
 
     text = HEAD
     for digit, title in SECTIONS.items():

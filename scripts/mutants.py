@@ -2,9 +2,10 @@
 
     scripts/run python scripts/mutants.py [FILE ...] [--sample NUMBER]
 
-FILE is below plugins/plugin_utils/engine, as budget.py; without one it is all of them. A change is made in a fork of this
-process, in the code of functions that are imported already; then the tests of the engine run there until one fails. A
-survivor that cannot matter is explained in tests/mutants.txt, by its line and what became of it.
+FILE is below plugins/plugin_utils/engine, as budget.py; without one it is all of them. A change is
+made in a fork of this process, in the code of functions that are imported already; then the tests
+of the engine run there until one fails. A survivor that cannot matter is explained in
+tests/mutants.txt, by its line and what became of it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Compare(node.left, [COMPARISONS[type(node.ops[0])]()], node.comparators)
     elif isinstance(node, ast.BoolOp):
         yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
-    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS and not isinstance(node.left, ast.JoinedStr):
+    elif (
+        isinstance(node, ast.BinOp)
+        and type(node.op) in OPERATORS
+        and not isinstance(node.left, ast.JoinedStr)
+    ):
         yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
         yield node.operand
@@ -66,14 +71,21 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         yield ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES and len(node.args) > 1:
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in NAMES
+        and len(node.args) > 1
+    ):
         yield ast.Call(ast.Name(NAMES[node.func.id], ast.Load()), node.args, node.keywords)
     elif isinstance(node, ast.IfExp):
         yield ast.IfExp(node.test, node.orelse, node.body)
 
 
 class Change(t.NamedTuple):
-    """One changed place: `index` of a node of the file's tree, and `way` of the ways to change it."""
+    """One changed place: `index` of a node of the file's tree, and `way` of the ways to change
+    it.
+    """
 
     file: Path
     index: int
@@ -97,10 +109,18 @@ class Change(t.NamedTuple):
 
 
 def found(file: Path) -> Iterator[Change]:
-    """Return every change of what functions of a file do. Annotations and messages are left alone."""
+    """Return every change of what functions of a file do. Annotations and messages are left
+    alone.
+    """
     text = file.read_text()
     tree, lines = ast.parse(text), text.splitlines()
-    inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for part in f.body for n in ast.walk(part)}
+    inside = {
+        id(n)
+        for f in ast.walk(tree)
+        if isinstance(f, ast.FunctionDef)
+        for part in f.body
+        for n in ast.walk(part)
+    }
     spared = {
         id(n)
         for j in ast.walk(tree)
@@ -111,7 +131,10 @@ def found(file: Path) -> Iterator[Change]:
         if id(node) not in inside or id(node) in spared:
             continue
         for way, changed in enumerate(changes(node)):
-            became = f"{ast.unparse(node)} -> {ast.unparse(ast.fix_missing_locations(copy.deepcopy(changed)))}"
+            became = (
+                f"{ast.unparse(node)} ->"
+                f" {ast.unparse(ast.fix_missing_locations(copy.deepcopy(changed)))}"
+            )
             line = t.cast(ast.expr, node).lineno
             yield Change(file, index, way, line, f"{lines[line - 1].strip()}  |  {became}")
 
@@ -128,24 +151,50 @@ def put_in(change: Change) -> None:
     """Give the imported functions of a file the code that they have with the change."""
     name = ".".join([PACKAGE, *change.file.relative_to(ENGINE).with_suffix("").parts])
     module = importlib.import_module(name)
-    changed = {code.co_qualname: code for code in codes(compile(change.tree(), str(module.__file__), "exec"))}
-    # A function is found by its name in its module or class; what is nested in it comes with its code.
-    holders = [module, *(value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)]
+    changed = {
+        code.co_qualname: code
+        for code in codes(compile(change.tree(), str(module.__file__), "exec"))
+    }
+    # A function is found by its name in its module or class; what is nested in it comes with its
+    # code.
+    holders = [
+        module,
+        *(
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and value.__module__ == name
+        ),
+    ]
     for holder in holders:
         for value in vars(holder).values():
             plain = (
-                getattr(value, "fget", None) or getattr(value, "__func__", None) or getattr(value, "__wrapped__", None) or value
+                getattr(value, "fget", None)
+                or getattr(value, "__func__", None)
+                or getattr(value, "__wrapped__", None)
+                or value
             )
-            if isinstance(plain, types.FunctionType) and plain.__module__ == name and plain.__qualname__ in changed:
+            if (
+                isinstance(plain, types.FunctionType)
+                and plain.__module__ == name
+                and plain.__qualname__ in changed
+            ):
                 plain.__code__ = changed[plain.__qualname__]
 
 
 def tests(file: Path) -> tuple[list[str], list[str]]:
     """Return the tests that are about a file, and the others of the engine."""
-    texts = {path: path.read_text() for folder in ("unit", "property") for path in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))}
+    texts = {
+        path: path.read_text()
+        for folder in ("unit", "property")
+        for path in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))
+    }
     module = f"engine.{'judges.' if file.parent != ENGINE else ''}{file.stem}"
     about = [str(path) for path, text in texts.items() if module in text]
-    rest = [str(path) for path, text in texts.items() if "plugin_utils.engine" in text and str(path) not in about]
+    rest = [
+        str(path)
+        for path, text in texts.items()
+        if "plugin_utils.engine" in text and str(path) not in about
+    ]
     return about, [path for path in rest if not path.endswith(("test_specs.py", "test_pages.py"))]
 
 
@@ -203,7 +252,11 @@ def main() -> int:
     if given.sample:
         wanted = random.sample(wanted, min(given.sample, len(wanted)))
     for file in files:
-        importlib.import_module(".".join([PACKAGE, *file.relative_to(ENGINE).with_suffix("").parts]).removesuffix(".__init__"))
+        importlib.import_module(
+            ".".join([PACKAGE, *file.relative_to(ENGINE).with_suffix("").parts]).removesuffix(
+                ".__init__"
+            )
+        )
     if not passes(files[0]):
         print("the tests fail without a change; mend that first: make quick", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
 """Runs ansible-test sanity with the ansible-core of the current environment.
 
-ansible-test wants a real directory .../ansible_collections/NAMESPACE/NAME, writes into its home, and fetches a pip
-installer from a server of its own. So: a copy of the files git knows, a home below .cache, and an installer made of the
-pip that every Python brings along.
+ansible-test wants a real directory .../ansible_collections/NAMESPACE/NAME, writes into its home,
+and fetches a pip installer from a server of its own. So: a copy of the files git knows, a home
+below .cache, and an installer made of the pip that every Python brings along.
 """
 
 from __future__ import annotations
@@ -33,21 +33,28 @@ def copy_collection(target: Path) -> None:
     """Make `target` hold exactly the files of the checkout that git knows or would add."""
     shutil.rmtree(target, ignore_errors=True)
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    names = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\0")
     for name in filter(None, names):
         source = ROOT / name
         if source.is_file():  # not a file deleted but not yet committed
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name, follow_symlinks=False)
-    # A repository of its own: ansible-test asks git for the files, and the checkout's ignores all of .cache.
+    # A repository of its own: ansible-test asks git for the files, and the checkout's ignores all
+    # of .cache.
     subprocess.run(["git", "init", "--quiet", "--template=", target], check=True)
 
 
 def prepare_home(home: Path, ansible_test: Path) -> None:
-    """Give ansible-test its pip installer, and the pip inside the settings of the one outside: it passes no PIP_* on."""
+    """Give ansible-test its pip installer, and the pip inside the settings of the one outside:
+    it passes no PIP_* on.
+    """
     cache = home / ".ansible" / "test" / "cache"
     cache.mkdir(parents=True, exist_ok=True)
-    for version in re.findall(r"pip='([\d.]+)'", (ansible_test / "_internal/python_requirements.py").read_text()):
+    for version in re.findall(
+        r"pip='([\d.]+)'", (ansible_test / "_internal/python_requirements.py").read_text()
+    ):
         (cache / f"get_pip_{version.replace('.', '_')}.py").write_text(GET_PIP)
     settings = configparser.RawConfigParser()
     settings.read([Path.home() / ".pip/pip.conf", Path.home() / ".config/pip/pip.conf"])
@@ -73,10 +80,22 @@ def main(arguments: list[str]) -> int:
     home = ROOT / ".cache" / "sanity" / "home"
     copy_collection(target)
     prepare_home(home, Path(ansible_test.__file__).parent)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PIP_", "PYTHON"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ANSIBLE_", "PIP_", "PYTHON"))
+    }
     environment.update(HOME=str(home), ANSIBLE_HOME=str(home / ".ansible"))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    command = [f"{os.environ['VIRTUAL_ENV']}/bin/ansible-test", "sanity", "--requirements", "--python", python, "--color", "no"]
+    command = [
+        f"{os.environ['VIRTUAL_ENV']}/bin/ansible-test",
+        "sanity",
+        "--requirements",
+        "--python",
+        python,
+        "--color",
+        "no",
+    ]
     return subprocess.call([*command, *arguments], cwd=target, env=environment)
 
 

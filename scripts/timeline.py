@@ -19,7 +19,10 @@ Optional fields without a value are left out.
 
 def page() -> str:
     """Return the page as Markdown."""
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import KINDS, documented
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import (
+        KINDS,
+        documented,
+    )
 
     text = HEAD
     for kind, event in KINDS.items():

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all tests share: Hypothesis without clocks, seeds, the tiers' marks, and who runs beside whom."""
+"""What all tests share: Hypothesis without clocks, seeds, the tiers' marks, and who runs beside
+whom.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ hypothesis.settings.load_profile("checkout")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "quick: also run by `make quick`, as all of tests/unit and tests/property")
-    config.addinivalue_line("markers", "seeded: draws at random; `make soak` runs it with other seeds (set by conftest.py)")
+    config.addinivalue_line(
+        "markers", "quick: also run by `make quick`, as all of tests/unit and tests/property"
+    )
+    config.addinivalue_line(
+        "markers",
+        "seeded: draws at random; `make soak` runs it with other seeds (set by conftest.py)",
+    )
 
 
 def pytest_report_header() -> str:
@@ -45,9 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.seeded)
         if _shares(item) and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)  # they take longest: first, or all wait for them
+    # they take longest: first, or all wait for them
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def _shares(item: pytest.Item) -> bool:
-    """Whether a test shares a fixture with others of its file: then one worker runs them, and makes it once."""
+    """Whether a test shares a fixture with others of its file: then one worker runs them, and
+    makes it once.
+    """
     return any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values())

@@ -1,15 +1,16 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The service of the demo and the tests: `python3 -I -S app.py` listens in about 15 ms and needs about 4 MB.
+"""The service of the demo and the tests: `python3 -I -S app.py` listens in about 15 ms and needs
+about 4 MB.
 
     GET|POST /          200, "<REVISION> <INSTANCE>", header X-Revision
     GET      /healthz   200 when ready, 503 otherwise
     GET|POST /slow?s=2  as /, after 2 s
     GET      /requests  200, how many requests of / and /slow came to it so far
 
-The environment says what it is and how it behaves; times are seconds, or "lognormal:MEDIAN:SIGMA:SEED", drawn
-once from the seed and SLOT (or INSTANCE), the same every time:
+The environment says what it is and how it behaves; times are seconds, or
+"lognormal:MEDIAN:SIGMA:SEED", drawn once from the seed and SLOT (or INSTANCE), the same every time:
 
     ADDRESS (127.0.0.1), PORT, REVISION, INSTANCE, SLOT
     START_DELAY        before it listens
@@ -88,13 +89,17 @@ class App:
     def __init__(self, env):
         who = env.get("SLOT") or env.get("INSTANCE", "")
         self.address, self.port = env.get("ADDRESS", "127.0.0.1"), int(env["PORT"])
-        self.revision, self.instance = env.get("REVISION", "0"), env.get("INSTANCE", str(os.getpid()))
+        self.revision, self.instance = (
+            env.get("REVISION", "0"),
+            env.get("INSTANCE", str(os.getpid())),
+        )
         self.delays = {name: duration(env.get(name, ""), who) for name in DELAYS}
         self.never_ready = env.get("HEALTH") == "fail"
         self.fail_every = int(env.get("FAIL_EVERY") or 0)
         self.fail_file = env.get("FAIL_FILE")
         self.ready_file = env.get("READY_FILE")
-        self.tls, self.later_on = None, (BlockingIOError,)  # what a socket raises that has nothing yet
+        # what a socket raises that has nothing yet
+        self.tls, self.later_on = None, (BlockingIOError,)
         if env.get("TLS_FILE"):
             import ssl  # only here: it would double the start-up time
 
@@ -157,14 +162,17 @@ class App:
             listener.bind((self.address, self.port))
             listener.listen(1024)
         except OSError as exc:
-            sys.exit(f"{self.instance}: cannot listen on {self.address}:{self.port}: {exc.strerror}")
+            sys.exit(
+                f"{self.instance}: cannot listen on {self.address}:{self.port}: {exc.strerror}"
+            )
         listener.setblocking(False)
         self.listener = listener
         self.selector.register(listener, READ, self.accept)
         self.later(self.delays["START_READY_DELAY"], self.become_ready)
         start, ready = self.delays["START_DELAY"], self.delays["START_READY_DELAY"]
         self.say(
-            f"listening on {self.address}:{self.port} after {age():.2f} s, start delay {start:.3f} s, ready in {ready:.3f} s"
+            f"listening on {self.address}:{self.port} after {age():.2f} s, start delay {start:.3f}"
+            f" s, ready in {ready:.3f} s"
         )
 
     def become_ready(self):
@@ -175,7 +183,11 @@ class App:
 
     def crash(self):
         after = self.delays["CRASH_AFTER"]
-        print(f"boom: {self.instance} crashes after {after:g} s, as CRASH_AFTER asked", file=sys.stderr, flush=True)
+        print(
+            f"boom: {self.instance} crashes after {after:g} s, as CRASH_AFTER asked",
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(3)
 
     def stop(self):
@@ -233,7 +245,9 @@ class App:
             self.proceed(client)
 
     def receive(self, client):
-        """What has arrived, and whether that was the end. TLS may hold more than the selector knows of."""
+        """What has arrived, and whether that was the end. TLS may hold more than the selector
+        knows of.
+        """
         data = b""
         while True:
             try:
@@ -247,7 +261,9 @@ class App:
                 return data, not part
 
     def proceed(self, client):
-        """Work on this client's requests, in order, as far as they have arrived and need no waiting."""
+        """Work on this client's requests, in order, as far as they have arrived and need no
+        waiting.
+        """
         while not (client.busy or client.closing) and self.parse(client):
             pass
 
@@ -260,7 +276,10 @@ class App:
             return False
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
-        headers = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in lines[1:])}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _colon, value in (line.partition(":") for line in lines[1:])
+        }
         length = headers.get("content-length", "0")
         if len(words) != 3 or not length.isdigit():
             self.answer(client, "GET", 400, False)
@@ -294,7 +313,9 @@ class App:
                 status = 500
         elif path == "/slow":
             try:
-                delay = float(dict(pair.partition("=")[::2] for pair in query.split("&")).get("s", 1))
+                delay = float(
+                    dict(pair.partition("=")[::2] for pair in query.split("&")).get("s", 1)
+                )
             except ValueError:
                 status = 400
         elif path == "/requests":
@@ -317,9 +338,19 @@ class App:
         if client not in self.clients:
             return
         keep = keep and not self.draining
-        body = f"{text or f'{self.revision} {self.instance}'}\n" if status == 200 else f"{status} {REASONS[status]}\n"
-        head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body.encode())}\r\n"
-        head += f"X-Revision: {self.revision}\r\nConnection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+        body = (
+            f"{text or f'{self.revision} {self.instance}'}\n"
+            if status == 200
+            else f"{status} {REASONS[status]}\n"
+        )
+        head = (
+            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length:"
+            f" {len(body.encode())}\r\n"
+        )
+        head += (
+            f"X-Revision: {self.revision}\r\nConnection:"
+            f" {'keep-alive' if keep else 'close'}\r\n\r\n"
+        )
         client.outbox += (head + ("" if method == "HEAD" else body)).encode()
         client.busy, client.closing = False, not keep
         self.flush(client)
@@ -340,5 +371,8 @@ if __name__ == "__main__":
     try:
         app = App(os.environ)
     except (KeyError, ValueError) as exc:
-        sys.exit(f"app.py: {exc!r}: PORT must be set, and times be seconds or lognormal:MEDIAN:SIGMA:SEED")
+        sys.exit(
+            f"app.py: {exc!r}: PORT must be set, and times be seconds or"
+            " lognormal:MEDIAN:SIGMA:SEED"
+        )
     sys.exit(app.run())

@@ -1,13 +1,15 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the demo needs around the rollout: an Envoy, clients that count, an operator, a summary, and an end without leftovers.
+"""What the demo needs around the rollout: an Envoy, clients that count, an operator, a summary, and
+an end without leftovers.
 
-    demo.py start     Envoy on free loopback ports; prints where, as JSON
-    demo.py load      two clients, one that keeps its connections and one that opens one for each request
-    demo.py operator  somebody elsewhere who runs abort.yml once clients have seen a revision; returns at once
-    demo.py summary   of the rollout that `info` (on stdin) tells of: its time, shares and switches, the requests served and failed
-    demo.py stop      ends what is left of a demo, by pid and start time, and nothing else
+    demo.py start     Envoy on free loopback ports; prints where, as JSON demo.py load      two
+    clients, one that keeps its connections and one that opens one for each request demo.py operator
+    somebody elsewhere who runs abort.yml once clients have seen a revision; returns at once demo.py
+    summary   of the rollout that `info` (on stdin) tells of: its time, shares and switches, the
+    requests served and failed demo.py stop      ends what is left of a demo, by pid and start time,
+    and nothing else
 
 All of it lives in one directory, `--state`.
 """
@@ -58,15 +60,28 @@ def ticks(pid: int) -> int:
 def spawn(state: Path, name: str, command: list[str]) -> int:
     """Start a command in the background, with its output in a log, and record it."""
     with open(state / f"{name}.log", "ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=state)
-    replace_file(str(state / f"{name}.pid"), json.dumps({"pid": process.pid, "ticks": ticks(process.pid)}))
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=state,
+        )
+    replace_file(
+        str(state / f"{name}.pid"), json.dumps({"pid": process.pid, "ticks": ticks(process.pid)})
+    )
     return process.pid
 
 
 def end(records: t.Iterable[Path], patience: float = 10.0) -> int:
     """End the recorded processes, first politely; how many were still there."""
     found = [json.loads(path.read_text()) for path in records if path.exists()]
-    alive = {(record["pid"], record["ticks"]) for record in found if record["pid"] and ticks(record["pid"]) == record["ticks"]}
+    alive = {
+        (record["pid"], record["ticks"])
+        for record in found
+        if record["pid"] and ticks(record["pid"]) == record["ticks"]
+    }
     ended = len(alive)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, _began in alive:
@@ -112,7 +127,10 @@ def bootstrap(path: Path, admin: int) -> dict[str, t.Any]:
     def watched(name: str) -> dict[str, t.Any]:
         return {
             "resource_api_version": "V3",
-            "path_config_source": {"path": str(path / name), "watched_directory": {"path": str(path)}},
+            "path_config_source": {
+                "path": str(path / name),
+                "watched_directory": {"path": str(path)},
+            },
         }
 
     return {
@@ -157,7 +175,11 @@ def start(state: Path) -> None:
         if not ticks(pid) or time.monotonic() > deadline:
             sys.exit(f"Envoy did not start: {(state / 'envoy.log').read_text()[-2000:]}")
         time.sleep(0.02)
-    places = {"admin": f"127.0.0.1:{ports[0]}", "listen": f"127.0.0.1:{ports[1]}", "ports": f"{ports[2]}-{ports[-1]}"}
+    places = {
+        "admin": f"127.0.0.1:{ports[0]}",
+        "listen": f"127.0.0.1:{ports[1]}",
+        "ports": f"{ports[2]}-{ports[-1]}",
+    }
     (state / "places.json").write_text(json.dumps(places))
     print(json.dumps(places))
 
@@ -169,7 +191,20 @@ def load(state: Path) -> None:
     url = f"http://{json.loads((state / 'places.json').read_text())['listen']}/"
     for name, options in CLIENTS.items():
         report = str(state / f"{name}.json")
-        spawn(state, name, [sys.executable, str(HERE / "load.py"), "--url", url, *options, *LIMITS, "--report", report])
+        spawn(
+            state,
+            name,
+            [
+                sys.executable,
+                str(HERE / "load.py"),
+                "--url",
+                url,
+                *options,
+                *LIMITS,
+                "--report",
+                report,
+            ],
+        )
     begun = reports(state)
     replace_file(str(state / "counted.json"), json.dumps(counts(begun)))
 
@@ -180,7 +215,9 @@ def reports(state: Path) -> list[dict[str, t.Any]]:
     paths = [state / f"{name}.json" for name in CLIENTS]
     while True:
         found = [json.loads(path.read_text()) for path in paths if path.exists()]
-        if len(found) == len(paths) and all(r["started"] + r["seconds"] > asked or not r["running"] for r in found):
+        if len(found) == len(paths) and all(
+            r["started"] + r["seconds"] > asked or not r["running"] for r in found
+        ):
             return found
         if time.monotonic() > deadline:
             sys.exit(f"the load clients do not report; see {state}/load-*.log")
@@ -218,7 +255,9 @@ def watch(state: Path, revision: str, variables: str) -> None:
 
 
 class Instance(t.NamedTuple):
-    """One that runs at the end of a rollout: when it was started, and how long it took to listen."""
+    """One that runs at the end of a rollout: when it was started, and how long it took to
+    listen.
+    """
 
     created: float
     delay: float
@@ -237,7 +276,9 @@ def instances(state: Path, revision: str) -> list[Instance]:
 
 
 def ideal(starts: list[float], surge: int, pause: float) -> tuple[float, float]:
-    """Seconds an ideal sliding window takes, and ideal batches: `pause` is what each takes beside its start."""
+    """Seconds an ideal sliding window takes, and ideal batches: `pause` is what each takes
+    beside its start.
+    """
     lanes = [0.0] * surge
     for seconds in starts:
         heapq.heappush(lanes, heapq.heappop(lanes) + seconds + pause)
@@ -255,7 +296,12 @@ def summary(state: Path, info: dict[str, t.Any], surge: int, pause: float) -> No
     served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
     rows = duration(state, rollout, info["timeline"], surge, pause)
     rows += [*shares(info["timeline"]), *switches(info["timeline"])]
-    rows += [("requests served", ", ".join(f"{number} by revision {name}" for name, number in sorted(served.items())))]
+    rows += [
+        (
+            "requests served",
+            ", ".join(f"{number} by revision {name}" for name, number in sorted(served.items())),
+        )
+    ]
     rows += [("requests failed", told(failed))]
     print(headline(rollout, surge))
     print("\n".join(f"{name:16} {text}" for name, text in rows))
@@ -266,26 +312,48 @@ def headline(rollout: dict[str, t.Any], surge: int) -> str:
     """What became of it."""
     revision, previous = rollout["revision"], rollout["previous"]
     if rollout["outcome"] != "promoted":
-        return f"revision {revision} {'aborted, and ' * (rollout['outcome'] == 'aborted')}rolled back to revision {rollout['stable']}"
+        return (
+            f"revision {revision} {'aborted, and ' * (rollout['outcome'] == 'aborted')}rolled back"
+            f" to revision {rollout['stable']}"
+        )
     pace = f", {surge} at a time" if rollout["strategy"] == "rolling" else ""
-    return f"{rollout['replaced']} instances of revision {previous} replaced by revision {revision}{pace}"
+    return (
+        f"{rollout['replaced']} instances of revision {previous} replaced by revision"
+        f" {revision}{pace}"
+    )
 
 
-def duration(state: Path, rollout: dict[str, t.Any], timeline: Timeline, surge: int, pause: float) -> list[tuple[str, str]]:
-    """How long it took; if it is known how long it would take at best, that too, and if it went back, how long that took."""
+def duration(
+    state: Path, rollout: dict[str, t.Any], timeline: Timeline, surge: int, pause: float
+) -> list[tuple[str, str]]:
+    """How long it took; if it is known how long it would take at best, that too, and if it went
+    back, how long that took.
+    """
     text = f"{rollout['updated'] - rollout['started']:.1f} s"
-    back = [event["at"] for event in timeline if event["kind"] == "phase" and event["phase"] == "rolling_back"]
+    back = [
+        event["at"]
+        for event in timeline
+        if event["kind"] == "phase" and event["phase"] == "rolling_back"
+    ]
     if back:
         text += f", of these the way back: {rollout['updated'] - back[0]:.1f} s"
     elif rollout["strategy"] == "rolling":
-        fresh = [one.delay for one in instances(state, rollout["revision"]) if one.created >= rollout["started"]]
+        fresh = [
+            one.delay
+            for one in instances(state, rollout["revision"])
+            if one.created >= rollout["started"]
+        ]
         window, batches = ideal(fresh, surge, pause)
-        text += f"; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)"
+        text += (
+            f"; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)"
+        )
     return [("time", text)]
 
 
 def shares(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
-    """At every stage that divides the requests: the share asked for, and the one measured at the load balancer."""
+    """At every stage that divides the requests: the share asked for, and the one measured at the
+    load balancer.
+    """
     stage = ""
     for event in timeline:
         stage = event["stage"] if event["kind"] == "stage" else stage
@@ -296,7 +364,11 @@ def shares(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
 
 def switches(timeline: Timeline) -> t.Iterator[tuple[str, str]]:
     """Of blue-green: how long the load balancer took to switch, and to switch back."""
-    for name, event in zip(("switch", "switch back"), (event for event in timeline if event["kind"] == "switch"), strict=False):
+    for name, event in zip(
+        ("switch", "switch back"),
+        (event for event in timeline if event["kind"] == "switch"),
+        strict=False,
+    ):
         yield name, f"{event['milliseconds']:.1f} ms"
 
 
@@ -310,7 +382,9 @@ def told(failed: Counter[str]) -> str:
 
 
 def end_all(state: Path) -> int:
-    """End what is left of a demo, and say how many processes that were. Clients first: nothing they count may be our doing."""
+    """End what is left of a demo, and say how many processes that were. Clients first: nothing
+    they count may be our doing.
+    """
     clients = [state / f"{name}.pid" for name in ("operator", *CLIENTS)]
     return end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
 
@@ -320,19 +394,25 @@ def stop(state: Path) -> None:
     found = [json.loads(path.read_text()) for path in state.glob("load-*.json")]
     if ended and found:
         answered = sum(report["served"] for report in found)
-        print(f"{answered} requests served in all, failed: {told(Counter(counts(found)['failed']))}")
+        print(
+            f"{answered} requests served in all, failed: {told(Counter(counts(found)['failed']))}"
+        )
     if ended:
         print(f"processes ended: {ended}; none is left")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Around the demo's rollouts: Envoy, load, operator, summary, end.")
+    parser = argparse.ArgumentParser(
+        description="Around the demo's rollouts: Envoy, load, operator, summary, end."
+    )
     parser.add_argument("what", choices=("start", "load", "operator", "watch", "summary", "stop"))
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--revision", help="which one the operator aborts")
     parser.add_argument("--variables", help="of abort.yml, as JSON")
     parser.add_argument("--surge", type=int)
-    parser.add_argument("--pause", type=float, help="seconds an instance is watched when ready, and takes to stop")
+    parser.add_argument(
+        "--pause", type=float, help="seconds an instance is watched when ready, and takes to stop"
+    )
     options = parser.parse_args()
     state = options.state.resolve()
     if options.what == "watch":

@@ -1,14 +1,17 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load of the demo and the tests: a closed loop that repeats nothing and counts every failed request.
+"""The load of the demo and the tests: a closed loop that repeats nothing and counts every failed
+request.
 
-Each connection sends one request, waits for the answer, and sends the next (with `--rate`, when its turn comes).
-A kept-alive connection that the server closed while no request was on it is simply opened anew; one that ends
-after a request was sent is a failed request. The report is a JSON file, replaced as a whole every half second:
+Each connection sends one request, waits for the answer, and sends the next (with `--rate`, when its
+turn comes). A kept-alive connection that the server closed while no request was on it is simply
+opened anew; one that ends after a request was sent is a failed request. The report is a JSON file,
+replaced as a whole every half second:
 
-    requests = served + failed + those in flight, by_revision (header X-Revision), failures (by reason),
-    latency_ms {p50, p99}, per_second [{second, served {revision: n}, failed}], running, ended_by
+    requests = served + failed + those in flight, by_revision (header X-Revision), failures (by
+    reason), latency_ms {p50, p99}, per_second [{second, served {revision: n}, failed}], running,
+    ended_by
 
 Only loopback is loaded.
 """
@@ -45,8 +48,15 @@ def loopback(url: str) -> tuple[str, int, str]:
     except ValueError:
         allowed = False
     if parts.scheme != "http" or not allowed:
-        raise ValueError(f"--url {url}: only http:// on a loopback address (127.0.0.1, [::1], localhost) is loaded")
-    return address, parts.port or 80, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        raise ValueError(
+            f"--url {url}: only http:// on a loopback address (127.0.0.1, [::1], localhost) is"
+            " loaded"
+        )
+    return (
+        address,
+        parts.port or 80,
+        (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+    )
 
 
 @dataclass(eq=False)
@@ -63,7 +73,9 @@ class Connection:
 
 
 class Load:
-    """`Load(url, ...).run()` loads until a limit or `stop()`, and returns the report. 0 means no limit."""
+    """`Load(url, ...).run()` loads until a limit or `stop()`, and returns the report. 0 means no
+    limit.
+    """
 
     def __init__(
         self,
@@ -78,7 +90,13 @@ class Load:
         report: str | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self.url, self.rate, self.keep_alive, self.method, self.timeout = url, rate, keep_alive, method, timeout
+        self.url, self.rate, self.keep_alive, self.method, self.timeout = (
+            url,
+            rate,
+            keep_alive,
+            method,
+            timeout,
+        )
         self.address, self.port, target = loopback(url)
         self.max_requests, self.max_seconds, self.report_path = max_requests, max_seconds, report
         body = b"x" * 64 if method == "POST" else b""
@@ -102,14 +120,17 @@ class Load:
         self.by_revision: collections.Counter[str] = collections.Counter()
         self.failures: collections.Counter[str] = collections.Counter()
         self.first_failures: list[dict[str, t.Any]] = []
-        self.latencies: collections.Counter[int] = collections.Counter()  # in tenths of a millisecond
+        # in tenths of a millisecond
+        self.latencies: collections.Counter[int] = collections.Counter()
         self.seconds: list[collections.Counter[str]] = []  # served by revision
         self.failed_seconds: collections.Counter[int] = collections.Counter()
 
     # The loop
 
     def stop(self, by: str = "asked") -> None:
-        """Send no further request; answers under way are waited for. May be called from anywhere, and twice."""
+        """Send no further request; answers under way are waited for. May be called from
+        anywhere, and twice.
+        """
         self.ended_by = self.ended_by or by
         try:
             self.wake.send(b"x")
@@ -167,7 +188,11 @@ class Load:
     def _expire(self, now: float) -> None:
         for connection in self.connections:
             if connection.busy and now - connection.since > self.timeout:
-                self._fail(connection, f"{'no answer' if connection.sent else 'not connected'} within {self.timeout:g} s")
+                self._fail(
+                    connection,
+                    f"{'no answer' if connection.sent else 'not connected'} within"
+                    f" {self.timeout:g} s",
+                )
 
     # One connection
 
@@ -199,7 +224,8 @@ class Load:
                 connection.sock.send(self.request)  # far smaller than any socket buffer
                 connection.sent = True
             except OSError as exc:
-                if connection.used:  # nothing of the request has left: the connection was closed while idle
+                # nothing of the request has left: the connection was closed while idle
+                if connection.used:
                     self._reopen(connection)
                 else:
                     self._fail(connection, f"send: {_words(exc.errno or 0)}")
@@ -236,9 +262,14 @@ class Load:
         except BlockingIOError:
             return
         except OSError as exc:
-            return self._ended(connection, f"{_words(exc.errno or 0)} {'within' if connection.inbox else 'before'} the answer")
+            return self._ended(
+                connection,
+                f"{_words(exc.errno or 0)} {'within' if connection.inbox else 'before'} the answer",
+            )
         if not data:
-            return self._ended(connection, f"closed {'within' if connection.inbox else 'before'} the answer")
+            return self._ended(
+                connection, f"closed {'within' if connection.inbox else 'before'} the answer"
+            )
         connection.inbox += data
         self._answer(connection, ended=False)
 
@@ -256,7 +287,10 @@ class Load:
         if not found or not connection.busy:
             return False
         lines = head.decode("latin-1").split("\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in lines[1:])}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _colon, value in (line.partition(":") for line in lines[1:])
+        }
         if "content-length" in headers:
             complete = len(body) >= int(headers["content-length"])
         elif headers.get("transfer-encoding") == "chunked":
@@ -330,7 +364,10 @@ class Load:
             "first_failures": self.first_failures,
             "reopened": self.reopened,
             "latency_ms": {"p50": self._quantile(0.5), "p99": self._quantile(0.99)},
-            "per_second": [{"second": n, "served": served.get(n, {}), "failed": self.failed_seconds[n]} for n in seconds],
+            "per_second": [
+                {"second": n, "served": served.get(n, {}), "failed": self.failed_seconds[n]}
+                for n in seconds
+            ],
             "running": running,
             "ended_by": self.ended_by,
         }
@@ -340,7 +377,9 @@ class Load:
 
 
 def _words(code: int) -> str:
-    return {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EPIPE: "closed"}.get(code, os.strerror(code))
+    return {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EPIPE: "closed"}.get(
+        code, os.strerror(code)
+    )
 
 
 def replace_file(path: str, text: str) -> None:
@@ -357,10 +396,18 @@ def run(url: str, **options: t.Any) -> dict[str, t.Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Load a service on loopback and count every failed request.")
+    parser = argparse.ArgumentParser(
+        description="Load a service on loopback and count every failed request."
+    )
     parser.add_argument("--url", required=True)
     parser.add_argument("--connections", type=int, default=24)
-    parser.add_argument("--rate", type=float, default=0.0, metavar="N", help="requests a second, of all; 0: all that go")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="requests a second, of all; 0: all that go",
+    )
     parser.add_argument("--keep-alive", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--method", choices=("GET", "POST"), default="GET")
     parser.add_argument("--max-requests", type=int, default=0, metavar="N")

@@ -9,24 +9,24 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import (
+from ..plugin_utils.config.variables import (
     PLAY_HOSTS,
     REACHED,
     REBALANCE,
     RESTART,
     VARIABLE_NAMES,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import plays, takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import fewer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
+from ..plugin_utils.controller import plays, takeover
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext, StepPart
+from ..plugin_utils.controller.dry_run import DryRun
+from ..plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.controller.lifecycle import Lifecycle
+from ..plugin_utils.controller.target import requested
+from ..plugin_utils.controller.validation import fewer
+from ..plugin_utils.engine.strategy import rolling
+from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.state.record import Kind
 
 
 class ActionModule(StepAction):
@@ -110,11 +110,14 @@ class _Begin(StepPart):
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:
-        """Return the kind of a rollout of the stable revision; None where there is nothing to do."""
+        """Return the kind of a rollout of the stable revision; None where there is nothing to
+        do.
+        """
         record = self.record
         if unapplied := self.lifecycle.generations.differences(generation):
             self.step.say(
-                f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)}; apply the present ones with restart.yml"
+                f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
+                " apply the present ones with restart.yml"
             )
         final = rolling(generation, replicas)
         reached = self.loop.next_decision(final).reached and not self.loop.has_orphaned_entries()
@@ -126,5 +129,8 @@ class _Begin(StepPart):
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):
             self.step.say(line)
-        done = f"{self.record.service} {revision} already runs with {replicas} instance(s); nothing to do"
+        done = (
+            f"{self.record.service} {revision} already runs with {replicas} instance(s); nothing"
+            " to do"
+        )
         return self.step.report(False, msg=done)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send an operator command to the rollout in progress: into the journal, without the lease; its run obeys."""
+"""Send an operator command to the rollout in progress: into the journal, without the lease; its
+run obeys.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,20 @@ import typing as t
 from collections.abc import Mapping, Sequence
 
 from ansible import context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMAND, FORCE, WHY
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, identity
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+
+from ..plugin_utils.base import clock
+from ..plugin_utils.base.errors import InputError, RolloutFailed
+from ..plugin_utils.config import remembered
+from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
+from ..plugin_utils.controller import takeover
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.engine.budget import Bounds
+from ..plugin_utils.engine.model import Phase
+from ..plugin_utils.inputs.options import Field, Options, whole
+from ..plugin_utils.interfaces.store import Lease
+from ..plugin_utils.state import commands, identity
+from ..plugin_utils.state.record import Record, Rollout
 
 # A reason without quotes, up to the next assignment, and what comes after it.
 _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
@@ -36,8 +39,8 @@ class ActionModule(StepAction):
         Field(
             "withdraw",
             whole(1),
-            "Number of a command, as RV(number) has it. Withdraws that command, unless it was obeyed, so that a run that failed "
-            "does not act later.",
+            "Number of a command, as RV(number) has it. Withdraws that command, unless it was"
+            " obeyed, so that a run that failed does not act later.",
         ),
     )
 
@@ -48,9 +51,16 @@ class ActionModule(StepAction):
         if "withdraw" in step.own:
             return withdraw(step, step.own["withdraw"])
         asked = parse(step.own, step.settings.replicas)
-        command, record, store, me = asked["word"], step.session.read(), step.session.store, step.session.identity
+        command, record, store, me = (
+            asked["word"],
+            step.session.read(),
+            step.session.store,
+            step.session.identity,
+        )
         lease, running = current_run(step)
-        sent_before = (one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host")))
+        sent_before = (
+            one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))
+        )
         if host := next(sent_before, ""):
             return step.left_to(host, running=running)
         effect = (
@@ -60,13 +70,26 @@ class ActionModule(StepAction):
         )
         last = pending(step, record)
         if last and same(last, asked):
-            told = f"command '{command}' was sent by {last['by']} before and is still pending; {effect}"
+            told = (
+                f"command '{command}' was sent by {last['by']} before and is still pending;"
+                f" {effect}"
+            )
             return answer(step, False, last["number"], running, told)
         rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
         if step.check_mode:
-            return answer(step, True, None, running, f"command '{command}' would be recorded; {effect}")
-        asked |= {"rollout": rollout.id, "by": me.holder, "at": round(clock.now(), 3), "request": me.request, "host": me.host}
-        return answer(step, True, store.post(asked), running, f"command '{command}' recorded; {effect}")
+            return answer(
+                step, True, None, running, f"command '{command}' would be recorded; {effect}"
+            )
+        asked |= {
+            "rollout": rollout.id,
+            "by": me.holder,
+            "at": round(clock.now(), 3),
+            "request": me.request,
+            "host": me.host,
+        }
+        return answer(
+            step, True, store.post(asked), running, f"command '{command}' recorded; {effect}"
+        )
 
 
 def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
@@ -92,29 +115,40 @@ def withdraw(step: StepContext, number: int) -> Result:
     if not step.check_mode:
         takeover.post(step, record.open, commands.WITHDRAW, of=number)
     title = f"{record.service} {record.open.revision}"
-    return step.report(True, msg=f"{title}: the command was not obeyed and is withdrawn [PR-702]", **known)
+    return step.report(
+        True, msg=f"{title}: the command was not obeyed and is withdrawn [PR-702]", **known
+    )
 
 
 def parse(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
-    """Return the command, why, whether it is forced, and the number of replicas, as the journal keeps them."""
+    """Return the command, why, whether it is forced, and the number of replicas, as the journal
+    keeps them.
+    """
     command = own.get("command")
     if command is None:
-        raise InputError(f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102")
+        raise InputError(
+            f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
+        )
     force = own.get("force", False)
     if force and command != "promote":
-        raise InputError(f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107")
+        raise InputError(
+            f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
+        )
     why = complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
     number = {}
     if command == "scale":
         if not isinstance(replicas, int):
             given = f"{replicas} is not a whole number" if replicas else "required"
-            raise InputError(f"rollout_replicas: {given}; give scale the number of instances", "PR-102")
+            raise InputError(
+                f"rollout_replicas: {given}; give scale the number of instances", "PR-102"
+            )
         number = {"replicas": replicas}
     return {"word": command, "why": why} | ({"force": True} if force else {}) | number
 
 
 def complete(why: str, given: Sequence[str]) -> str:
-    """Return the reason as `given` on the command line: of `-e rollout_why='wrong prices shown'` Ansible passes the first word.
+    """Return the reason as `given` on the command line: of `-e rollout_why='wrong prices shown'`
+    Ansible passes the first word.
 
     Raises InputError where the end of the reason is ambiguous.
     """
@@ -124,8 +158,8 @@ def complete(why: str, given: Sequence[str]) -> str:
             continue
         if any("=" not in part for part in found[2].split()):
             raise InputError(
-                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why": "..."}}\', or '
-                "-e \"rollout_why='...'\""
+                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
+                ' "..."}\', or -e "rollout_why=\'...\'"'
             )
         return " ".join(found[1].split())
     return why
@@ -137,22 +171,37 @@ def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
 
 
 def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
-    """Return the rollout that the command is for; `before` is a pending command. Raises RolloutFailed if it does not fit."""
+    """Return the rollout that the command is for; `before` is a pending command. Raises
+    RolloutFailed if it does not fit.
+    """
     rollout = record.open
     phase = rollout.phase if rollout else Phase.FINISHED
     phase = commands.ahead(phase, before) if before else phase
     reason = commands.refusal(phase, command, force)
     if rollout is None or reason:
         last = record.rollout
-        title = f"{record.service} {last.revision} is {phase.replace('_', ' ')}" if last else record.service
+        title = (
+            f"{record.service} {last.revision} is {phase.replace('_', ' ')}"
+            if last
+            else record.service
+        )
         raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {reason}", "PR-700")
     return rollout
 
 
-def answer(step: StepContext, changed: bool, number: int | None, running: bool, told: str) -> Result:
+def answer(
+    step: StepContext, changed: bool, number: int | None, running: bool, told: str
+) -> Result:
     """Return the result; `told` is about the rollout in progress."""
     rollout = step.record.open
     title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
     known = remembered.of_rollout(step.record) if rollout else {}
     walker = step.session.identity.host
-    return step.report(changed, number=number, running=running, settings=known, walker=walker, msg=f"{title}: {told}")
+    return step.report(
+        changed,
+        number=number,
+        running=running,
+        settings=known,
+        walker=walker,
+        msg=f"{title}: {told}",
+    )

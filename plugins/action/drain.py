@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.places import Places
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import refuse_in_place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options, as_it_is
+from ..plugin_utils.base.errors import InputError
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.places import Places
+from ..plugin_utils.controller.stages import refuse_in_place
+from ..plugin_utils.inputs.options import Field, Kind, Options, as_it_is
 
 
 class ActionModule(StepAction):
@@ -25,12 +25,20 @@ class ActionModule(StepAction):
 
     def perform(self, step: StepContext) -> Result:
         names = step.own.get("instances")
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise InputError(f"rollout_instances: expected a list of instances as info returns them, got {names!r}")
+        if (
+            not isinstance(names, list)
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
+            raise InputError(
+                "rollout_instances: expected a list of instances as info returns them, got"
+                f" {names!r}"
+            )
         strangers = [name for name in names if name.rpartition("-")[0] != step.settings.service]
         if strangers:
             raise InputError(
-                f"rollout_instances: {strangers[0]!r} is not an instance of {step.settings.service}; info lists them"
+                f"rollout_instances: {strangers[0]!r} is not an instance of"
+                f" {step.settings.service}; info lists them"
             )
         refuse_in_place(step)
         step.begin()

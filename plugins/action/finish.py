@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.in_place import InPlace
 
 
 class ActionModule(StepAction):

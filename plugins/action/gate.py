@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import NAME, Field, Kind, Options, as_it_is
+from ..plugin_utils.config import strategy
+from ..plugin_utils.controller import gate_runner
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.engine.model import Phase
+from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, as_it_is
 
 
 class ActionModule(StepAction):
@@ -19,9 +19,9 @@ class ActionModule(StepAction):
         Field(
             "gate",
             Kind("dict", as_it_is, fields=strategy.GATE, drivers="gates"),
-            "What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the same options.\n"
-            "In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in. Write "
-            "V({{) or V(}}) for a brace.",
+            "What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the"
+            " same options.\nIn C(url), C(file) and C(command), V({service}), V({revision}),"
+            " V({previous}) and V({id}) are filled in. Write V({{) or V(}}) for a brace.",
             required=True,
         ),
         Field("label", NAME, "Name of the gate in messages and in the journal.", default="gate"),

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import whole_replicas
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
+from ..plugin_utils.base.errors import RolloutFailed
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.target import whole_replicas
+from ..plugin_utils.engine.model import Instance, State
 
 
 class ActionModule(StepAction):
@@ -30,10 +30,14 @@ class ActionModule(StepAction):
                 return step.report(False, ready=ready)
             if step.check_mode or time.monotonic() > deadline:
                 why = describe(waiting) or "there are no others"
-                raise RolloutFailed(f"{ready} of {wanted} instances of {revision} are ready ({why})", "PR-616")
+                raise RolloutFailed(
+                    f"{ready} of {wanted} instances of {revision} are ready ({why})", "PR-616"
+                )
             step.checker.wait(0.25)
 
 
 def describe(waiting: Iterable[Instance]) -> str:
     """Return the states of instances that are waited for."""
-    return "; ".join(f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in waiting)
+    return "; ".join(
+        f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in waiting
+    )

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
+from ..plugin_utils.base import clock
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.inputs.options import FLAG, Field, Options
+from ..plugin_utils.report import status
 
 
 class ActionModule(StepAction):
     own = Options(
-        Field("timeline", FLAG, "Whether to return the events of the rollout as well. There may be many.", default=False),
+        Field(
+            "timeline",
+            FLAG,
+            "Whether to return the events of the rollout as well. There may be many.",
+            default=False,
+        ),
     )
 
     def perform(self, step: StepContext) -> Result:
@@ -24,7 +29,9 @@ class ActionModule(StepAction):
         lease = store.lease()
         troubles = step.loop.observe_partly()
         known = instances(step)
-        held = {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
+        held = (
+            {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
+        )
         return step.report(
             False,
             instances=known,

@@ -11,24 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, VARIABLE_NAMES
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place_plan import InPlacePlan
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, fewer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..plugin_utils.base.errors import InputError
+from ..plugin_utils.config.variables import PLAY_HOSTS, VARIABLE_NAMES
+from ..plugin_utils.controller import gate_runner
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.generations import Generations
+from ..plugin_utils.controller.in_place_plan import InPlacePlan
+from ..plugin_utils.controller.lifecycle import Lifecycle
+from ..plugin_utils.controller.stages import LaunchStages
+from ..plugin_utils.controller.target import requested
+from ..plugin_utils.controller.validation import Validation, fewer
+from ..plugin_utils.engine.evaluate import evaluate
+from ..plugin_utils.engine.forecast import forecast
+from ..plugin_utils.engine.model import Composition, Instance, Rotation, State
+from ..plugin_utils.engine.progress import ProgressTracker
+from ..plugin_utils.engine.strategy import Plan, Stage
+from ..plugin_utils.inputs import values
+from ..plugin_utils.inputs.options import (
     DURATION,
     TEXT,
     Field,
@@ -38,25 +38,40 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     choice,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView
+from ..plugin_utils.report.view import NextView
 
 OLD, NEW = 1, 2  # the generations of an imagined fleet
 GUESS = 5.0  # seconds an instance is assumed to need to start, until a rollout has shown it
 
 
 IMAGINED = Options(
-    Field("id", TEXT, "Name of the instance. Its place in the list with four digits, V(0001), if not given."),
+    Field(
+        "id",
+        TEXT,
+        "Name of the instance. Its place in the list with four digits, V(0001), if not given.",
+    ),
     Field("revision", Kind("str", values.revision), "Its revision.", required=True),
     Field("state", choice(*(state.value for state in State)), "Its state.", required=True),
     Field("age", DURATION, "How long ago it was started.", default=3600),
-    Field("count", whole(1, values.MOST), "Number of such instances. Their names get V(.1), V(.2) and so on.", default=1),
+    Field(
+        "count",
+        whole(1, values.MOST),
+        "Number of such instances. Their names get V(.1), V(.2) and so on.",
+        default=1,
+    ),
     Field(
         "rotation",
         choice(*(place.value for place in Rotation)),
-        "Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not given.",
+        "Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not"
+        " given.",
     ),
     Field("active", whole(0), "Its requests in flight.", default=0),
-    Field("draining", DURATION, "How long ago it was taken out of rotation, if its state is V(draining).", default=0),
+    Field(
+        "draining",
+        DURATION,
+        "How long ago it was taken out of rotation, if its state is V(draining).",
+        default=0,
+    ),
 )
 
 
@@ -65,7 +80,8 @@ class ActionModule(StepAction):
         Field(
             "fleet",
             Kind("list", as_it_is, elements="dict", fields=IMAGINED),
-            "Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.",
+            "Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are"
+            " not returned then.",
         ),
         VARIABLE_NAMES,
         PLAY_HOSTS,
@@ -92,7 +108,9 @@ class ActionModule(StepAction):
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
         Lifecycle(step).adopt()
-        return show(step, revision, replicas, validation.kept_replicas(replicas, step.settings.plan))
+        return show(
+            step, revision, replicas, validation.kept_replicas(replicas, step.settings.plan)
+        )
 
 
 def imagine(step: StepContext) -> Result:
@@ -111,7 +129,9 @@ def imagine(step: StepContext) -> Result:
 
 
 def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
-    """Plan a rollout of the fleet as it is, which keeps `base` stable instances until the promotion."""
+    """Plan a rollout of the fleet as it is, which keeps `base` stable instances until the
+    promotion.
+    """
     record, loop = step.record, step.loop
     found = stages_to(step, revision, replicas, base)
     times = measured(step)
@@ -142,25 +162,54 @@ def stages_to(step: StepContext, revision: str, replicas: int, base: int) -> Seq
 
 def unknown(found: Sequence[Stage], measured: bool, balanced: bool) -> list[str]:
     """Return what the forecast cannot know, a sentence each."""
-    lines = [] if measured else [f"how long an instance takes to start: no rollout has shown it yet, assuming {GUESS:g} s"]
-    lines += [] if balanced else ["who sends requests: without a load balancer, no instance can be drained"]
-    return lines + [f"how long {gate.key} ({gate.driver}) takes to pass" for stage in found for gate in stage.gates]
+    lines = (
+        []
+        if measured
+        else [
+            "how long an instance takes to start: no rollout has shown it yet, assuming"
+            f" {GUESS:g} s"
+        ]
+    )
+    lines += (
+        []
+        if balanced
+        else ["who sends requests: without a load balancer, no instance can be drained"]
+    )
+    return lines + [
+        f"how long {gate.key} ({gate.driver}) takes to pass"
+        for stage in found
+        for gate in stage.gates
+    ]
 
 
 def measured(step: StepContext) -> tuple[float, float] | None:
-    """Return the median seconds in which instances of the last rollout became ready and stopped; None if unknown."""
+    """Return the median seconds in which instances of the last rollout became ready and stopped;
+    None if unknown.
+    """
     rollout = step.record.rollout
     first: dict[str, dict[str, float]] = {}
     for event in step.session.store.timeline(rollout.id) if rollout else ():
         if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
             first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
-    starts = [states["ready"] - states["starting"] for states in first.values() if states.keys() >= {"starting", "ready"}]
-    stops = [states["stopped"] - states["draining"] for states in first.values() if states.keys() >= {"draining", "stopped"}]
+    starts = [
+        states["ready"] - states["starting"]
+        for states in first.values()
+        if states.keys() >= {"starting", "ready"}
+    ]
+    stops = [
+        states["stopped"] - states["draining"]
+        for states in first.values()
+        if states.keys() >= {"draining", "stopped"}
+    ]
     return (median(starts), median(stops) if stops else 0.0) if starts else None
 
 
 def foresee(
-    step: StepContext, fleet: Sequence[Instance], found: Sequence[Stage], replicas: int, times: tuple[float, float]
+    step: StepContext,
+    fleet: Sequence[Instance],
+    found: Sequence[Stage],
+    replicas: int,
+    times: tuple[float, float],
 ) -> dict[str, t.Any]:
     """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
     settings, now = step.settings, time.time()
@@ -170,7 +219,10 @@ def foresee(
     expected = forecast(settled, path, settings.budget, settings.rules, *times)
     allowed = settings.budget.resolve(replicas)
     fresh = sum(point.new for point in path if point.is_baseline)
-    old = sorted((i for i in fleet if i.generation != path[-1].generation and i.state.counted), key=lambda i: i.order)
+    old = sorted(
+        (i for i in fleet if i.generation != path[-1].generation and i.state.counted),
+        key=lambda i: i.order,
+    )
     return {
         "waypoints": [
             _shown(s)
@@ -182,7 +234,10 @@ def foresee(
         "order": [i.id for i in old],
         "peak_extra": max(0, expected.peak - replicas),
         "minimum_available": expected.least,
-        "traffic_changes": {"enter": path[-1].new + fresh, "leave": sum(1 for i in old if i.in_rotation) + fresh},
+        "traffic_changes": {
+            "enter": path[-1].new + fresh,
+            "leave": sum(1 for i in old if i.in_rotation) + fresh,
+        },
         "seconds": None if expected.seconds is None else round(expected.seconds, 1),
         "next": NextView.of(decision).to_dict(),
     }
@@ -217,19 +272,27 @@ def _settled(instance: Instance) -> Instance:
 
 
 def imagined(given: t.Any, revision: str) -> list[Instance]:
-    """Return an imagined fleet: revision, state and age of each instance, and more where it matters."""
+    """Return an imagined fleet: revision, state and age of each instance, and more where it
+    matters.
+    """
     given = values.sequence(given, "rollout_fleet", "instances, each with revision, state and age")
     fleet: list[Instance] = []
     for number, item in enumerate(given):
         fleet += _imagined(item, number, revision)
         if len(fleet) > values.MOST:
-            raise InputError(f"rollout_fleet: has more than {values.MOST} instances, the most that a service may have", "PR-104")
+            raise InputError(
+                f"rollout_fleet: has more than {values.MOST} instances, the most that a service may"
+                " have",
+                "PR-104",
+            )
     return fleet
 
 
 def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
     variable = f"rollout_fleet[{number}]"
-    found = IMAGINED.parse(values.mapping(item, variable, "revision, state and age"), f"{variable}.")
+    found = IMAGINED.parse(
+        values.mapping(item, variable, "revision, state and age"), f"{variable}."
+    )
     own, state, age, count = (found[key] for key in ("revision", "state", "age", "count"))
     state, now = State(state), time.time()
     rotation = Rotation(found["rotation"] or ("in" if state is State.READY else "absent"))

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+from ..plugin_utils.controller.action import (
     StepAction,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+from ..plugin_utils.controller.context import (
     Result,
     StepContext,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ..plugin_utils.controller.dry_run import DryRun
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.engine.model import Phase
 
 
 class ActionModule(StepAction):

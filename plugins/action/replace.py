@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PARTS, REPLACE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, choice
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.dry_run import DryRun
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.engine.strategy import PARTS, REPLACE
+from ..plugin_utils.inputs.options import Field, Options, choice
 
 
 class ActionModule(StepAction):
@@ -13,8 +13,9 @@ class ActionModule(StepAction):
         Field(
             "through",
             choice(*PARTS),
-            "The last of the steps to do in this task. With V(promote) or V(finish), the steps M(progressive.rollout.promote) and "
-            "M(progressive.rollout.finish) follow without a task of their own, which saves about half a second each.",
+            "The last of the steps to do in this task. With V(promote) or V(finish), the steps"
+            " M(progressive.rollout.promote) and M(progressive.rollout.finish) follow without a"
+            " task of their own, which saves about half a second each.",
             default="replace",
         ),
     )

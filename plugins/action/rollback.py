@@ -5,23 +5,23 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import TO
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.dry_run import DryRun
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import (
+from ..plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
+from ..plugin_utils.config.variables import TO
+from ..plugin_utils.controller import takeover
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.dry_run import DryRun
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.rollback import (
     nothing_to_roll_back,
     target_revision,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import refuse_in_place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import PROMOTE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
+from ..plugin_utils.controller.stages import refuse_in_place
+from ..plugin_utils.engine.model import Composition
+from ..plugin_utils.engine.strategy import PROMOTE
+from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.state import commands
+from ..plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 class ActionModule(StepAction):
@@ -43,7 +43,8 @@ class ActionModule(StepAction):
         if rollout is None or step.check_mode:
             step.loop.observe_fleet()
         else:
-            step.loop.await_fleet()  # a load balancer that is restarting must not keep a bad revision in service
+            # a load balancer that is restarting must not keep a bad revision in service
+            step.loop.await_fleet()
         forward = Forward(step)
         forward.lifecycle.adopt()
         if step.check_mode:
@@ -59,13 +60,16 @@ def check_target(step: StepContext, rollout: Rollout, to: str | None) -> None:
     target = rollout.revision if rollout.kind == Kind.ROLLBACK else target_revision(rollout)
     if to not in (None, target):
         raise RolloutFailed(
-            f"rollout_to: cannot roll back to {to!r}: {step.settings.service} {rollout.revision} is "
-            f"{rollout.phase.replace('_', ' ')}, and its rollback leads to {target_revision(rollout) or 'no revision'}; do that first",
+            f"rollout_to: cannot roll back to {to!r}: {step.settings.service} {rollout.revision} is"
+            f" {rollout.phase.replace('_', ' ')}, and its rollback leads to"
+            f" {target_revision(rollout) or 'no revision'}; do that first",
             "PR-601",
         )
 
 
-def roll_back_to(step: StepContext, forward: Forward, rollout: Rollout | None, to: str | None) -> Result:
+def roll_back_to(
+    step: StepContext, forward: Forward, rollout: Rollout | None, to: str | None
+) -> Result:
     """Roll back after a promotion: by a rollout to an earlier revision."""
     if rollout is None:
         target = forward.rollback.target(to)
@@ -80,7 +84,9 @@ def roll_back_to(step: StepContext, forward: Forward, rollout: Rollout | None, t
 
 
 def open_prepared(step: StepContext, forward: Forward, target: Composition) -> Rollout:
-    """Open a rollout back to the target and prepare its hosts; where that fails, no rollout is left in progress."""
+    """Open a rollout back to the target and prepare its hosts; where that fails, no rollout is
+    left in progress.
+    """
     last = step.record.rollout
     rollout = forward.rollback.open(target)
     try:
@@ -90,15 +96,23 @@ def open_prepared(step: StepContext, forward: Forward, target: Composition) -> R
         step.loop.commit()
         why = rollout.reason or str(exc)
         raise RolloutFailed(
-            f"{step.settings.service} cannot be rolled back to {target.revision}: {why}; nothing was touched", "PR-609"
+            f"{step.settings.service} cannot be rolled back to {target.revision}: {why}; nothing"
+            " was touched",
+            "PR-609",
         ) from None
     return rollout
 
 
 def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
-    """Abort the rollout of another run, if that leads to the revision asked for; the run obeys within two seconds."""
+    """Abort the rollout of another run, if that leads to the revision asked for; the run obeys
+    within two seconds.
+    """
     rollout = step.session.read().open
-    if rollout is None or commands.refusal(rollout.phase, "abort") or to not in (None, target_revision(rollout)):
+    if (
+        rollout is None
+        or commands.refusal(rollout.phase, "abort")
+        or to not in (None, target_revision(rollout))
+    ):
         raise held
     if not step.check_mode:
         takeover.post(step, rollout, "abort", why="rollback")

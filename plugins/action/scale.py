@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import target_of_step, whole_replicas
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
+from ..plugin_utils.base.errors import RolloutFailed
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.target import target_of_step, whole_replicas
+from ..plugin_utils.engine.model import Composition
+from ..plugin_utils.engine.strategy import Plan, Stage, Waypoint
+from ..plugin_utils.state.record import Kind, Outcome, Rollout
 
 
 class ActionModule(StepAction):
@@ -31,10 +31,14 @@ class ActionModule(StepAction):
         lifecycle.validation.check_capacity(replicas + others, Plan())
         lifecycle.validation.check(replicas + others, Plan())
         share = open_before.asked if open_before else None
-        waypoint = Waypoint(generation, new=replicas, old=others, desired=replicas + others, weight=share)
+        waypoint = Waypoint(
+            generation, new=replicas, old=others, desired=replicas + others, weight=share
+        )
         if step.check_mode:
             return step.would([waypoint], revision)
-        if step.loop.next_decision(waypoint).reached and (open_before or not step.loop.has_orphaned_entries()):
+        if step.loop.next_decision(waypoint).reached and (
+            open_before or not step.loop.has_orphaned_entries()
+        ):
             return step.report(False)
         rollout = open_before or lifecycle.open(Kind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
@@ -56,7 +60,8 @@ def refuse_shared(rollout: Rollout | None, generation: int, revision: str) -> No
     """Refuse to scale a revision that shares the requests with the one that is being rolled out."""
     if rollout is not None and rollout.asked is not None and generation != rollout.generation:
         raise RolloutFailed(
-            f"rollout_revision: cannot scale {revision!r}: the {rollout.strategy} rollout of {rollout.revision} in progress divides the "
-            "requests between them; scale it after that",
+            f"rollout_revision: cannot scale {revision!r}: the {rollout.strategy} rollout of"
+            f" {rollout.revision} in progress divides the requests between them; scale it after"
+            " that",
             "PR-611",
         )

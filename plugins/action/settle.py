@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, REACHED
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+from ..plugin_utils.base.errors import InputError
+from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.controller import watch
+from ..plugin_utils.controller.action import (
     StepAction,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+from ..plugin_utils.controller.context import (
     Result,
     StepContext,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import MAPPING, Field, Options
+from ..plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.inputs.options import MAPPING, Field, Options
 
 
 class ActionModule(StepAction):
@@ -29,10 +29,16 @@ class ActionModule(StepAction):
         Field(
             "results",
             MAPPING,
-            "Each host that was taken out, with why its tasks failed. An empty text means that they did not.",
+            "Each host that was taken out, with why its tasks failed. An empty text means that they"
+            " did not.",
             required=True,
         ),
-        Field("watch", MAPPING, "What M(progressive.rollout.vacate) returned as RV(progressive.rollout.vacate#module:watch)."),
+        Field(
+            "watch",
+            MAPPING,
+            "What M(progressive.rollout.vacate) returned as"
+            " RV(progressive.rollout.vacate#module:watch).",
+        ),
         REACHED,
     )
 
@@ -40,7 +46,9 @@ class ActionModule(StepAction):
         in_place = InPlace(step)
         in_place.plan.check()
         results = step.own.get("results")
-        if not isinstance(results, Mapping) or not all(isinstance(why, str) for why in results.values()):
+        if not isinstance(results, Mapping) or not all(
+            isinstance(why, str) for why in results.values()
+        ):
             raise InputError(
                 "rollout_results: expected a mapping of hosts to the reason why their tasks "
                 f"failed, empty for success, got {results!r}",

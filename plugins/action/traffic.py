@@ -1,27 +1,33 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put the ready instances of a revision in rotation, or set the new revision's share of the requests."""
+"""Put the ready instances of a revision in rotation, or set the new revision's share of the
+requests.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, carrying
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..plugin_utils.base.errors import RolloutFailed
+from ..plugin_utils.base.text import count
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.stage_run import as_it_is
+from ..plugin_utils.engine.model import State
+from ..plugin_utils.engine.strategy import Stage, carrying
+from ..plugin_utils.inputs.options import Field, Options, whole
+from ..plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
     own = Options(
-        Field("share", whole(1, 100), "Percentage of the requests for the revision that is rolled out."),
+        Field(
+            "share",
+            whole(1, 100),
+            "Percentage of the requests for the revision that is rolled out.",
+        ),
     )
 
     def perform(self, step: StepContext) -> Result:
@@ -35,24 +41,31 @@ def admit(step: StepContext) -> Result:
     rollout = step.record.open
     if rollout is not None and rollout.asked is not None:
         raise RolloutFailed(
-            f"{step.settings.service} {rollout.revision}: the {rollout.strategy} rollout in progress divides the requests; promote or "
-            "abort it (control), or set rollout_share",
+            f"{step.settings.service} {rollout.revision}: the {rollout.strategy} rollout in"
+            " progress divides the requests; promote or abort it (control), or set rollout_share",
             "PR-611",
         )
     stable = step.record.stable
     revision = step.settings.revision or (stable.revision if stable else None)
     out = [instance.id for instance in step.loop.out_of_rotation(revision)]
-    diff = {side: "".join(f"{name}: {at}\n" for name in out) for side, at in (("before", "out"), ("after", "in rotation"))}
+    diff = {
+        side: "".join(f"{name}: {at}\n" for name in out)
+        for side, at in (("before", "out"), ("after", "in rotation"))
+    }
     return step.report(bool(out) if step.check_mode else step.loop.admit(revision), diff=diff)
 
 
 def divide(step: StepContext, share: int) -> Result:
-    """Give the revision that is rolled out this percentage of the requests, with the instances that are ready."""
+    """Give the revision that is rolled out this percentage of the requests, with the instances
+    that are ready.
+    """
     step.begin()
     rollout, forward = step.record.open, Forward(step)
     if rollout is None:
         raise RolloutFailed(
-            f"rollout_share: no rollout of {step.settings.service} is in progress, so no revisions share the requests", "PR-611"
+            f"rollout_share: no rollout of {step.settings.service} is in progress, so no revisions"
+            " share the requests",
+            "PR-611",
         )
     forward.lifecycle.refuse_rolling_back(rollout)
     fleet, before = step.loop.observe_fleet(), rollout.asked
@@ -75,7 +88,8 @@ def check_ready(step: StepContext, rollout: Rollout, share: int) -> None:
     needed = carrying(rollout.replicas, allowed, share)
     if ready < needed:
         raise RolloutFailed(
-            f"rollout_share: {share} % of the requests of {rollout.replicas} replicas need {count(needed, 'ready instance')} of "
-            f"{rollout.revision}, and {ready} are ready; scale it first",
+            f"rollout_share: {share} % of the requests of {rollout.replicas} replicas need"
+            f" {count(needed, 'ready instance')} of {rollout.revision}, and {ready} are ready;"
+            " scale it first",
             "PR-619",
         )

@@ -10,24 +10,26 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import PLAY_HOSTS, REACHED
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place import InPlace
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import deploy_target, final_waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.watch import Watch
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
+from ..plugin_utils.base.errors import RolloutError
+from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.controller.interrupt import GONE
+from ..plugin_utils.controller.stages import deploy_target, final_waypoint
+from ..plugin_utils.controller.watch import Watch
+from ..plugin_utils.engine import in_place as engine
+from ..plugin_utils.engine.model import Phase
+from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
     own = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
-        """Run the step; where it took hosts out of rotation, leave a process behind that keeps them out."""
+        """Run the step; where it took hosts out of rotation, leave a process behind that keeps
+        them out.
+        """
         if self._task.check_mode:
             return super()._run(task_vars)
         watch = Watch(partial(self._watch, task_vars))
@@ -38,7 +40,9 @@ class ActionModule(StepAction):
             watch.close()
 
     def _watch(self, task_vars: dict[str, t.Any]) -> None:
-        """Watch, in another process. However it ends, this run keeps the lease as long as the run lives."""
+        """Watch, in another process. However it ends, this run keeps the lease as long as the
+        run lives.
+        """
         with self._open(task_vars, outlives=True) as step:
             with suppress(RolloutError):  # the next step finds it, too, and tells
                 step.session.acquire(step.guard.check)
@@ -57,7 +61,9 @@ class ActionModule(StepAction):
         with in_place.explained():
             hosts = in_place.take_out(rollout)
         step.loop.commit()
-        waiting = engine.hosts_left(step.loop.fleet, final_waypoint(rollout), in_place.plan.scope(rollout))
+        waiting = engine.hosts_left(
+            step.loop.fleet, final_waypoint(rollout), in_place.plan.scope(rollout)
+        )
         left = [mine[0].host for mine in waiting if mine[0].host not in hosts]
         return step.report(
             bool(hosts),

@@ -52,8 +52,12 @@ from ansible.plugins.lookup import LookupBase
 class LookupModule(LookupBase):
     """The lookup."""
 
-    def run(self, terms: list[t.Any], variables: Mapping[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
-        """The absolute path of each file; raises AnsibleLookupError with the places where one is not there."""
+    def run(
+        self, terms: list[t.Any], variables: Mapping[str, t.Any] | None = None, **kwargs: t.Any
+    ) -> list[str]:
+        """The absolute path of each file; raises AnsibleLookupError with the places where one is
+        not there.
+        """
         places = list(dict.fromkeys(os.path.abspath(place) for place in _places(variables or {})))
         return [_find(str(term), places, kwargs.get("variable", "path")) for term in terms]
 
@@ -65,7 +69,9 @@ def _find(path: str, places: list[str], variable: str) -> str:
     found = next((whole for whole in there if os.path.abspath(whole) not in playbooks), None)
     if found is None:
         looked = "it is absolute" if os.path.isabs(path) else f"looked in {', '.join(places)}"
-        raise AnsibleLookupError(f"{variable}: there is no file {path}: {looked}; write where it is")
+        raise AnsibleLookupError(
+            f"{variable}: there is no file {path}: {looked}; write where it is"
+        )
     return found
 
 

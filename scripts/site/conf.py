@@ -19,7 +19,8 @@ LABELS = {  # of Ansible's own pages, which antsibull-docs refers to
     "ansible_configuration_settings": "reference_appendices/config.html",
     "common_return_values": "reference_appendices/common_return_values.html",
 }
-MADE = {"Reference": ["Every option of every step <reference/collection/index>"]}  # by scripts/docs, beside what the index lists
+# by scripts/docs, beside what the index lists
+MADE = {"Reference": ["Every option of every step <reference/collection/index>"]}
 
 project = "progressive.rollout"
 author = copyright = "the progressive.rollout authors"
@@ -35,9 +36,14 @@ html_show_sourcelink = False
 
 
 def read(_app: t.Any, name: str, source: list[str]) -> None:
-    """Make the lists of an index page the site's contents, and links that leave docs/ links to the repository."""
-    source[0] = source[0].replace(".. contents::\n   :local:\n   :depth: 1\n", "")  # the theme has one
-    source[0] = re.sub(r"\]\(((?:\.\./)+[^)]*)\)", lambda link: f"]({_outside(name, link[1])})", source[0])
+    """Make the lists of an index page the site's contents, and links that leave docs/ links to
+    the repository.
+    """
+    # the theme has one
+    source[0] = source[0].replace(".. contents::\n   :local:\n   :depth: 1\n", "")
+    source[0] = re.sub(
+        r"\]\(((?:\.\./)+[^)]*)\)", lambda link: f"]({_outside(name, link[1])})", source[0]
+    )
     if posixpath.basename(name) == "index" and not name.endswith("collection/index"):
         source[0] += "".join(_contents(title, text) for title, text in _sections(source[0]))
 

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of `make bench` in history.csv, a row each: commit those of a quiet machine, and see what a change did."""
+"""Figures of `make bench` in history.csv, a row each: commit those of a quiet machine, and see
+what a change did.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,23 @@ HEAD = ("at", "commit", "machine", "measurement", "figure")
 def append(rows: Iterable[tuple[str, str, str]], file: Path = FILE) -> None:
     """Add the figures of a run; `rows` are measurement, figure and goal."""
     command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=FILE.parent, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    load = os.getloadavg()[1]  # of the last five minutes: nearly all of it is the run's own, or the figures are worth little
-    machine = f"{os.cpu_count()} CPUs, load {load:.1f}, Python {platform.python_version()}, Linux {platform.release()}"
+    commit = (
+        subprocess.run(
+            command, cwd=FILE.parent, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        or "unknown"
+    )
+    # of the last five minutes: nearly all of it is the run's own, or the figures are worth little
+    load = os.getloadavg()[1]
+    machine = (
+        f"{os.cpu_count()} CPUs, load {load:.1f}, Python {platform.python_version()}, Linux"
+        f" {platform.release()}"
+    )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     new = not file.exists()
     with file.open("a", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows([HEAD] if new else [])
-        writer.writerows((at, commit, machine, measurement, figure) for measurement, figure, _goal in rows)
+        writer.writerows(
+            (at, commit, machine, measurement, figure) for measurement, figure, _goal in rows
+        )

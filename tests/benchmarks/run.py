@@ -30,12 +30,25 @@ from decimal import Decimal
 from pathlib import Path
 
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast, ideal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import (
+    forecast,
+    ideal,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
@@ -66,7 +79,8 @@ class Fleet:
 
 
 SMALL = Fleet(INSTANCES, INSTANCES, SURGE, ENV)
-LARGE = Fleet(1000, 200, 100, {"START_DELAY": "2", "STOP_DELAY": str(STOP)}, 11000)  # below the ports of outgoing connections
+# below the ports of outgoing connections
+LARGE = Fleet(1000, 200, 100, {"START_DELAY": "2", "STOP_DELAY": str(STOP)}, 11000)
 
 
 def main() -> None:
@@ -79,7 +93,10 @@ def main() -> None:
     rows += engine()
     rows += judges()
     width = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"| {' | '.join(cell.ljust(size) for cell, size in zip(row, width, strict=True))} |" for row in rows]
+    lines = [
+        f"| {' | '.join(cell.ljust(size) for cell, size in zip(row, width, strict=True))} |"
+        for row in rows
+    ]
     lines.insert(1, f"|{'|'.join('-' * (size + 2) for size in width)}|")
     text = "\n".join(lines) + "\n"
     output = ROOT / "tests/output/benchmarks.md"
@@ -93,7 +110,9 @@ def main() -> None:
 
 
 def rollouts(folder: Path) -> list[tuple[str, str, str]]:
-    """The same fleet and the same start-up times, by this collection and by a hand-written playbook."""
+    """The same fleet and the same start-up times, by this collection and by a hand-written
+    playbook.
+    """
     inventory = _inventory(folder, SMALL)
     figures = _ours(folder / "small", inventory, SMALL)
     serial = _serial(folder, inventory)
@@ -102,19 +121,38 @@ def rollouts(folder: Path) -> list[tuple[str, str, str]]:
         ("measurement", "figure", "goal"),
         (f"{INSTANCES} instances, surge {SURGE}: wall time", f"{figures['wall']:.1f} s", ""),
         (
-            "the ideal sliding window of the same start-up and stop times, as the processes took them",
+            (
+                "the ideal sliding window of the same start-up and stop times, as the processes"
+                " took them"
+            ),
             f"{figures['ideal']:.1f} s",
             "",
         ),
-        ("the same of the times they were made to take, their interpreters' start left out", f"{figures['drawn']:.1f} s", ""),
-        ("wall time over the ideal, Ansible's start included", f"{figures['wall'] / figures['ideal']:.3f}", "at most 1.06"),
-        ("what the rollout costs beside its instances", f"{figures['wall'] - figures['ideal']:.2f} s", "under 1.6 s"),
+        (
+            "the same of the times they were made to take, their interpreters' start left out",
+            f"{figures['drawn']:.1f} s",
+            "",
+        ),
+        (
+            "wall time over the ideal, Ansible's start included",
+            f"{figures['wall'] / figures['ideal']:.3f}",
+            "at most 1.06",
+        ),
+        (
+            "what the rollout costs beside its instances",
+            f"{figures['wall'] - figures['ideal']:.2f} s",
+            "under 1.6 s",
+        ),
         ("a run that finds nothing to do: wall time / CPU", _both(figures["again"]), "under 0.9 s"),
         ("a play with one task, by Ansible alone: wall time / CPU", _both(alone), ""),
         ("controller CPU (the agents on the local hosts included)", f"{figures['cpu']:.1f} s", ""),
         ("controller memory, the largest process", f"{figures['memory']:.0f} MB", "under 250 MB"),
         ("lines and events printed", f"{figures['lines']}", "at most 300"),
-        ("readiness seen after, median / 95 %", f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s", "within 0.1 s"),
+        (
+            "readiness seen after, median / 95 %",
+            f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s",
+            "within 0.1 s",
+        ),
         (f"serial: {SURGE} by hand: wall time", f"{serial['wall']:.1f} s", ""),
         ("serial: controller CPU", f"{serial['cpu']:.1f} s", ""),
         ("wall time over serial", f"{figures['wall'] / serial['wall']:.2f}", "at most 0.22"),
@@ -128,7 +166,11 @@ def large(folder: Path) -> list[tuple[str, str, str]]:
     what = f"{LARGE.instances:,} instances on {LARGE.hosts} local hosts, surge {LARGE.surge}"
     return [
         (f"{what}: wall time", f"{figures['wall']:.1f} s", "under 30 s"),
-        ("the ideal sliding window of the same start-up and stop times", f"{figures['ideal']:.1f} s", ""),
+        (
+            "the ideal sliding window of the same start-up and stop times",
+            f"{figures['ideal']:.1f} s",
+            "",
+        ),
         ("wall time over the ideal", f"{figures['wall'] / figures['ideal']:.2f}", "at most 1.30"),
         ("controller CPU", f"{figures['cpu']:.1f} s", ""),
         ("controller memory, the largest process", f"{figures['memory']:.0f} MB", "under 250 MB"),
@@ -152,27 +194,53 @@ def _inventory(folder: Path, fleet: Fleet) -> Path:
 def _alone(folder: Path, inventory: Path) -> dict[str, t.Any]:
     """What Ansible takes for a play that does nothing."""
     playbook = folder / "nothing.yml"
-    playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.debug": {}}]}]))
+    playbook.write_text(
+        yaml.safe_dump(
+            [
+                {
+                    "hosts": "localhost",
+                    "gather_facts": False,
+                    "tasks": [{"ansible.builtin.debug": {}}],
+                }
+            ]
+        )
+    )
     return _playbook([str(playbook), "-i", str(inventory)])
 
 
 def _ours(path: Path, inventory: Path, fleet: Fleet) -> dict[str, t.Any]:
-    options = {"command": APP, "path": str(path), "ports": f"{fleet.first_port}-{fleet.first_port + 4 * fleet.instances}"}
+    options = {
+        "command": APP,
+        "path": str(path),
+        "ports": f"{fleet.first_port}-{fleet.first_port + 4 * fleet.instances}",
+    }
     try:
         figures = _replaced(path, inventory, fleet, options)
         files = {str(file): file.read_text() for file in path.glob("*/bench/*/*")}
     finally:
-        _end(json.loads(record.read_text())["pid"] for record in path.glob("*/bench/instances/*.json"))
+        _end(
+            json.loads(record.read_text())["pid"]
+            for record in path.glob("*/bench/instances/*.json")
+        )
     return figures | _took(files, path, fleet)
 
 
-def _replaced(journal: Path, inventory: Path, fleet: Fleet, options: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Deploy the service by the platform `process` with these options, and measure its replacement; `again`: one more run."""
+def _replaced(
+    journal: Path, inventory: Path, fleet: Fleet, options: Mapping[str, t.Any]
+) -> dict[str, t.Any]:
+    """Deploy the service by the platform `process` with these options, and measure its
+    replacement; `again`: one more run.
+    """
     variables = {
         "rollout_service": "bench",
         "rollout_replicas": fleet.instances,
         "rollout_budget": {"max_surge": fleet.surge},
-        "rollout_platform": {"driver": "process", "hosts": "fleet", "env": dict(fleet.env), **options},
+        "rollout_platform": {
+            "driver": "process",
+            "hosts": "fleet",
+            "env": dict(fleet.env),
+            **options,
+        },
         "rollout_health": {"http": "/healthz", "interval": "1s", "rise": 1},
         "rollout_store": {"driver": "file", "path": str(journal)},
     }
@@ -185,17 +253,33 @@ def _replaced(journal: Path, inventory: Path, fleet: Fleet, options: Mapping[str
 
 
 def _took(files: Mapping[str, str], journal: Path, fleet: Fleet) -> dict[str, t.Any]:
-    """What the platform's files (path: text) and the journal say of the times that instances took."""
+    """What the platform's files (path: text) and the journal say of the times that instances
+    took.
+    """
     records = [json.loads(text) for path, text in files.items() if "/instances/" in path]
     logs = {Path(path).stem: text for path, text in files.items() if path.endswith(".log")}
-    timeline = [json.loads(line) for line in max((journal / "journal/bench").glob("*.jsonl")).read_text().splitlines()]
+    timeline = [
+        json.loads(line)
+        for line in max((journal / "journal/bench").glob("*.jsonl")).read_text().splitlines()
+    ]
     order = sorted(logs, key=lambda name: int(name.rpartition("-")[2]))
-    starts = [_said(logs[name], r"listening on \S+ after (\S+) s") for name in order if " revision r2:" in logs[name]]
-    stops = [_said(logs[name], r"stopped (\S+) s after") for name in order if " revision r1:" in logs[name]]
+    starts = [
+        _said(logs[name], r"listening on \S+ after (\S+) s")
+        for name in order
+        if " revision r2:" in logs[name]
+    ]
+    stops = [
+        _said(logs[name], r"stopped (\S+) s after")
+        for name in order
+        if " revision r1:" in logs[name]
+    ]
     return {
         "ideal": ideal(starts, stops, fleet.surge),
         "drawn": ideal([draw(r["slot"]) for r in records], [STOP] * len(records), fleet.surge),
-        "seen": _seen(timeline, {r["id"]: _said(logs[r["id"]], r"listening on \S+ after (\S+) s") for r in records}),
+        "seen": _seen(
+            timeline,
+            {r["id"]: _said(logs[r["id"]], r"listening on \S+ after (\S+) s") for r in records},
+        ),
     }
 
 
@@ -205,13 +289,17 @@ def _said(log: str, pattern: str) -> float:
 
 
 def _seen(timeline: list[dict[str, t.Any]], drawn: dict[str, float]) -> tuple[float, float]:
-    """How long after an instance could have answered its readiness was seen: the median, and what 95 % stay below."""
+    """How long after an instance could have answered its readiness was seen: the median, and
+    what 95 % stay below.
+    """
     at: dict[str, dict[str, float]] = {}
     for event in timeline:
         if event["kind"] == "state":
             at.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
     late = sorted(
-        at[name]["ready"] - at[name]["starting"] - delay for name, delay in drawn.items() if "ready" in at.get(name, {})
+        at[name]["ready"] - at[name]["starting"] - delay
+        for name, delay in drawn.items()
+        if "ready" in at.get(name, {})
     )
     return statistics.median(late), late[int(0.95 * len(late))]
 
@@ -223,15 +311,46 @@ def _serial(folder: Path, inventory: Path) -> dict[str, t.Any]:
 
     def variables(revision: str, old: str, port: int, old_port: int) -> None:
         ports = {"port": f"{{{{ {port} + slot }}}}", "old_port": f"{{{{ {old_port} + slot }}}}"}
-        extra.write_text(yaml.safe_dump({"app": APP, "env": ENV, "path": str(path), "revision": revision, "old": old, **ports}))
+        extra.write_text(
+            yaml.safe_dump(
+                {
+                    "app": APP,
+                    "env": ENV,
+                    "path": str(path),
+                    "revision": revision,
+                    "old": old,
+                    **ports,
+                }
+            )
+        )
 
-    playbook = [str(ROOT / "tests/benchmarks/serial.yml"), "-i", str(inventory), "-e", f"@{extra}", "--forks", str(SURGE)]
+    playbook = [
+        str(ROOT / "tests/benchmarks/serial.yml"),
+        "-i",
+        str(inventory),
+        "-e",
+        f"@{extra}",
+        "--forks",
+        str(SURGE),
+    ]
     first, second = FIRST_PORT + 5 * INSTANCES, FIRST_PORT + 6 * INSTANCES
     try:
         # The fleet to be replaced is started here: only the replacement is measured.
         for slot in range(INSTANCES):
-            env = {**os.environ, "REVISION": "r1", "PORT": str(first + slot), "SLOT": str(slot), "STOP_DELAY": str(STOP)}
-            process = subprocess.Popen(APP, env=env, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            env = {
+                **os.environ,
+                "REVISION": "r1",
+                "PORT": str(first + slot),
+                "SLOT": str(slot),
+                "STOP_DELAY": str(STOP),
+            }
+            process = subprocess.Popen(
+                APP,
+                env=env,
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             (path / f"h{slot:03d}.r1.pid").write_text(str(process.pid))
         variables("r2", "r1", second, first)
         return _playbook(playbook)
@@ -245,14 +364,23 @@ def draw(slot: int) -> float:
 
 
 def _playbook(arguments: list[str]) -> dict[str, t.Any]:
-    """Run ansible-playbook: its wall time, the CPU of it and its children, its memory, the lines it printed."""
+    """Run ansible-playbook: its wall time, the CPU of it and its children, its memory, the lines
+    it printed.
+    """
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(["ansible-playbook", *arguments], capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(
+        ["ansible-playbook", *arguments], capture_output=True, text=True, check=False, timeout=900
+    )
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": wall, "cpu": cpu, "memory": after.ru_maxrss / 1024, "lines": len(done.stdout.splitlines())}
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "memory": after.ru_maxrss / 1024,
+        "lines": len(done.stdout.splitlines()),
+    }
 
 
 def _end(pids: t.Iterable[int]) -> None:
@@ -263,7 +391,8 @@ def _end(pids: t.Iterable[int]) -> None:
 
 # -- the same on hosts over SSH ----------------------------------------------------------------------------------------
 
-VERBOSE = "echo LogLevel VERBOSE >/etc/ssh/sshd_config.d/count.conf; systemctl reload ssh"  # it logs every command
+# it logs every command
+VERBOSE = "echo LogLevel VERBOSE >/etc/ssh/sshd_config.d/count.conf; systemctl reload ssh"
 
 
 def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
@@ -277,7 +406,10 @@ def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
         known = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
         inventory = folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"fleet": {"hosts": known}}))
-        options = {"command": ["/usr/bin/python3", "-I", "-S", "/opt/shop/app.py"], "ports": "8100-8199"}
+        options = {
+            "command": ["/usr/bin/python3", "-I", "-S", "/opt/shop/app.py"],
+            "ports": "8100-8199",
+        }
         figures = _replaced(journal, inventory, fleet, options)
         sent = _commands(hosts)
         printed = _everywhere(hosts, "grep -r ^ /var/lib/rollout/*/bench")
@@ -296,23 +428,40 @@ def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
         ),
         ("commands that the sshd of all hosts ran, for three runs", f"{sent}", ""),
         ("controller CPU, ssh included", f"{figures['cpu']:.1f} s", ""),
-        ("readiness seen after, median / 95 %", f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s", ""),
+        (
+            "readiness seen after, median / 95 %",
+            f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s",
+            "",
+        ),
         (f"one look at {INSTANCES} instances on {HOSTS} hosts", f"{seconds:.2f} s", ""),
-        ("the same number of empty commands: ssh, sshd and sudo alone, all on this machine", f"{empty:.2f} s", ""),
+        (
+            "the same number of empty commands: ssh, sshd and sudo alone, all on this machine",
+            f"{empty:.2f} s",
+            "",
+        ),
         ("commands that each host's sshd ran for it", f"{commands:.2f}", "1"),
     ]
 
 
-def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> tuple[float, float, float]:
-    """How long one turn's look at the fleet takes, how many commands sshd runs on a host for it, and how long they take
-    where they do nothing."""
-    driver = process.Driver(process.OPTIONS.parse({**options, "hosts": "all"}, "rollout_platform."), Context("bench", transport))
+def _looks(
+    hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]
+) -> tuple[float, float, float]:
+    """How long one turn's look at the fleet takes, how many commands sshd runs on a host for it,
+    and how long they take where they do nothing.
+    """
+    driver = process.Driver(
+        process.OPTIONS.parse({**options, "hosts": "all"}, "rollout_platform."),
+        Context("bench", transport),
+    )
     try:
         driver.sync()  # connects
         before, began = _commands(hosts), time.monotonic()
         for _look in range(LOOKS):
             assert len(driver.sync()) == INSTANCES
-        seconds, commands = (time.monotonic() - began) / LOOKS, (_commands(hosts) - before) / LOOKS / HOSTS
+        seconds, commands = (
+            (time.monotonic() - began) / LOOKS,
+            (_commands(hosts) - before) / LOOKS / HOSTS,
+        )
         began = time.monotonic()
         for _look in range(LOOKS):
             transport.run(dict.fromkeys(hosts.names, Command(["true"])), 20)
@@ -323,7 +472,14 @@ def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> tupl
 
 def _commands(hosts: Hosts) -> int:
     return sum(
-        map(int, _everywhere(hosts, "journalctl --sync; journalctl --identifier=sshd | grep -c 'Starting session: command'"))
+        map(
+            int,
+            _everywhere(
+                hosts,
+                "journalctl --sync; journalctl --identifier=sshd | grep -c 'Starting session:"
+                " command'",
+            ),
+        )
     )
 
 
@@ -338,21 +494,35 @@ def _everywhere(hosts: Hosts, script: str) -> list[str]:
 def engine() -> list[tuple[str, str, str]]:
     """One evaluate in the middle of a rollout, at three sizes, and a whole simulated one."""
     times = {size: _evaluate(size) for size in (1_000, 10_000, 100_000)}
-    rows = [(f"evaluate {size:,} instances", f"{seconds * 1000:.1f} ms", "") for size, seconds in times.items()]
+    rows = [
+        (f"evaluate {size:,} instances", f"{seconds * 1000:.1f} ms", "")
+        for size, seconds in times.items()
+    ]
     rows[-1] = (*rows[-1][:2], "at most 150 ms")
-    rows.append(("100k over 10k (linear is 10)", f"{times[100_000] / times[10_000]:.1f}", "about 10"))
+    rows.append(
+        ("100k over 10k (linear is 10)", f"{times[100_000] / times[10_000]:.1f}", "about 10")
+    )
     fleet = [_instance(number, 1) for number in range(100_000)]
     budget = Budget(Percent(Decimal(10)), 0)
     began = time.perf_counter()
     walked = forecast(fleet, [rolling(2, len(fleet))], budget, Rules(), MEDIAN, STOP)
-    rows.append(("a simulated rollout of 100,000, surge 10 %", f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}", ""))
+    rows.append(
+        (
+            "a simulated rollout of 100,000, surge 10 %",
+            f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}",
+            "",
+        )
+    )
     return rows
 
 
 def _evaluate(size: int) -> float:
     fleet = [_instance(number, 1 + number % 2) for number in range(size)]
     waypoint, budget = rolling(2, size), Budget(size // 10, 0)
-    return min(_timed(lambda: evaluate(fleet, waypoint, budget, Rules(), ProgressTracker(0.0), 10.0)) for _turn in range(5))
+    return min(
+        _timed(lambda: evaluate(fleet, waypoint, budget, Rules(), ProgressTracker(0.0), 10.0))
+        for _turn in range(5)
+    )
 
 
 def _timed(call: t.Callable[[], object]) -> float:
@@ -363,7 +533,14 @@ def _timed(call: t.Callable[[], object]) -> float:
 
 def _instance(number: int, generation: int) -> Instance:
     return Instance(
-        f"i{number}", "r", generation, State.READY, created=number % 977, ready_since=0.0, rotation=Rotation.IN, lb_healthy=True
+        f"i{number}",
+        "r",
+        generation,
+        State.READY,
+        created=number % 977,
+        ready_since=0.0,
+        rotation=Rotation.IN,
+        lb_healthy=True,
     )
 
 
@@ -371,33 +548,61 @@ def _instance(number: int, generation: int) -> Instance:
 
 GOALS = {"0 -> 0.3": f"at least {math.ceil(0.95 * verdict.RUNS)} by sequential"}
 GOALS |= {
-    f"{rate} -> {rate}": f"at most {verdict.RUNS * ALPHA:.0f} by sequential" for rate, same in verdict.RATES if rate == same
+    f"{rate} -> {rate}": f"at most {verdict.RUNS * ALPHA:.0f} by sequential"
+    for rate, same in verdict.RATES
+    if rate == same
 }
 CANARIES = 500
 
 
 def judges() -> list[tuple[str, str, str]]:
-    """How many of the same simulated analyses each judge fails, and after how many intervals; and what a bad canary costs."""
-    what = f"errors an interval {{}}: failed of {verdict.RUNS} (median of {verdict.INTERVALS} intervals)"
+    """How many of the same simulated analyses each judge fails, and after how many intervals;
+    and what a bad canary costs.
+    """
+    what = (
+        f"errors an interval {{}}: failed of {verdict.RUNS} (median of {verdict.INTERVALS}"
+        " intervals)"
+    )
     rows = [
-        (what.format(name), ", ".join(f"{judge} {of}" for judge, of in by.items()), GOALS.get(name, ""))
+        (
+            what.format(name),
+            ", ".join(f"{judge} {of}" for judge, of in by.items()),
+            GOALS.get(name, ""),
+        )
         for name, by in verdict.table()
     ]
-    good = [verdict.canary(f"good {run}", 0.01, 0.01, (10, 25, 50), looks=20) for run in range(CANARIES)]
+    good = [
+        verdict.canary(f"good {run}", 0.01, 0.01, (10, 25, 50), looks=20) for run in range(CANARIES)
+    ]
     bad = [verdict.canary(f"bad {run}", 0.05, 0.001) for run in range(CANARIES)]
     cost = [failed for failed in bad if failed is not None]
     twice = {
         number: [
-            verdict.canary(f"twice {run}", 0.01, 0.005, verdict.steps(number), 1000, looks=99 // number) for run in range(50)
+            verdict.canary(
+                f"twice {run}", 0.01, 0.005, verdict.steps(number), 1000, looks=99 // number
+            )
+            for run in range(50)
         ]
         for number in (3, 10, 30, 99)
     }
     failed = sum(end is not None for end in good)
     return [
         *rows,
-        (f"canaries of 10, 25 and 50 % as good as stable: failed of {CANARIES}", f"{failed}", f"at most {CANARIES * ALPHA:.0f}"),
-        (f"canaries of 10 % that fail 5 % of requests: found of {CANARIES}", f"{len(cost)}", f"{CANARIES}"),
-        ("requests failed until then, mean / most", f"{statistics.mean(cost):.1f} / {max(cost)}", "under 50"),
+        (
+            f"canaries of 10, 25 and 50 % as good as stable: failed of {CANARIES}",
+            f"{failed}",
+            f"at most {CANARIES * ALPHA:.0f}",
+        ),
+        (
+            f"canaries of 10 % that fail 5 % of requests: found of {CANARIES}",
+            f"{len(cost)}",
+            f"{CANARIES}",
+        ),
+        (
+            "requests failed until then, mean / most",
+            f"{statistics.mean(cost):.1f} / {max(cost)}",
+            "under 50",
+        ),
         *(
             (
                 f"1 % of requests failed instead of 0.5 %, over {number} shares: found of 50",

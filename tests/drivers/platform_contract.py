@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every platform promises, against the real thing. A test module derives a class `Test...` and gives it a `site`."""
+"""What every platform promises, against the real thing. A test module derives a class `Test...`
+and gives it a `site`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import typing as t
 from collections.abc import Callable, Iterable, Mapping
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    LeaseLost,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     InstanceSettings,
@@ -20,7 +25,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     key_of,
 )
 
-RUNNING, STOPPED, STOPPING, FAILED = Process.RUNNING, Process.STOPPED, Process.STOPPING, Process.FAILED
+RUNNING, STOPPED, STOPPING, FAILED = (
+    Process.RUNNING,
+    Process.STOPPED,
+    Process.STOPPING,
+    Process.FAILED,
+)
 Work = Mapping[str, t.Any]
 
 
@@ -51,7 +61,9 @@ class ObserveContract:
         assert len(driver.hosts()) == len(set(driver.hosts())) >= 1
         assert driver.capacity() >= len(driver.hosts())
 
-    def test_what_is_needed_can_be_looked_for_again_and_again_and_nothing_is_touched(self, site: Site) -> None:
+    def test_what_is_needed_can_be_looked_for_again_and_again_and_nothing_is_touched(
+        self, site: Site
+    ) -> None:
         before, driver = site.left(), site.driver()
         for _again in range(2):
             driver.check()
@@ -83,7 +95,11 @@ class PlatformContract(ObserveContract):
     def test_places_are_apart_and_spread(self, site: Site) -> None:
         driver = site.driver()
         places = list(driver.place(4, (), 7))
-        assert len({endpoint for _host, endpoint, _slot in places}) == len({(host, slot) for host, _, slot in places}) == 4
+        assert (
+            len({endpoint for _host, endpoint, _slot in places})
+            == len({(host, slot) for host, _, slot in places})
+            == 4
+        )
         counts = [sum(1 for host, _, _ in places if host == one) for one in driver.hosts()]
         assert max(counts) - min(counts) <= 1
         taken = labels(driver, "shop-1", "shop-2")
@@ -102,8 +118,12 @@ class PlatformContract(ObserveContract):
         driver = site.driver()
         reports = driver.sync(start=labels(driver, "shop-1", "shop-2"))
         found = site.driver(epoch=0).sync()
-        assert [(one.labels, one.process) for one in found] == [(one.labels, one.process) for one in reports]
-        assert all(abs(new.created - old.created) < 2 for new, old in zip(found, reports, strict=True))
+        assert [(one.labels, one.process) for one in found] == [
+            (one.labels, one.process) for one in reports
+        ]
+        assert all(
+            abs(new.created - old.created) < 2 for new, old in zip(found, reports, strict=True)
+        )
         assert len({driver.sync()[0].created for _look in range(3)}) == 1
 
     def test_one_that_ends_is_told_until_it_is_forgotten(self, site: Site) -> None:
@@ -141,7 +161,9 @@ class PlatformContract(ObserveContract):
         newer, older = site.driver(epoch=8), site.driver(epoch=7)
         newer.sync(start=labels(newer, "shop-1"))
         for work in works(older):
-            with pytest.raises(LeaseLost, match=r": a newer lease holder has acted here \(epoch 8, ours is 7\)"):
+            with pytest.raises(
+                LeaseLost, match=r": a newer lease holder has acted here \(epoch 8, ours is 7\)"
+            ):
                 older.sync(**work)
         assert states(site.driver(epoch=0).sync()) == {"shop-1": RUNNING}
 
@@ -175,7 +197,10 @@ def works(driver: PlatformDriver) -> list[Work]:
 def labels(driver: PlatformDriver, *ids: str, revision: str = "1") -> list[Labels]:
     service = driver.context.service  # type: ignore[attr-defined]
     places = zip(ids, driver.place(len(ids), (), 7), strict=True)
-    return [Labels(name, service, revision, 7, host, endpoint, slot) for name, (host, endpoint, slot) in places]
+    return [
+        Labels(name, service, revision, 7, host, endpoint, slot)
+        for name, (host, endpoint, slot) in places
+    ]
 
 
 def states(reports: Iterable[Report]) -> dict[str, Process]:
@@ -189,8 +214,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def becomes(driver: PlatformDriver, expected: Mapping[str, Process], **work: t.Any) -> t.Sequence[Report]:
-    """The reports, once they are as expected; the work is asked for again and again, as in a rollout."""
+def becomes(
+    driver: PlatformDriver, expected: Mapping[str, Process], **work: t.Any
+) -> t.Sequence[Report]:
+    """The reports, once they are as expected; the work is asked for again and again, as in a
+    rollout.
+    """
     found: list[t.Sequence[Report]] = []
 
     def reached() -> bool:

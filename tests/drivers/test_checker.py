@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The loop that asks instances, against real sockets: from the controller, and from the instances' host by its agent."""
+"""The loop that asks instances, against real sockets: from the controller, and from the
+instances' host by its agent.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,17 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor as checker_module
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor, HealthStatus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import (
+    monitor as checker_module,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import (
+    HealthMonitor,
+    HealthStatus,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 
 DEADLINE = 20.0  # seconds: only a broken test gets there
@@ -37,7 +46,9 @@ class Agents:
         self.asked: list[tuple[str, set[str]]] = []
         self.lost: set[str] = set()
 
-    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
         assert agent == "probe"
         self.asked += [(host, set(request["targets"])) for host, request in requests.items()]
         return {host: self._answer(host, request) for host, request in requests.items()}
@@ -74,7 +85,11 @@ class Server:
     def _serve(self, connection: socket.socket) -> None:
         connection.settimeout(DEADLINE)
         try:
-            with connection if self.context is None else self.context.wrap_socket(connection, server_side=True) as secured:
+            with (
+                connection
+                if self.context is None
+                else self.context.wrap_socket(connection, server_side=True)
+            ) as secured:
                 self.handler(secured)
         except OSError:
             connection.close()  # the other side went away, or refused the certificate
@@ -97,7 +112,9 @@ class App:
 
     def __call__(self, connection: socket.socket) -> None:
         request(connection)
-        connection.sendall(f"HTTP/1.1 {self.status} x\r\nContent-Length: {len(self.body)}\r\n\r\n{self.body}".encode())
+        connection.sendall(
+            f"HTTP/1.1 {self.status} x\r\nContent-Length: {len(self.body)}\r\n\r\n{self.body}".encode()
+        )
 
 
 def request(connection: socket.socket) -> bytes:
@@ -112,7 +129,9 @@ def request(connection: socket.socket) -> bytes:
 
 
 def says(*parts: bytes, then: Handler | None = None) -> Handler:
-    """A handler that reads a request, says `parts` one packet at a time, and then does `then` or closes."""
+    """A handler that reads a request, says `parts` one packet at a time, and then does `then` or
+    closes.
+    """
 
     def handler(connection: socket.socket) -> None:
         request(connection)
@@ -166,7 +185,9 @@ def make(agents: Agents) -> Iterator[Callable[..., HealthMonitor]]:
 
 def watch(checker: HealthMonitor, *endpoints: Endpoint, known: bool = False) -> None:
     """Watch endpoints as instances "0", "1", ... of host h1."""
-    checker.watch({str(number): (endpoint, "h1", known, CREATED) for number, endpoint in enumerate(endpoints)})
+    checker.watch(
+        {str(number): (endpoint, "h1", known, CREATED) for number, endpoint in enumerate(endpoints)}
+    )
 
 
 def until(checker: HealthMonitor, wanted: Health, name: str = "0") -> HealthStatus:
@@ -182,7 +203,9 @@ origins = pytest.mark.parametrize("origin", ["controller", "host"])
 
 
 @origins
-def test_from_starting_to_serving_to_failing_and_back(serve: t.Any, make: t.Any, origin: str) -> None:
+def test_from_starting_to_serving_to_failing_and_back(
+    serve: t.Any, make: t.Any, origin: str
+) -> None:
     app = App(503)
     server = serve(app)
     checker = make(http="/healthz", **{"from": origin})
@@ -205,10 +228,22 @@ def test_from_starting_to_serving_to_failing_and_back(serve: t.Any, make: t.Any,
 @pytest.mark.parametrize(
     ("handler", "health", "detail"),
     [
-        (lambda connection: None, {}, "the connection was closed, 0 bytes received without what was expected"),
+        (
+            lambda connection: None,
+            {},
+            "the connection was closed, 0 bytes received without what was expected",
+        ),
         (waits, {}, "timed out after 0.2 s"),
-        (lambda connection: connection.sendall(b"220 mail\r\n"), {}, "not an HTTP/1 reply: b'220 mail\\r\\n'"),
-        (says(b"HTTP/1.1 200", b" OK\r\n", then=waits), {}, "timed out after 0.2 s, 17 bytes received without what was expected"),
+        (
+            lambda connection: connection.sendall(b"220 mail\r\n"),
+            {},
+            "not an HTTP/1 reply: b'220 mail\\r\\n'",
+        ),
+        (
+            says(b"HTTP/1.1 200", b" OK\r\n", then=waits),
+            {},
+            "timed out after 0.2 s, 17 bytes received without what was expected",
+        ),
         (
             says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nstill"),
             {"body": "up"},
@@ -230,8 +265,12 @@ def test_failures_say_why(
     checker = make(http="/", timeout="200ms", fall=1, **{"from": origin}, **health)
     watch(checker, serve(handler).endpoint, known=True)
     vital = until(checker, Health.FAILING)
-    if vital.detail.startswith("connection reset"):  # closed with our request unread: TCP may say so
-        assert "closes" in os.environ["PYTEST_CURRENT_TEST"] or "other-protocol" in os.environ["PYTEST_CURRENT_TEST"]
+    # closed with our request unread: TCP may say so
+    if vital.detail.startswith("connection reset"):
+        assert (
+            "closes" in os.environ["PYTEST_CURRENT_TEST"]
+            or "other-protocol" in os.environ["PYTEST_CURRENT_TEST"]
+        )
     else:
         assert vital.detail == detail
 
@@ -250,9 +289,17 @@ def test_nobody_listens(make: t.Any, origin: str, kind: dict[str, t.Any]) -> Non
 @pytest.mark.parametrize(
     ("handler", "health"),
     [
-        (says(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"i", b"t ", b"up", then=waits), {"body": "it up"}),
         (
-            says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nit i", b"s\r\n3\r\n up\r\n", b"0\r\n\r\n"),
+            says(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b"i", b"t ", b"up", then=waits),
+            {"body": "it up"},
+        ),
+        (
+            says(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"5\r\nit i",
+                b"s\r\n3\r\n up\r\n",
+                b"0\r\n\r\n",
+            ),
             {"body": "it is up"},
         ),
         (says(b"HTTP/1.1 200 OK\r\n\r\n", b"all", b" is well"), {"body": "is well"}),
@@ -261,7 +308,9 @@ def test_nobody_listens(make: t.Any, origin: str, kind: dict[str, t.Any]) -> Non
     ],
     ids=["slow", "chunked", "until-close", "keeps-open", "status"],
 )
-def test_passes(serve: t.Any, make: t.Any, origin: str, handler: Handler, health: dict[str, t.Any]) -> None:
+def test_passes(
+    serve: t.Any, make: t.Any, origin: str, handler: Handler, health: dict[str, t.Any]
+) -> None:
     checker = make(http="/", timeout="1s", rise=1, **{"from": origin}, **health)
     watch(checker, serve(handler).endpoint)
     until(checker, Health.PASSING)
@@ -281,10 +330,23 @@ def test_tcp_and_another_port(serve: t.Any, make: t.Any, origin: str) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "server.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
     names = ["-subj", "/CN=shop.test", "-addext", "subjectAltName=DNS:shop.test,IP:127.0.0.1"]
     subprocess.run(
-        [*command, *names, "-keyout", str(path), "-out", str(path.with_suffix(".crt"))], check=True, capture_output=True
+        [*command, *names, "-keyout", str(path), "-out", str(path.with_suffix(".crt"))],
+        check=True,
+        capture_output=True,
     )
     path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
     return path
@@ -300,7 +362,14 @@ def secured(serve: t.Any, certificate: Path) -> Server:
 
 @origins
 @pytest.mark.parametrize("kind", [{"http": "/"}, {"tcp": True}])
-def test_tls(secured: Server, make: t.Any, certificate: Path, monkeypatch: pytest.MonkeyPatch, origin: str, kind: t.Any) -> None:
+def test_tls(
+    secured: Server,
+    make: t.Any,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    origin: str,
+    kind: t.Any,
+) -> None:
     strict = make(tls=True, fall=1, **{"from": origin}, **kind)
     watch(strict, secured.endpoint, known=True)
     assert until(strict, Health.FAILING).detail.startswith("certificate refused: self")
@@ -329,7 +398,11 @@ def test_tls_checks_the_name_asked_for(
 
 @origins
 def test_tls_to_a_plain_port(serve: t.Any, make: t.Any, origin: str) -> None:
-    server = serve(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + connection.recv(65536)[:0]))
+    server = serve(
+        lambda connection: connection.sendall(
+            b"HTTP/1.1 400 Bad Request\r\n\r\n" + connection.recv(65536)[:0]
+        )
+    )
     checker = make(http="/", tls=True, fall=1, **{"from": origin})
     watch(checker, server.endpoint, known=True)
     assert until(checker, Health.FAILING).detail.startswith("TLS failed: ")
@@ -345,7 +418,8 @@ def test_known_instances(serve: t.Any, make: t.Any, origin: str) -> None:
     checker = make(http="/", rise=5, **{"from": origin})
     watch(checker, server.endpoint, known=True)
     assert checker.settle(DEADLINE)
-    assert checker.health("0") == HealthStatus(Health.PASSING, CREATED)  # one pass, and it had passed since it was made
+    # one pass, and it had passed since it was made
+    assert checker.health("0") == HealthStatus(Health.PASSING, CREATED)
     app.status = 503
     checker.watch({"late": (server.endpoint, "h1", True, CREATED)})
     assert checker.settle(DEADLINE)
@@ -425,7 +499,9 @@ def test_no_check_no_thread(make: t.Any, agents: Agents) -> None:
     assert agents.asked == []
 
 
-def test_many_at_once_with_bounded_sockets(serve: t.Any, make: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_at_once_with_bounded_sockets(
+    serve: t.Any, make: t.Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checker_module, "SOCKETS", 4)
     monkeypatch.setattr(probe, "AT_ONCE", 4)
     open_now, most, lock = 0, 0, threading.Lock()
@@ -443,7 +519,9 @@ def test_many_at_once_with_bounded_sockets(serve: t.Any, make: t.Any, monkeypatc
     server = serve(handler)
     for origin in ("controller", "host"):
         checker = make(http="/", interval="10s", rise=1, **{"from": origin})
-        checker.watch({str(number): (server.endpoint, "h1", False, CREATED) for number in range(50)})
+        checker.watch(
+            {str(number): (server.endpoint, "h1", False, CREATED) for number in range(50)}
+        )
         assert checker.settle(DEADLINE)
         assert {checker.health(str(number)).health for number in range(50)} == {Health.PASSING}
     assert 1 <= most <= 4
@@ -452,12 +530,22 @@ def test_many_at_once_with_bounded_sockets(serve: t.Any, make: t.Any, monkeypatc
 # ---- from the host
 
 
-def test_a_host_is_asked_once_for_all_its_instances(serve: t.Any, make: t.Any, agents: Agents) -> None:
+def test_a_host_is_asked_once_for_all_its_instances(
+    serve: t.Any, make: t.Any, agents: Agents
+) -> None:
     server = serve(App())
     checker = make(http="/", interval="10s", rise=1, **{"from": "host"})
-    checker.watch({f"{host}-{number}": (server.endpoint, host, False, CREATED) for host in ("h1", "h2") for number in range(3)})
+    checker.watch(
+        {
+            f"{host}-{number}": (server.endpoint, host, False, CREATED)
+            for host in ("h1", "h2")
+            for number in range(3)
+        }
+    )
     assert checker.settle(DEADLINE)
-    assert sorted(agents.asked) == [(host, {f"{host}-{number}" for number in range(3)}) for host in ("h1", "h2")]
+    assert sorted(agents.asked) == [
+        (host, {f"{host}-{number}" for number in range(3)}) for host in ("h1", "h2")
+    ]
 
 
 def test_a_lost_host_fails_its_instances_only(serve: t.Any, make: t.Any, agents: Agents) -> None:

@@ -18,12 +18,21 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, PlatformDriver, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Labels,
+    PlatformDriver,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Connections,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
@@ -33,15 +42,25 @@ ENGINES = ("podman", "docker")
 NAMES = ("web1", "web2")
 SHOP = {"image": "localhost/shop:{revision}", "container_port": 8080}
 PYTHON = {**SHOP, "args": ["--entrypoint=/usr/bin/python3"]}
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(1000)"
-SHOW = "import os, sys, time; print(os.environ['TOKEN'] + open(sys.argv[1]).read(), flush=True); time.sleep(1000)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
+    " time.sleep(1000)"
+)
+SHOW = (
+    "import os, sys, time; print(os.environ['TOKEN'] + open(sys.argv[1]).read(), flush=True);"
+    " time.sleep(1000)"
+)
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
     with Hosts(*NAMES) as made, ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: made.run(name, "systemctl", "start", "docker"), NAMES))
-        loads = [(name, engine, "load", "--quiet", "--input", "/opt/shop/images.tar") for name in NAMES for engine in ENGINES]
+        loads = [
+            (name, engine, "load", "--quiet", "--input", "/opt/shop/images.tar")
+            for name in NAMES
+            for engine in ENGINES
+        ]
         list(pool.map(lambda load: made.run(*load), loads))
         yield made
 
@@ -66,8 +85,15 @@ class Bench:
     def __init__(self, hosts: Hosts, transport: Transport, engine: str, service: str) -> None:
         self.hosts, self.transport, self.engine, self.service = hosts, transport, engine, service
 
-    def driver(self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any) -> t.Any:
-        given = {"hosts": "all", "ports": "20100-20199", **(SHOP if options is None else options), **more}
+    def driver(
+        self, options: Mapping[str, t.Any] | None = None, epoch: int = 1, **more: t.Any
+    ) -> t.Any:
+        given = {
+            "hosts": "all",
+            "ports": "20100-20199",
+            **(SHOP if options is None else options),
+            **more,
+        }
         module = loader.load(PlatformDriver, self.engine, "rollout_platform")
         context = Context(self.service, self.transport, epoch=epoch)
         return module.driver(module.check(given, "rollout_platform"), context)
@@ -85,9 +111,15 @@ class Bench:
         return f"/var/lib/rollout/{host}/{self.service}"
 
     def remove(self) -> None:
-        ours = f"{self.engine} ps --all --quiet --filter label=progressive.rollout.service={self.service}"
+        ours = (
+            f"{self.engine} ps --all --quiet --filter"
+            f" label=progressive.rollout.service={self.service}"
+        )
         at_once = "--time=0" if self.engine == "podman" else ""
-        script = f"{ours} | xargs --no-run-if-empty {self.engine} rm --force --volumes {at_once} && rm -rf /var/lib/rollout"
+        script = (
+            f"{ours} | xargs --no-run-if-empty {self.engine} rm --force --volumes {at_once} && rm"
+            " -rf /var/lib/rollout"
+        )
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda host: self.hosts.run(host, "/bin/sh", "-c", script), NAMES))
 
@@ -130,7 +162,11 @@ class Site:
 
     def left(self) -> list[str]:
         """What runs: one stopped container of the last revision is kept, with its image."""
-        return [name for host in NAMES for name in self.bench.run("ps", "--format={{.Names}}", host=host).split()]
+        return [
+            name
+            for host in NAMES
+            for name in self.bench.run("ps", "--format={{.Names}}", host=host).split()
+        ]
 
 
 class TestContainers(contract.PlatformContract):
@@ -160,7 +196,9 @@ def get(report: Report, path: str = "/") -> str:
 
     def answered() -> bool:
         try:
-            with urllib.request.urlopen(f"http://{report.labels.endpoint}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{report.labels.endpoint}{path}", timeout=5
+            ) as answer:
                 found.append(answer.read().decode())
         except OSError:
             return False
@@ -171,7 +209,9 @@ def get(report: Report, path: str = "/") -> str:
 
 
 def becomes(driver: t.Any, expected: Mapping[str, Process], **work: t.Any) -> list[Report]:
-    """The reports, once they are as expected; the work is asked for again and again, as it is in a rollout."""
+    """The reports, once they are as expected; the work is asked for again and again, as it is in
+    a rollout.
+    """
     found: list[list[Report]] = []
 
     def reached() -> bool:
@@ -204,7 +244,9 @@ def test_one_that_was_stopped_is_not_brought_back_by_its_restart_policy(both: Be
 
 
 def test_one_that_ends_says_how(both: Bench) -> None:
-    driver = both.driver(PYTHON, command=["-c", "print('no'); print('config'); raise SystemExit(3)"])
+    driver = both.driver(
+        PYTHON, command=["-c", "print('no'); print('config'); raise SystemExit(3)"]
+    )
     driver.sync(start=labels(driver, "shop-1"))
     (report,) = becomes(driver, {"shop-1": Process.FAILED})
     assert report.detail.startswith("exit code 3 within ")
@@ -220,7 +262,9 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) ->
     until(lambda: both.run("logs", "shop-1") == "up\n", "it is up", 20)
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
-    assert states(both.driver(PYTHON, stop_timeout="1ms").sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}, "its own time"
+    assert states(both.driver(PYTHON, stop_timeout="1ms").sync(stop=["shop-1"])) == {
+        "shop-1": Process.STOPPING
+    }, "its own time"
     both.run("kill", "--signal=KILL", "shop-1")
     becomes(patient, {"shop-1": Process.STOPPED}, stop=["shop-1"])
     patient.sync(forget=["shop-1"])
@@ -244,10 +288,24 @@ def test_a_port_that_a_stranger_has(bench: Bench) -> None:
     wanted = labels(driver, "shop-1", "shop-2", "shop-3")
     endpoint = wanted[0].endpoint
     publish = f"--publish={endpoint.address}:{endpoint.port}:8080"
-    bench.run("run", "--detach", "--name=stranger", "--label=progressive.rollout.service=shop", publish, "localhost/shop:1")
+    bench.run(
+        "run",
+        "--detach",
+        "--name=stranger",
+        "--label=progressive.rollout.service=shop",
+        publish,
+        "localhost/shop:1",
+    )
     reports = by_id(driver.sync(start=wanted))
-    assert states(reports.values()) == {"shop-1": Process.FAILED, "shop-2": Process.RUNNING, "shop-3": Process.RUNNING}
-    assert f"port {endpoint.port} at {endpoint.address} is taken by another program" in reports["shop-1"].detail
+    assert states(reports.values()) == {
+        "shop-1": Process.FAILED,
+        "shop-2": Process.RUNNING,
+        "shop-3": Process.RUNNING,
+    }
+    assert (
+        f"port {endpoint.port} at {endpoint.address} is taken by another program"
+        in reports["shop-1"].detail
+    )
 
 
 def test_what_a_start_cut_short_left_is_removed_and_what_runs_is_taken_in(both: Bench) -> None:
@@ -256,7 +314,8 @@ def test_what_a_start_cut_short_left_is_removed_and_what_runs_is_taken_in(both: 
     driver.sync(start=wanted)
     both.hosts.run("web1", "rm", "-rf", both.state())
     half = [
-        f"--label=progressive.rollout.{name}={value}" for name, value in (("service", "shop"), ("host", "web1"), ("id", "shop-9"))
+        f"--label=progressive.rollout.{name}={value}"
+        for name, value in (("service", "shop"), ("host", "web1"), ("id", "shop-9"))
     ]
     both.run("create", "--name=shop-9", *half, "localhost/shop:1")
     looking = both.driver(epoch=0)
@@ -281,7 +340,11 @@ def test_an_agent_that_is_killed_as_it_starts_one(both: Bench) -> None:
         driver.sync(start=[wanted])
     (report,) = driver.sync(start=[wanted])
     assert (report.labels, report.process) == (wanted, Process.RUNNING)
-    until(lambda: both.hosts.run("web1", "/bin/sh", "-c", f"pgrep -x {both.engine} || true") == "", "the program has ended", 20)
+    until(
+        lambda: both.hosts.run("web1", "/bin/sh", "-c", f"pgrep -x {both.engine} || true") == "",
+        "the program has ended",
+        20,
+    )
     assert both.names() == {"shop-1"}
     assert get(report) == "1 shop-1\n"
 
@@ -290,7 +353,7 @@ def test_one_container_of_the_last_revisions_is_kept(bench: Bench) -> None:
     driver = bench.driver()
     for number, revision in enumerate("112", 1):
         name = f"shop-{number}"
-        (wanted, *_more) = labels(driver, name, revision=revision)
+        wanted, *_more = labels(driver, name, revision=revision)
         driver.sync(start=[wanted])
         becomes(driver, {name: Process.STOPPED}, stop=[name])
         assert driver.sync(forget=[name]) == []
@@ -310,7 +373,10 @@ def test_what_somebody_else_did_is_seen(bench: Bench) -> None:
     assert reports["shop-1"].process is reports["shop-2"].process is Process.FAILED
     assert reports["shop-1"].detail == "its container is gone: somebody removed it"
     assert reports["shop-2"].detail.startswith("exit code 0 within ")
-    assert (reports["shop-3"].process, reports["shop-3"].detail) == (Process.UNKNOWN, "it is paused")
+    assert (reports["shop-3"].process, reports["shop-3"].detail) == (
+        Process.UNKNOWN,
+        "it is paused",
+    )
     bench.run("start", "shop-2", host="web2")
     bench.run("unpause", "shop-3")
     driver.sync(forget=["shop-1"])
@@ -329,8 +395,11 @@ def test_a_host_that_was_restarted(both: Bench) -> None:
         both.run("start", "shop-3")  # it does not by itself
     reports = by_id(driver.sync())
     assert reports["shop-1"].process is Process.FAILED
-    # Docker makes up an end, and all hosts of the tests are one for the kernel, which gives its number to each start of a machine.
-    assert reports["shop-1"].detail.startswith("exit code 255" if both.engine == "docker" else "gone: the host was restarted")
+    # Docker makes up an end, and all hosts of the tests are one for the kernel, which gives its
+    # number to each start of a machine.
+    assert reports["shop-1"].detail.startswith(
+        "exit code 255" if both.engine == "docker" else "gone: the host was restarted"
+    )
     assert reports["shop-3"].process is Process.RUNNING
     assert get(reports["shop-3"]) == "1 shop-3\n"
     becomes(driver, {"shop-1": Process.FAILED, "shop-3": Process.STOPPED}, stop=["shop-3"])
@@ -339,12 +408,18 @@ def test_a_host_that_was_restarted(both: Bench) -> None:
 
 def test_an_image_that_is_not_there(both: Bench) -> None:
     never = both.driver(pull="never")
-    refused = r"^rollout_platform.image: localhost/shop:9 is not there, and is never pulled \(rollout_platform.pull\) \(on web1, web2\)$"
+    refused = (
+        r"^rollout_platform.image: localhost/shop:9 is not there, and is never pulled"
+        r" \(rollout_platform.pull\) \(on web1, web2\)$"
+    )
     with pytest.raises(PlatformError, match=refused):
         never.prepare("9")
     missing = both.driver(image="127.0.0.1:1/shop:{revision}")
     with pytest.raises(
-        PlatformError, match=r"image: 127.0.0.1:1/shop:1 cannot be pulled: .*connection refused.*\(on web1, web2\)$"
+        PlatformError,
+        match=(
+            r"image: 127.0.0.1:1/shop:1 cannot be pulled: .*connection refused.*\(on web1, web2\)$"
+        ),
     ):
         missing.prepare("1")
 
@@ -352,7 +427,9 @@ def test_an_image_that_is_not_there(both: Bench) -> None:
 def test_images_that_are_not_the_same_are_refused(both: Bench) -> None:
     for revision, host in zip("12", NAMES, strict=True):
         both.run("tag", f"localhost/shop:{revision}", "localhost/shop:moved", host=host)
-    with pytest.raises(PlatformError, match=r"is not the same image everywhere \(\w{12} on web1; \w{12} on web2\)"):
+    with pytest.raises(
+        PlatformError, match=r"is not the same image everywhere \(\w{12} on web1; \w{12} on web2\)"
+    ):
         both.driver(pull="never").prepare("moved")
 
 
@@ -360,7 +437,15 @@ def test_the_environment_is_a_secret(bench: Bench) -> None:
     secret = "s3cret-f00d"
     driver = bench.driver(env={"TOKEN": secret})
     watch = "while :; do ps -eo args; done"
-    bench.hosts.run("web1", "systemd-run", "--unit=watch", "--property=StandardOutput=file:/run/seen", "/bin/sh", "-c", watch)
+    bench.hosts.run(
+        "web1",
+        "systemd-run",
+        "--unit=watch",
+        "--property=StandardOutput=file:/run/seen",
+        "/bin/sh",
+        "-c",
+        watch,
+    )
     try:
         driver.sync(start=labels(driver, "shop-1"))
     finally:
@@ -388,13 +473,20 @@ def test_all_options(both: Bench) -> None:
         pids=50,
         ulimits={"nofile": "1000:2000", "nproc": 1000},
         user=1000,
-        healthcheck={"command": "test -e /dev/shm/well", "interval": "500ms", "retries": 1, "start_period": 0},
+        healthcheck={
+            "command": "test -e /dev/shm/well",
+            "interval": "500ms",
+            "retries": 1,
+            "start_period": 0,
+        },
         restart="on-failure:2",
         stop_signal="INT",
         args=["--entrypoint=/usr/bin/python3", "--hostname={host}"],
     )
     both.hosts.run("web1", "/bin/sh", "-c", "printf 'TOKEN=no\\nMINE=file\\n' > /run/1.env")
-    with pytest.raises(PlatformError, match=r"env_files: /run/1.env is not there or cannot be read \(on web2\)"):
+    with pytest.raises(
+        PlatformError, match=r"env_files: /run/1.env is not there or cannot be read \(on web2\)"
+    ):
         driver.prepare("1")
     driver.check()
     wanted = labels(driver, "shop-1")
@@ -402,11 +494,24 @@ def test_all_options(both: Bench) -> None:
     (shown,) = json.loads(both.run("inspect", "shop-1"))
     config, host = shown["Config"], shown["HostConfig"]
     env = dict(entry.split("=", 1) for entry in config["Env"])
-    assert (env["MINE"], env["PORT"], env["SLOT"], env["ADDRESS"]) == ("file", "20100", "0", wanted[0].endpoint.address)
-    assert (config["Labels"]["team"], config["User"], config["Hostname"]) == ("shop 1", "1000", "web1")
+    assert (env["MINE"], env["PORT"], env["SLOT"], env["ADDRESS"]) == (
+        "file",
+        "20100",
+        "0",
+        wanted[0].endpoint.address,
+    )
+    assert (config["Labels"]["team"], config["User"], config["Hostname"]) == (
+        "shop 1",
+        "1000",
+        "web1",
+    )
     assert (host["Memory"], host["NanoCpus"], host["PidsLimit"]) == (64 << 20, 5 * 10**8, 50)
     assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 2}
-    until(lambda: both.run("logs", "shop-1") == f' "#" {wanted[0].endpoint.address} web1\n', "it says what it has", 20)
+    until(
+        lambda: both.run("logs", "shop-1") == f' "#" {wanted[0].endpoint.address} web1\n',
+        "it says what it has",
+        20,
+    )
 
     (report,) = becomes(driver, {"shop-1": Process.UNKNOWN})
     assert report.detail == f"{both.engine}'s check of it: unhealthy (without a word)"
@@ -417,7 +522,10 @@ def test_all_options(both: Bench) -> None:
 def test_secrets_of_podman(bench: Bench) -> None:
     show = "import time; print(open('/run/secrets/token').read(), flush=True); time.sleep(1000)"
     driver = bench.driver(PYTHON, secrets=["token,uid=0"], command=["-c", show])
-    with pytest.raises(PlatformError, match=r"rollout_platform.secrets: there is no secret token \(on web1, web2\)$"):
+    with pytest.raises(
+        PlatformError,
+        match=r"rollout_platform.secrets: there is no secret token \(on web1, web2\)$",
+    ):
         driver.prepare("1")
     for host in NAMES:
         bench.hosts.run(host, "/bin/sh", "-c", "printf sesame | podman secret create token -")
@@ -432,9 +540,14 @@ def test_secrets_of_podman(bench: Bench) -> None:
 
 
 def test_check_names_what_is_wrong(bench: Bench) -> None:
-    with pytest.raises(InputError, match=r"rollout_platform.network: there is no network blue \(on web1, web2\)$"):
+    with pytest.raises(
+        InputError, match=r"rollout_platform.network: there is no network blue \(on web1, web2\)$"
+    ):
         bench.driver(network="blue").check()
-    with pytest.raises(InputError, match=r"rollout_platform.path: /etc/hostname is not a directory \(on web1, web2\)$"):
+    with pytest.raises(
+        InputError,
+        match=r"rollout_platform.path: /etc/hostname is not a directory \(on web1, web2\)$",
+    ):
         bench.driver(path="/etc/hostname").check()
 
 
@@ -442,9 +555,14 @@ def test_a_program_that_does_not_work(both: Bench) -> None:
     program = f"/usr/bin/{both.engine}"
     both.hosts.run("web2", "mv", program, f"{program}.away")
     try:
-        with pytest.raises(InputError, match=rf"^rollout_platform.driver: {both.engine} is not installed \(on web2\)$"):
+        with pytest.raises(
+            InputError,
+            match=rf"^rollout_platform.driver: {both.engine} is not installed \(on web2\)$",
+        ):
             both.driver().check()
-        with pytest.raises(PlatformError, match=rf"cannot know what runs on web2: {both.engine} is not installed$"):
+        with pytest.raises(
+            PlatformError, match=rf"cannot know what runs on web2: {both.engine} is not installed$"
+        ):
             both.driver().sync()
     finally:
         both.hosts.run("web2", "mv", f"{program}.away", program)

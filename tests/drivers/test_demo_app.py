@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The demo's service and its load client, against each other and, where one has to misbehave, a bare socket."""
+"""The demo's service and its load client, against each other and, where one has to misbehave, a
+bare socket.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def start() -> Iterator[Callable[..., Running]]:
         port = int(env.setdefault("PORT", str(free_port())))
         command = [sys.executable, "-I", "-S", str(FILES / "app.py")]
         env = {"REVISION": "1", "INSTANCE": "shop-1", **env}
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         processes.append(process)
         if wait:
             wait_for(lambda: listens(port))
@@ -100,7 +104,9 @@ def start() -> Iterator[Callable[..., Running]]:
         process.communicate()
 
 
-def in_background(url: str, **options: t.Any) -> tuple[t.Any, threading.Thread, list[dict[str, t.Any]]]:
+def in_background(
+    url: str, **options: t.Any
+) -> tuple[t.Any, threading.Thread, list[dict[str, t.Any]]]:
     reports: list[dict[str, t.Any]] = []
     client = load.Load(url, **options)
     thread = threading.Thread(target=lambda: reports.append(client.run()))
@@ -114,7 +120,11 @@ def in_background(url: str, **options: t.Any) -> tuple[t.Any, threading.Thread, 
 def test_answers_with_revision_and_instance(start: Callable[..., Running]) -> None:
     port = start(REVISION="7", INSTANCE="shop-3").port
     reply = get(port, "/")
-    assert reply.startswith("HTTP/1.1 200 ") and "X-Revision: 7\r\n" in reply and reply.endswith("\r\n\r\n7 shop-3\n")
+    assert (
+        reply.startswith("HTTP/1.1 200 ")
+        and "X-Revision: 7\r\n" in reply
+        and reply.endswith("\r\n\r\n7 shop-3\n")
+    )
     assert get(port, "/healthz").startswith("HTTP/1.1 200 ")
     assert get(port, "/nothing").startswith("HTTP/1.1 404 ")
     assert ask(port, "PUT / HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 405 ")
@@ -133,7 +143,9 @@ def test_body_is_read_and_connection_kept(start: Callable[..., Running]) -> None
 def test_pipelined_requests_are_all_answered(start: Callable[..., Running]) -> None:
     port = start().port
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
-        sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 2999 + b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        sock.sendall(
+            b"GET / HTTP/1.1\r\n\r\n" * 2999 + b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+        )
         reply = b"".join(iter(lambda: sock.recv(65536), b""))
     assert reply.count(b"1 shop-1\n") == 3000
 
@@ -158,7 +170,9 @@ def test_readiness(start: Callable[..., Running]) -> None:
     assert get(never, "/").startswith("HTTP/1.1 200 ")
 
 
-def test_it_is_not_ready_before_its_file_is_there(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+def test_it_is_not_ready_before_its_file_is_there(
+    start: Callable[..., Running], tmp_path: pathlib.Path
+) -> None:
     port = start(READY_FILE=str(tmp_path / "ready")).port
     assert get(port, "/healthz").startswith("HTTP/1.1 503 ")
     (tmp_path / "ready").touch()
@@ -167,7 +181,9 @@ def test_it_is_not_ready_before_its_file_is_there(start: Callable[..., Running],
     assert get(port, "/healthz").startswith("HTTP/1.1 200 ")
 
 
-def test_every_so_manyth_answer_fails_while_its_file_is_there(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+def test_every_so_manyth_answer_fails_while_its_file_is_there(
+    start: Callable[..., Running], tmp_path: pathlib.Path
+) -> None:
     def statuses(port: int) -> list[str]:
         return [get(port, "/")[9:12] for _request in range(4)]
 
@@ -182,11 +198,16 @@ def test_every_so_manyth_answer_fails_while_its_file_is_there(start: Callable[..
 
 def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running]) -> None:
     drawn = app.duration("lognormal:0.05:0.4:42", "3")
-    assert drawn == app.duration("lognormal:0.05:0.4:42", "3") != app.duration("lognormal:0.05:0.4:42", "4")
+    assert (
+        drawn
+        == app.duration("lognormal:0.05:0.4:42", "3")
+        != app.duration("lognormal:0.05:0.4:42", "4")
+    )
     process, port = start(START_DELAY="lognormal:0.05:0.4:42", SLOT="3")
     assert process.stdout
     told = re.fullmatch(
-        rf"shop-1 revision 1: listening on 127\.0\.0\.1:{port} after (\S+) s, start delay (\S+) s, ready in 0\.000 s\n",
+        rf"shop-1 revision 1: listening on 127\.0\.0\.1:{port} after (\S+) s, start delay (\S+) s,"
+        r" ready in 0\.000 s\n",
         process.stdout.readline(),
     )
     assert told and told[2] == f"{drawn:.3f}" and float(told[1]) >= drawn - 0.01
@@ -195,7 +216,10 @@ def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running])
 def test_sigterm_finishes_the_request_in_flight(start: Callable[..., Running]) -> None:
     process, port = start()
     address = ("127.0.0.1", port)
-    with socket.create_connection(address, timeout=10) as idle, socket.create_connection(address, timeout=10) as slow:
+    with (
+        socket.create_connection(address, timeout=10) as idle,
+        socket.create_connection(address, timeout=10) as slow,
+    ):
         assert "keep-alive" in ask(port, "GET / HTTP/1.1\r\n\r\n", idle)
         slow.sendall(b"GET /slow?s=0.5 HTTP/1.1\r\n\r\n")
         get(port, "/")  # the slow one came before this one
@@ -221,7 +245,10 @@ def test_sigterm_while_starting_and_stop_delay(start: Callable[..., Running]) ->
 def test_ends_that_are_not_wanted(start: Callable[..., Running]) -> None:
     crashing, taken = start(CRASH_AFTER="0.1", wait=False), start().port
     assert crashing.process.wait(10) == 3
-    assert crashing.process.stdout and "\nboom: shop-1 crashes after 0.1 s" in crashing.process.stdout.read()
+    assert (
+        crashing.process.stdout
+        and "\nboom: shop-1 crashes after 0.1 s" in crashing.process.stdout.read()
+    )
     second = start(wait=False, PORT=str(taken))
     assert second.process.wait(10) == 1
     complaint = f"shop-1: cannot listen on 127.0.0.1:{taken}: Address already in use\n"
@@ -235,14 +262,29 @@ def test_ends_that_are_not_wanted(start: Callable[..., Running]) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_counts_are_exact(start: Callable[..., Running], keep_alive: bool, method: str) -> None:
     port = start().port
-    report = load.run(f"http://127.0.0.1:{port}/", connections=8, keep_alive=keep_alive, method=method, max_requests=500)
-    assert (report["requests"], report["served"], report["by_revision"], report["failed"]) == (500, 500, {"1": 500}, 0)
+    report = load.run(
+        f"http://127.0.0.1:{port}/",
+        connections=8,
+        keep_alive=keep_alive,
+        method=method,
+        max_requests=500,
+    )
+    assert (report["requests"], report["served"], report["by_revision"], report["failed"]) == (
+        500,
+        500,
+        {"1": 500},
+        0,
+    )
     assert sum(second["served"].get("1", 0) for second in report["per_second"]) == 500
-    assert report["reopened"] == 0 and report["ended_by"] == "max-requests" and not report["running"]
+    assert (
+        report["reopened"] == 0 and report["ended_by"] == "max-requests" and not report["running"]
+    )
 
 
 def test_status_is_a_failure_with_its_number(start: Callable[..., Running]) -> None:
-    report = load.run(f"http://127.0.0.1:{start(HEALTH='fail').port}/healthz", connections=2, max_requests=6)
+    report = load.run(
+        f"http://127.0.0.1:{start(HEALTH='fail').port}/healthz", connections=2, max_requests=6
+    )
     assert (report["served"], report["failed"], report["failures"]) == (0, 6, {"status 503": 6})
 
 
@@ -260,14 +302,27 @@ def test_a_killed_server_is_counted(start: Callable[..., Running]) -> None:
     client.stop()
     thread.join(10)
     (report,) = reports
-    in_flight = sum(count for reason, count in report["failures"].items() if reason.endswith(" before the answer"))
+    in_flight = sum(
+        count
+        for reason, count in report["failures"].items()
+        if reason.endswith(" before the answer")
+    )
     assert 0 < in_flight <= 6
-    assert report["failed"] == in_flight + report["failures"]["connect: refused"] == report["requests"] - report["served"]
-    assert report["first_failures"][0]["reason"] in ("closed before the answer", "reset before the answer")
+    assert (
+        report["failed"]
+        == in_flight + report["failures"]["connect: refused"]
+        == report["requests"] - report["served"]
+    )
+    assert report["first_failures"][0]["reason"] in (
+        "closed before the answer",
+        "reset before the answer",
+    )
 
 
 def test_a_graceful_restart_between_requests_fails_nothing(start: Callable[..., Running]) -> None:
-    """Idle connections are closed by the server: they are opened anew, and nothing counts as failed."""
+    """Idle connections are closed by the server: they are opened anew, and nothing counts as
+    failed.
+    """
     process, port = start(REVISION="1")
     client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=3, rate=3)
     wait_for(lambda: client.by_revision["1"] >= 3)  # every connection is idle for most of a second
@@ -281,7 +336,9 @@ def test_a_graceful_restart_between_requests_fails_nothing(start: Callable[..., 
 
 
 def _misbehave(answers: list[bytes | None]) -> tuple[int, threading.Thread]:
-    """A server that gives each request the next of these bytes; None: it closes without a word, as after the last."""
+    """A server that gives each request the next of these bytes; None: it closes without a word,
+    as after the last.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -318,13 +375,27 @@ def test_endings_of_a_connection_are_told_apart() -> None:
 
 def test_no_answer_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        report = load.run(f"http://127.0.0.1:{listener.getsockname()[1]}/", connections=1, max_requests=1, timeout=0.1)
+        report = load.run(
+            f"http://127.0.0.1:{listener.getsockname()[1]}/",
+            connections=1,
+            max_requests=1,
+            timeout=0.1,
+        )
     assert report["failures"] == {"no answer within 0.1 s": 1}
 
 
-def test_command_writes_its_report_and_ends_on_a_signal(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+def test_command_writes_its_report_and_ends_on_a_signal(
+    start: Callable[..., Running], tmp_path: pathlib.Path
+) -> None:
     report, pid = tmp_path / "report.json", tmp_path / "pid"
-    command = [sys.executable, str(FILES / "load.py"), "--url", f"http://localhost:{start().port}/", "--rate", "100"]
+    command = [
+        sys.executable,
+        str(FILES / "load.py"),
+        "--url",
+        f"http://localhost:{start().port}/",
+        "--rate",
+        "100",
+    ]
     process = subprocess.Popen([*command, "--report", str(report), "--pid-file", str(pid)])
     try:
         wait_for(lambda: report.exists() and json.loads(report.read_text())["served"] > 0)
@@ -335,11 +406,17 @@ def test_command_writes_its_report_and_ends_on_a_signal(start: Callable[..., Run
         process.kill()
         process.wait()
     final = json.loads(report.read_text())
-    assert final["ended_by"] == "signal" and not final["running"] and final["requests"] == final["served"]
+    assert (
+        final["ended_by"] == "signal"
+        and not final["running"]
+        and final["requests"] == final["served"]
+    )
     assert list(tmp_path.iterdir()) == [report]
 
 
-@pytest.mark.parametrize("url", ["http://192.0.2.1/", "http://example.com/", "https://127.0.0.1/", "127.0.0.1:80"])
+@pytest.mark.parametrize(
+    "url", ["http://192.0.2.1/", "http://example.com/", "https://127.0.0.1/", "127.0.0.1:80"]
+)
 def test_only_loopback_is_loaded(url: str) -> None:
     with pytest.raises(ValueError, match="loopback"):
         load.loopback(url)
@@ -354,33 +431,57 @@ def test_ideal_times() -> None:
     assert demo.ideal([1.0], 5, 0.0) == (1.0, 1.0)
 
 
-def test_only_recorded_processes_are_ended(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+def test_only_recorded_processes_are_ended(
+    start: Callable[..., Running], tmp_path: pathlib.Path
+) -> None:
     ours, reused = start().process, start().process
     (tmp_path / "ours.pid").write_text(json.dumps({"pid": ours.pid, "ticks": demo.ticks(ours.pid)}))
-    (tmp_path / "reused.pid").write_text(json.dumps({"pid": reused.pid, "ticks": demo.ticks(reused.pid) - 1}))
+    (tmp_path / "reused.pid").write_text(
+        json.dumps({"pid": reused.pid, "ticks": demo.ticks(reused.pid) - 1})
+    )
     assert demo.end(tmp_path.glob("*.pid")) == 1
     assert ours.wait(10) == 0 and reused.poll() is None
     assert demo.end(tmp_path.glob("*.pid")) == 0
 
 
-def test_the_operator_ends_with_the_demo(start: Callable[..., Running], tmp_path: pathlib.Path) -> None:
+def test_the_operator_ends_with_the_demo(
+    start: Callable[..., Running], tmp_path: pathlib.Path
+) -> None:
     operator = start().process
-    (tmp_path / "operator.pid").write_text(json.dumps({"pid": operator.pid, "ticks": demo.ticks(operator.pid)}))
+    (tmp_path / "operator.pid").write_text(
+        json.dumps({"pid": operator.pid, "ticks": demo.ticks(operator.pid)})
+    )
     assert demo.end_all(tmp_path) == 1
     assert operator.wait(10) == 0
 
 
 def told(**rollout: t.Any) -> dict[str, t.Any]:
     """A rollout as `info` returns it."""
-    common = {"revision": "2", "previous": "1", "stable": "2", "strategy": "canary", "outcome": "promoted", "replaced": 6}
+    common = {
+        "revision": "2",
+        "previous": "1",
+        "stable": "2",
+        "strategy": "canary",
+        "outcome": "promoted",
+        "replaced": 6,
+    }
     return {**common, "started": 100.0, "updated": 112.5, **rollout}
 
 
 def test_how_the_summary_begins() -> None:
     assert demo.headline(told(), 2) == "6 instances of revision 1 replaced by revision 2"
-    assert demo.headline(told(strategy="rolling"), 2) == "6 instances of revision 1 replaced by revision 2, 2 at a time"
-    assert demo.headline(told(outcome="rolled_back", stable="1"), 2) == "revision 2 rolled back to revision 1"
-    assert demo.headline(told(outcome="aborted", stable="1"), 2) == "revision 2 aborted, and rolled back to revision 1"
+    assert (
+        demo.headline(told(strategy="rolling"), 2)
+        == "6 instances of revision 1 replaced by revision 2, 2 at a time"
+    )
+    assert (
+        demo.headline(told(outcome="rolled_back", stable="1"), 2)
+        == "revision 2 rolled back to revision 1"
+    )
+    assert (
+        demo.headline(told(outcome="aborted", stable="1"), 2)
+        == "revision 2 aborted, and rolled back to revision 1"
+    )
 
 
 def test_times_shares_and_switches_are_those_of_the_timeline(tmp_path: pathlib.Path) -> None:
@@ -392,9 +493,16 @@ def test_times_shares_and_switches_are_those_of_the_timeline(tmp_path: pathlib.P
         {"at": 111.0, "kind": "share", "asked": 100, "new": 10, "all": 10},
     ]
     assert demo.duration(tmp_path, told(), canary[:3], 2, 1.4) == [("time", "12.5 s")]
-    assert demo.duration(tmp_path, told(), canary, 2, 1.4) == [("time", "12.5 s, of these the way back: 2.5 s")]
-    assert list(demo.shares(canary)) == [("step 1", "asked for 20 %, measured 20.1 % of 1000 requests")]
+    assert demo.duration(tmp_path, told(), canary, 2, 1.4) == [
+        ("time", "12.5 s, of these the way back: 2.5 s")
+    ]
+    assert list(demo.shares(canary)) == [
+        ("step 1", "asked for 20 %, measured 20.1 % of 1000 requests")
+    ]
     assert not list(demo.switches(canary))
     switch = {"at": 105.0, "kind": "switch", "milliseconds": 12.34}
     assert list(demo.switches([switch])) == [("switch", "12.3 ms")]
-    assert list(demo.switches([switch, switch])) == [("switch", "12.3 ms"), ("switch back", "12.3 ms")]
+    assert list(demo.switches([switch, switch])) == [
+        ("switch", "12.3 ms"),
+        ("switch back", "12.3 ms"),
+    ]

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Envoy driver against real Envoys, each on a "host" of its own: its own directory and ports."""
+"""The Envoy driver against real Envoys, each on a "host" of its own: its own directory and
+ports.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,28 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    TrafficError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
+    DriverModule,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Command,
+    Result,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy import (
+    OPTIONS,
+    Driver,
+)
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -48,11 +63,18 @@ def beside(name: str) -> t.Any:
 contract, lab = beside("traffic_contract.py"), beside("../support/envoy.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
-PATH, ADMIN, LISTEN, PREVIEW = "/var/lib/envoy", "127.0.0.1:9901", "127.0.0.1:8080", "127.0.0.1:8081"
+PATH, ADMIN, LISTEN, PREVIEW = (
+    "/var/lib/envoy",
+    "127.0.0.1:9901",
+    "127.0.0.1:8080",
+    "127.0.0.1:8081",
+)
 
 
 class Hosts:
-    """Runs the agent for hosts that share this machine: the same path and ports mean other ones on each of them."""
+    """Runs the agent for hosts that share this machine: the same path and ports mean other ones
+    on each of them.
+    """
 
     def __init__(self, envoys: Mapping[str, t.Any]) -> None:
         self.envoys = envoys
@@ -66,10 +88,17 @@ class Hosts:
     def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
         raise NotImplementedError
 
-    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
         def one(host: str) -> Answer:
             envoy, text = self.envoys[host], json.dumps(requests[host])
-            own = {PATH: envoy.path, "8080": envoy.listen, "8081": envoy.preview, "9901": envoy.admin}
+            own = {
+                PATH: envoy.path,
+                "8080": envoy.listen,
+                "8081": envoy.preview,
+                "9901": envoy.admin,
+            }
             text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
             return Answer(value=agent.main(json.loads(text)))
 
@@ -91,13 +120,34 @@ class Plane:
         self.previews = [("127.0.0.1", envoy.preview) for envoy in envoys]
 
     def driver(
-        self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
+        self,
+        epoch: int = 1,
+        service: str = SERVICE,
+        health: Mapping[str, t.Any] | None = None,
+        **options: t.Any,
     ) -> Driver:
-        settings = {"hosts": "edges", "path": PATH, "admin": ADMIN, "listen": LISTEN, "retry": 0, **options}
-        return made(settings, Context(service, Hosts(self.envoys), parse(HEALTH if health is None else health), epoch=epoch))
+        settings = {
+            "hosts": "edges",
+            "path": PATH,
+            "admin": ADMIN,
+            "listen": LISTEN,
+            "retry": 0,
+            **options,
+        }
+        return made(
+            settings,
+            Context(
+                service,
+                Hosts(self.envoys),
+                parse(HEALTH if health is None else health),
+                epoch=epoch,
+            ),
+        )
 
     def halting(self) -> Driver:
-        """Its file of endpoints cannot be written: what is in the way is no file. (Root may write to any.)"""
+        """Its file of endpoints cannot be written: what is in the way is no file. (Root may
+        write to any.)
+        """
         (self.envoys[self.names[1]].path / ".eds-shop.json.tmp").mkdir()
         return self.driver()
 
@@ -112,22 +162,46 @@ class Plane:
         return [
             ({"admin": closed}, f"rollout_traffic.admin: '{closed}': Envoy on edge1"),
             ({"admin": "nonsense"}, "rollout_traffic.admin: 'nonsense'"),
-            ({"admin": "http://127.0.0.1:99999"}, "rollout_traffic.admin: 'http://127.0.0.1:99999'"),
+            (
+                {"admin": "http://127.0.0.1:99999"},
+                "rollout_traffic.admin: 'http://127.0.0.1:99999'",
+            ),
             ({"path": "relative"}, "rollout_traffic.path: 'relative'"),
-            ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': Envoy on edge1"),
-            ({"path": "/tmp"}, "rollout_traffic.path: '/tmp': Envoy on edge1 (admin 127.0.0.1:9901): Envoy reads its lds from"),
+            (
+                {"path": "/nowhere/at/all"},
+                "rollout_traffic.path: '/nowhere/at/all': Envoy on edge1",
+            ),
+            (
+                {"path": "/tmp"},
+                (
+                    "rollout_traffic.path: '/tmp': Envoy on edge1 (admin 127.0.0.1:9901): Envoy"
+                    " reads its lds from"
+                ),
+            ),
             ({"listen": "8080"}, "rollout_traffic.listen: '8080'"),
             ({"listen": "localhost:8080"}, "rollout_traffic.listen: 'localhost'"),
             ({"preview": "8081"}, "rollout_traffic.preview: '8081'"),
             ({"preview": "localhost:8081"}, "rollout_traffic.preview: 'localhost'"),
-            ({"preview": LISTEN}, f"rollout_traffic.preview: '{LISTEN}' is where the service listens"),
-            ({"match": {"header": "X-Canary"}}, "rollout_traffic.match: {'header': 'X-Canary'} is not one header or cookie"),
-            ({"match": {"header": "X Canary", "value": "1"}}, "rollout_traffic.match.header: 'X Canary'"),
+            (
+                {"preview": LISTEN},
+                f"rollout_traffic.preview: '{LISTEN}' is where the service listens",
+            ),
+            (
+                {"match": {"header": "X-Canary"}},
+                "rollout_traffic.match: {'header': 'X-Canary'} is not one header or cookie",
+            ),
+            (
+                {"match": {"header": "X Canary", "value": "1"}},
+                "rollout_traffic.match.header: 'X Canary'",
+            ),
             ({"match": {"header": "X-Canary", "value": True}}, "rollout_traffic.match.value: True"),
             ({"match": {"cookie": "lab", "value": "a;b"}}, "rollout_traffic.match.value: 'a;b'"),
             ({"mirror": 101}, "rollout_traffic.mirror: 101 is too large; must be at most 100"),
             ({"mirror": "some"}, "rollout_traffic.mirror: 'some'"),
-            ({"sticky": {"header": "user"}}, "rollout_traffic.sticky: {'header': 'user'} is not a cookie"),
+            (
+                {"sticky": {"header": "user"}},
+                "rollout_traffic.sticky: {'header': 'user'} is not a cookie",
+            ),
             ({"sticky": {"cookie": "a b"}}, "rollout_traffic.sticky.cookie: 'a b'"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
@@ -139,7 +213,9 @@ class Plane:
         return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
 
     def spoil(self, endpoint: Endpoint, name: str) -> None:
-        """Put a copy in the place of the directory that the second Envoy watches: it sees no update any more."""
+        """Put a copy in the place of the directory that the second Envoy watches: it sees no
+        update any more.
+        """
         path = self.envoys[self.names[1]].path
         path.rename(path.with_name("before"))
         shutil.copytree(path.with_name("before"), path)
@@ -167,17 +243,29 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         contract.bring_in(driver, {a: Target(IN, name="shop-a")})
         path = plane.envoys["edge1"].path
         before = (path / "eds-shop.json").read_text()
-        with pytest.raises(TrafficError, match=r"Envoy on edge1 .*eds-shop.json: it refused the update"):
-            contract.apply(driver, {a: Target(IN, name="shop-a"), Endpoint("no-address", 80): Target(OUT, name="shop-b")})
+        with pytest.raises(
+            TrafficError, match=r"Envoy on edge1 .*eds-shop.json: it refused the update"
+        ):
+            contract.apply(
+                driver,
+                {
+                    a: Target(IN, name="shop-a"),
+                    Endpoint("no-address", 80): Target(OUT, name="shop-b"),
+                },
+            )
         assert (path / "eds-shop.json").read_text() == before
         assert not list(path.glob(".*.tmp"))
         assert set(contract.answers(plane)) == {"a"}
         with pytest.raises(InputError, match=r"rollout_traffic.listen"):
             plane.driver(listen="127.0.0.1:0")
-        with pytest.raises(TrafficError, match=r"lds.json: it refused the update.*Address already in use"):
+        with pytest.raises(
+            TrafficError, match=r"lds.json: it refused the update.*Address already in use"
+        ):
             contract.apply(plane.driver(service="other", listen=ADMIN), {})
 
-    def test_a_new_instance_at_a_known_address_has_to_prove_itself(self, plane: Plane, backends: t.Any) -> None:
+    def test_a_new_instance_at_a_known_address_has_to_prove_itself(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
         backends.kill(a)
@@ -191,10 +279,16 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         contract.apply(driver, new)
         assert set(contract.answers(plane)) == {"b", "c"}
 
-    def test_an_envoy_that_is_starting_is_not_taken_for_an_empty_one(self, plane: Plane, backends: t.Any) -> None:
+    def test_an_envoy_that_is_starting_is_not_taken_for_an_empty_one(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, seen = plane.driver(), backends.start("a"), set[str]()
-        with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers: Envoy waits for its first check
-            targets = {a: Target(IN, name="shop-a"), Endpoint("127.0.0.1", silent.getsockname()[1]): Target(OUT, name="shop-b")}
+        # never answers: Envoy waits for its first check
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            targets = {
+                a: Target(IN, name="shop-a"),
+                Endpoint("127.0.0.1", silent.getsockname()[1]): Target(OUT, name="shop-b"),
+            }
             contract.bring_in(driver, targets)
             plane.stop(0)
             starting = threading.Thread(target=plane.start, args=(0,))
@@ -215,7 +309,10 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
     def test_two_services_at_one_envoy(self, plane: Plane, backends: t.Any) -> None:
         a, b = backends.start("a"), backends.start("b")
         port = lab.free_port()
-        shop, cart = plane.driver(), plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}")
+        shop, cart = (
+            plane.driver(),
+            plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}"),
+        )
         cart.transport = Hosts({"": plane.envoys["edge1"]})  # type: ignore[assignment]
         cart.check()
         together = [
@@ -230,13 +327,19 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         assert contract.get(("127.0.0.1", port)) == (200, "b")
         assert list(cart.observe()) == ["the controller"]
         contract.apply(cart, {})
-        assert cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
+        assert (
+            cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
+        )
         assert set(contract.answers(plane)) == {"a"}
 
     @pytest.mark.parametrize(
         ("match", "carries", "others"),
         [
-            ({"header": "X-Canary", "value": "always"}, {"x-canary": "always"}, [{}, {"X-Canary": "always, not"}]),
+            (
+                {"header": "X-Canary", "value": "always"},
+                {"x-canary": "always"},
+                [{}, {"X-Canary": "always, not"}],
+            ),
             (
                 {"cookie": "lab", "value": "a.b"},
                 {"Cookie": "one=1; lab=a.b; two=2"},
@@ -246,18 +349,30 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         ids=["header", "cookie"],
     )
     def test_what_matches_goes_to_the_new_ones_alone(
-        self, plane: Plane, backends: t.Any, match: t.Any, carries: dict[str, str], others: list[dict[str, str]]
+        self,
+        plane: Plane,
+        backends: t.Any,
+        match: t.Any,
+        carries: dict[str, str],
+        others: list[dict[str, str]],
     ) -> None:
         driver = plane.driver(match=match)
         preview = driver.previews()[0].traffic
         assert not plane.driver().previews()
-        old, new = ({backends.start(f"{kind}{n}"): f"shop-{kind}{n}" for n in range(2)} for kind in ("old", "new"))
+        old, new = (
+            {backends.start(f"{kind}{n}"): f"shop-{kind}{n}" for n in range(2)}
+            for kind in ("old", "new")
+        )
 
         def go(headers: dict[str, str]) -> set[str]:
-            return {name[:3] for front in plane.fronts for name in contract.kept(front, 50, headers)}
+            return {
+                name[:3] for front in plane.fronts for name in contract.kept(front, 50, headers)
+            }
 
         contract.bring_in(
-            driver, {e: Target(IN, name=n) for e, n in old.items()} | {e: Target(OUT, name=n) for e, n in new.items()}
+            driver,
+            {e: Target(IN, name=n) for e, n in old.items()}
+            | {e: Target(OUT, name=n) for e, n in new.items()},
         )
         assert go(carries) == {"old"}, "nobody is new yet"
         contract.bring_in(preview, {e: Target(IN, name=n) for e, n in new.items()})
@@ -268,13 +383,18 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             backends.kill(dead)
             for asked in (driver, preview):
                 contract.until(
-                    lambda d=dead, a=asked: not any(s.lb_healthy for s in contract.entries(a.observe(), d)), f"{dead} is dead"
+                    lambda d=dead, a=asked: (
+                        not any(s.lb_healthy for s in contract.entries(a.observe(), d))
+                    ),
+                    f"{dead} is dead",
                 )  # type: ignore[misc]
             assert go(carries) == ({"new"} if number < len(new) else {"old"})
         contract.remove(preview, {}, *new)
         assert go(carries) == {"old"} and preview.observe() == {name: {} for name in plane.names}
 
-    def test_a_part_of_the_requests_is_copied_to_the_dark_ones(self, plane: Plane, backends: t.Any) -> None:
+    def test_a_part_of_the_requests_is_copied_to_the_dark_ones(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, b = plane.driver(mirror=25), backends.start("a"), backends.start("b")
         (mirror,) = driver.previews()
         copies = mirror.traffic
@@ -283,8 +403,13 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         def go() -> int:
             """The requests that come to b of 400 that a answers."""
             before = int(backends.ask(b, "/hits"))
-            assert sum((contract.kept(front, 200) for front in plane.fronts), contract.Counter()) == {"a": 400}
-            contract.until(lambda: not any(s.active for s in contract.entries(copies.observe(), b)), "the copies are answered")
+            assert sum(
+                (contract.kept(front, 200) for front in plane.fronts), contract.Counter()
+            ) == {"a": 400}
+            contract.until(
+                lambda: not any(s.active for s in contract.entries(copies.observe(), b)),
+                "the copies are answered",
+            )
             return int(backends.ask(b, "/hits")) - before
 
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
@@ -292,7 +417,9 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         contract.bring_in(copies, {b: Target(IN, name="shop-b")})
         sent = go()
         assert 50 <= sent <= 150, sent  # five times the deviation to either side
-        assert sum(contract.sent(copies.observe(), b)) == sent and contract.sent(driver.observe(), b) == [0, 0]
+        assert sum(contract.sent(copies.observe(), b)) == sent and contract.sent(
+            driver.observe(), b
+        ) == [0, 0]
         backends.kill(b)
         assert set(contract.answers(plane)) == {"a"}
         backends.start_at(b, "b")
@@ -300,7 +427,12 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
         assert go() == 0
 
     def test_raising_the_share_moves_no_client_back(self, plane: Plane, backends: t.Any) -> None:
-        assert contract.raise_the_share(plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client) == 0
+        assert (
+            contract.raise_the_share(
+                plane, plane.driver(sticky={"cookie": "bound"}), backends, contract.Client
+            )
+            == 0
+        )
 
     def test_a_weight_of_0_is_refused(self, plane: Plane) -> None:
         with pytest.raises(TrafficError, match=r"weight 0"):
@@ -309,36 +441,69 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
     def test_a_new_health_check_replaces_the_old_one(self, plane: Plane, backends: t.Any) -> None:
         a = backends.start("a")
         contract.bring_in(plane.driver(), {a: Target(IN, name="shop-a")})
-        health = {"http": "/other", "status": [201, "200-204"], "headers": {"Host": "shop.example", "X-Probe": "1"}}
+        health = {
+            "http": "/other",
+            "status": [201, "200-204"],
+            "headers": {"Host": "shop.example", "X-Probe": "1"},
+        }
         for given, shows in ((health, '"shop.example"'), ({}, '"tcp_health_check"')):
             driver = plane.driver(health=given)
             table = contract.apply(driver, {a: Target(IN, name="shop-a")})
             assert contract.everywhere(table, a, lambda s: s.rotation is IN and s.lb_healthy)
-            assert shows in plane.envoys["edge1"].get("/config_dump?resource=dynamic_active_clusters")
+            assert shows in plane.envoys["edge1"].get(
+                "/config_dump?resource=dynamic_active_clusters"
+            )
             assert set(contract.answers(plane)) == {"a"}
 
-    @pytest.mark.parametrize(("retry", "method", "lost"), [(3, "GET", 0), (3, "POST", 1), (0, "GET", 1)])
+    @pytest.mark.parametrize(
+        ("retry", "method", "lost"), [(3, "GET", 0), (3, "POST", 1), (0, "GET", 1)]
+    )
     def test_a_request_without_an_answer_goes_to_another_instance(
         self, plane: Plane, backends: t.Any, retry: int, method: str, lost: int
     ) -> None:
-        """One that accepts and ends the connection when it has the request: it may have worked on it."""
+        """One that accepts and ends the connection when it has the request: it may have worked
+        on it.
+        """
         a, driver = backends.start("a"), plane.driver(retry=retry, health={"tcp": True})
         with contract.hostile(b"", 0.0, 0) as port:
-            contract.bring_in(driver, {a: Target(IN, name="shop-a"), Endpoint("127.0.0.1", port): Target(IN, name="shop-b")})
-            found = sum((contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)), contract.Counter())
+            contract.bring_in(
+                driver,
+                {
+                    a: Target(IN, name="shop-a"),
+                    Endpoint("127.0.0.1", port): Target(IN, name="shop-b"),
+                },
+            )
+            found = sum(
+                (contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)),
+                contract.Counter(),
+            )
         assert (found["503"] > 0) == bool(lost) and found["a"] + found["503"] == 20, found
 
     @pytest.mark.parametrize("method", ["GET", "POST"])
-    def test_a_connection_that_fails_is_tried_at_another_instance(self, plane: Plane, backends: t.Any, method: str) -> None:
-        a, b, driver = backends.start("a"), backends.start("b"), plane.driver(retry=3, health={**HEALTH, "interval": "60s"})
+    def test_a_connection_that_fails_is_tried_at_another_instance(
+        self, plane: Plane, backends: t.Any, method: str
+    ) -> None:
+        a, b, driver = (
+            backends.start("a"),
+            backends.start("b"),
+            plane.driver(retry=3, health={**HEALTH, "interval": "60s"}),
+        )
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
         backends.kill(b)
-        found = sum((contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)), contract.Counter())
+        found = sum(
+            (contract.kept(plane.fronts[0], 1, method=method) for _n in range(20)),
+            contract.Counter(),
+        )
         assert found == {"a": 20}
 
-    def test_headers_of_checks_are_for_the_owner_and_the_group(self, plane: Plane, backends: t.Any) -> None:
+    def test_headers_of_checks_are_for_the_owner_and_the_group(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         a = backends.start("a")
-        for health, mode in ((HEALTH, 0o644), ({**HEALTH, "headers": {"X-Token": "hunter2"}}, 0o640)):
+        for health, mode in (
+            (HEALTH, 0o644),
+            ({**HEALTH, "headers": {"X-Token": "hunter2"}}, 0o640),
+        ):
             contract.apply(plane.driver(health=health), {a: Target(OUT, name="shop-a")})
             for envoy in plane.envoys.values():
                 assert stat.S_IMODE((envoy.path / "cds.json").stat().st_mode) == mode
@@ -347,7 +512,9 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
                 others = [file for file in envoy.path.iterdir() if file.name != "cds.json"]
                 assert not [file for file in others if "hunter2" in file.read_text()]
 
-    def test_links_beside_the_files_are_not_followed(self, plane: Plane, backends: t.Any, tmp_path: Path) -> None:
+    def test_links_beside_the_files_are_not_followed(
+        self, plane: Plane, backends: t.Any, tmp_path: Path
+    ) -> None:
         victim = tmp_path / "victim"
         victim.write_text("untouched")
         victim.chmod(0o600)
@@ -369,19 +536,53 @@ class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
             (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "no JSON"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}", "broken chunks"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{}", "broken chunks"),
-            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{}]}', "something else than an Envoy's does"),
-            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": {"a": 1}}', "something else than an Envoy's does"),
-            (b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{"name": "shop", "host_statuses": [{}]}]}', "something else than"),
+            (
+                b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{}]}',
+                "something else than an Envoy's does",
+            ),
+            (
+                b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": {"a": 1}}',
+                "something else than an Envoy's does",
+            ),
+            (
+                (
+                    b'HTTP/1.1 200 OK\r\n\r\n{"cluster_statuses": [{"name": "shop",'
+                    b' "host_statuses": [{}]}]}'
+                ),
+                "something else than",
+            ),
         ],
-        ids=["trickle", "flood", "binary", "text", "list", "deep", "chunk", "negative", "name", "mapping", "host"],
+        ids=[
+            "trickle",
+            "flood",
+            "binary",
+            "text",
+            "list",
+            "deep",
+            "chunk",
+            "negative",
+            "name",
+            "mapping",
+            "host",
+        ],
     )
     def test_an_answer_is_bounded_and_one_that_is_none_is_told(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, complaint: str
     ) -> None:
         monkeypatch.setattr(agent, "ANSWER", 1.0)
         monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
-        with contract.hostile(answer, 0.1 if answer == b"x" else 0.0, 150 if set(answer) == set(b"x") else 1) as port:
-            request = {"op": "observe", "path": str(tmp_path), "owner": "shop", "service": "shop", "epoch": 0}
+        with contract.hostile(
+            answer, 0.1 if answer == b"x" else 0.0, 150 if set(answer) == set(b"x") else 1
+        ) as port:
+            request = {
+                "op": "observe",
+                "path": str(tmp_path),
+                "owner": "shop",
+                "service": "shop",
+                "epoch": 0,
+            }
             began = time.monotonic()
             said = agent.main({**request, "admin": ["127.0.0.1", port]})["error"]
-        assert re.search(complaint, said) and time.monotonic() - began < 10 and "\x1b" not in said, said
+        assert (
+            re.search(complaint, said) and time.monotonic() - began < 10 and "\x1b" not in said
+        ), said

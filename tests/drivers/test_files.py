@@ -26,7 +26,9 @@ def test_a_file_is_replaced_at_once_with_the_mode_asked_for(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_in_the_place_of_the_draft_or_the_file_is_not_followed(tmp_path: Path, there: bool) -> None:
+def test_a_link_in_the_place_of_the_draft_or_the_file_is_not_followed(
+    tmp_path: Path, there: bool
+) -> None:
     victim, path = tmp_path / "victim", tmp_path / "shop.json"
     if there:
         victim.write_text("untouched")
@@ -36,10 +38,15 @@ def test_a_link_in_the_place_of_the_draft_or_the_file_is_not_followed(tmp_path: 
     _files.write(str(path), "new", 0o644)
     assert path.read_text() == "new" and not path.is_symlink()
     assert victim.exists() == there
-    assert not there or (victim.read_text(), stat.S_IMODE(victim.stat().st_mode)) == ("untouched", 0o600)
+    assert not there or (victim.read_text(), stat.S_IMODE(victim.stat().st_mode)) == (
+        "untouched",
+        0o600,
+    )
 
 
-def test_a_draft_that_cannot_be_written_is_removed_and_the_file_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_cannot_be_written_is_removed_and_the_file_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -69,11 +76,18 @@ def test_who_only_looks_leaves_nothing_behind_and_waits_for_nobody(tmp_path: Pat
         pass
 
 
-def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_held_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_files, "LOCK_WAIT", 0.05)
     stem = str(tmp_path / "shop")
     with _files.Fenced(stem, 1):
-        with pytest.raises(_files.Refused, match=r"shop.lock has been locked for 0.05 s; `fuser -v "), _files.Fenced(stem, 2):
+        with (
+            pytest.raises(
+                _files.Refused, match=r"shop.lock has been locked for 0.05 s; `fuser -v "
+            ),
+            _files.Fenced(stem, 2),
+        ):
             pytest.fail("it acts")
     with _files.Fenced(stem, 2):
         pass
@@ -92,5 +106,8 @@ def test_a_lock_or_an_epoch_that_is_a_link_is_not_followed(tmp_path: Path) -> No
 
 def test_a_damaged_epoch_is_named(tmp_path: Path) -> None:
     (tmp_path / "shop.epoch").write_text("rubbish")
-    with pytest.raises(_files.Refused, match="does not hold a number; remove it"), _files.Fenced(str(tmp_path / "shop"), 9):
+    with (
+        pytest.raises(_files.Refused, match="does not hold a number; remove it"),
+        _files.Fenced(str(tmp_path / "shop"), 9),
+    ):
         pytest.fail("it acts")

@@ -20,12 +20,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GateError,
+    InputError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+    GateRunner,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import approval, command, pause, web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import (
+    approval,
+    command,
+    pause,
+    web,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    WAIT,
+    Answer,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
@@ -33,7 +48,13 @@ from ansible_collections.progressive.rollout.tests.support.connect import connec
 from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
-ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1+a", "previous": None, "fleet": {"2.4.1+a": {"ready": 1}}}
+ROLLOUT = {
+    "id": "r1",
+    "service": "shop",
+    "revision": "2.4.1+a",
+    "previous": None,
+    "fleet": {"2.4.1+a": {"ready": 1}},
+}
 SECRET = "s3cret-of-the-hook"
 
 
@@ -51,7 +72,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def transport(tmp_path: Path) -> Iterator[Transport]:
-    one = connect({name: {"ansible_connection": "local"} for name in ("h1", "h2")}, tmp_path / "inventory.json")
+    one = connect(
+        {name: {"ansible_connection": "local"} for name in ("h1", "h2")},
+        tmp_path / "inventory.json",
+    )
     yield one
     one.close()
 
@@ -72,7 +96,8 @@ def unused_port() -> int:
         return int(sock.getsockname()[1])
 
 
-# pause ----------------------------------------------------------------------------------------------------------------
+# pause
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("duration", ["10m", 600, 600.0])
@@ -84,7 +109,8 @@ def test_time(duration: object) -> None:
     assert ask(gate, 600) == Answer(PASS, "10 min 00 s over")
 
 
-# approval -------------------------------------------------------------------------------------------------------------
+# approval
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_person_is_waited_for_without_asking_anybody() -> None:
@@ -111,7 +137,9 @@ def test_a_file_says_it(tmp_path: Path, content: str, verdict: str, message: str
     assert answer.verdict == verdict and answer.message.startswith(message)
 
 
-def test_an_empty_file_says_yes_once_nothing_can_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_file_says_yes_once_nothing_can_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "ok"
     gate = make(approval, file=str(file))
     file.touch()
@@ -131,7 +159,17 @@ def test_a_file_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
-    [(200, PASS), (204, PASS), (202, WAIT), (404, WAIT), (409, WAIT), (425, WAIT), (403, FAIL), (302, FAIL), (500, FAIL)],
+    [
+        (200, PASS),
+        (204, PASS),
+        (202, WAIT),
+        (404, WAIT),
+        (409, WAIT),
+        (425, WAIT),
+        (403, FAIL),
+        (302, FAIL),
+        (500, FAIL),
+    ],
 )
 def test_a_service_says_it(server: Server, status: int, verdict: str) -> None:
     server.replies = [(status, "" if status == 204 else "because")]
@@ -139,7 +177,9 @@ def test_a_service_says_it(server: Server, status: int, verdict: str) -> None:
     assert answer.verdict == verdict
     assert f"{server.url} " in answer.message or f"{server.url} (" in answer.message
     assert SECRET not in answer.message
-    assert {(one.method, one.path) for one in server.requests} == {("GET", f"/approvals/2.4.1%2Ba?key={SECRET}")}
+    assert {(one.method, one.path) for one in server.requests} == {
+        ("GET", f"/approvals/2.4.1%2Ba?key={SECRET}")
+    }
 
 
 def test_a_file_goes_before_the_service(server: Server, tmp_path: Path) -> None:
@@ -152,27 +192,39 @@ def test_a_file_goes_before_the_service(server: Server, tmp_path: Path) -> None:
     assert ask(gate).verdict == PASS
 
 
-# web ------------------------------------------------------------------------------------------------------------------
+# web
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_hook_is_told_of_the_rollout(server: Server) -> None:
     before = time.time() - 0.001
-    assert ask(make(web, url=server.url + "/{service}", headers={"X-Team": "shop", "X-Level": 3})) == Answer(PASS, "200")
+    assert ask(
+        make(web, url=server.url + "/{service}", headers={"X-Team": "shop", "X-Level": 3})
+    ) == Answer(PASS, "200")
     (request,) = server.requests
     body = json.loads(request.body)
     assert before <= body.pop("sent") <= time.time() + 0.001
     assert body == {"rollout": ROLLOUT, "waited": 12.5}
-    assert (request.method, request.path, request.headers["Content-Type"]) == ("POST", "/shop", "application/json")
+    assert (request.method, request.path, request.headers["Content-Type"]) == (
+        "POST",
+        "/shop",
+        "application/json",
+    )
     assert (request.headers["X-Team"], request.headers["X-Level"]) == ("shop", "3")
     assert "X-Rollout-Signature" not in request.headers
 
 
 def test_by_get_nothing_is_sent(server: Server) -> None:
     assert ask(make(web, url=server.url + "/?revision={revision}", method="GET")).verdict == PASS
-    assert [(one.method, one.path, one.body) for one in server.requests] == [("GET", "/?revision=2.4.1%2Ba", b"")]
+    assert [(one.method, one.path, one.body) for one in server.requests] == [
+        ("GET", "/?revision=2.4.1%2Ba", b"")
+    ]
 
 
-@pytest.mark.parametrize(("status", "verdict"), [(201, PASS), (409, WAIT), (425, WAIT), (202, PASS), (404, FAIL), (418, FAIL)])
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(201, PASS), (409, WAIT), (425, WAIT), (202, PASS), (404, FAIL), (418, FAIL)],
+)
 def test_what_its_status_means(server: Server, status: int, verdict: str) -> None:
     server.replies = [(status, "tests\n  run \x1b[31m" + "x" * 300)]
     answer = ask(make(web, url=server.url))
@@ -205,7 +257,9 @@ def test_retries_come_to_an_end(server: Server) -> None:
     assert len(server.requests) == 4
     server.requests.clear()
     server.replies = [None]
-    with pytest.raises(GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: .*closed.* \(asked 2 times\)$"):
+    with pytest.raises(
+        GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: .*closed.* \(asked 2 times\)$"
+    ):
         ask(make(web, url=server.url, retries=1))
     assert len(server.requests) == 2
 
@@ -220,9 +274,14 @@ def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPat
 
 
 def test_nobody_there_is_not_a_no() -> None:
-    with pytest.raises(GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"):
+    with pytest.raises(
+        GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"
+    ):
         ask(make(web, url=f"http://127.0.0.1:{unused_port()}/?key={SECRET}", retries=0))
-    with pytest.raises(GateError, match=r"^http://no-such-name\.invalid cannot be asked: its name does not resolve$"):
+    with pytest.raises(
+        GateError,
+        match=r"^http://no-such-name\.invalid cannot be asked: its name does not resolve$",
+    ):
         ask(make(web, url=f"http://no-such-name.invalid/{SECRET}", retries=0))
 
 
@@ -264,7 +323,9 @@ def test_of_an_answer_without_end_only_the_beginning_is_read(server: Server) -> 
     assert ask(make(web, url=server.url)).message == "200: " + "x" * 200
 
 
-def test_netrc_does_not_replace_what_was_given(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_netrc_does_not_replace_what_was_given(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login other password other\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -288,7 +349,8 @@ def test_certificates(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     assert not recwarn.list
 
 
-# command --------------------------------------------------------------------------------------------------------------
+# command
+# --------------------------------------------------------------------------------------------------------------
 
 
 def python(code: str, *words: str) -> list[str]:
@@ -297,22 +359,54 @@ def python(code: str, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("host", [None, "h2"])
 @pytest.mark.parametrize(("code", "verdict"), [(0, PASS), (75, WAIT), (1, FAIL), (127, FAIL)])
-def test_what_its_exit_code_means(transport: Transport, host: str | None, code: int, verdict: str) -> None:
-    answer = ask(make(command, transport, host=host, command=["sh", "-c", f"echo some; echo words >&2; exit {code}"]))
+def test_what_its_exit_code_means(
+    transport: Transport, host: str | None, code: int, verdict: str
+) -> None:
+    answer = ask(
+        make(
+            command,
+            transport,
+            host=host,
+            command=["sh", "-c", f"echo some; echo words >&2; exit {code}"],
+        )
+    )
     assert answer == Answer(verdict, f"sh ended with {code}: some words")
 
 
-def test_an_argument_is_one_argument_and_the_rollout_is_on_its_standard_input(transport: Transport, tmp_path: Path) -> None:
-    code = "import json, sys; json.dump([sys.argv[2:], json.load(sys.stdin)], open(sys.argv[1], 'w'))"
-    words = ["{service} {revision}", "$HOME", "it's", "*", "", "[{previous}]", "{{id}}", "{id}; true", 8]
-    assert ask(make(command, transport, command=python(code, str(tmp_path / "out"), *words))).verdict == PASS  # type: ignore[arg-type]
+def test_an_argument_is_one_argument_and_the_rollout_is_on_its_standard_input(
+    transport: Transport, tmp_path: Path
+) -> None:
+    code = (
+        "import json, sys; json.dump([sys.argv[2:], json.load(sys.stdin)], open(sys.argv[1], 'w'))"
+    )
+    words = [
+        "{service} {revision}",
+        "$HOME",
+        "it's",
+        "*",
+        "",
+        "[{previous}]",
+        "{{id}}",
+        "{id}; true",
+        8,
+    ]
+    assert (
+        ask(make(command, transport, command=python(code, str(tmp_path / "out"), *words))).verdict
+        == PASS
+    )  # type: ignore[arg-type]
     argv, rollout = json.loads((tmp_path / "out").read_text())
     assert argv == ["shop 2.4.1+a", "$HOME", "it's", "*", "", "[]", "{id}", "r1; true", "8"]
     assert rollout == ROLLOUT
 
 
 def test_the_end_of_the_output_is_shown(transport: Transport) -> None:
-    answer = ask(make(command, transport, command=python("import sys; print('a' * 500, 'why\\a'); sys.exit(3)")))
+    answer = ask(
+        make(
+            command,
+            transport,
+            command=python("import sys; print('a' * 500, 'why\\a'); sys.exit(3)"),
+        )
+    )
     assert answer.verdict == FAIL and answer.message.endswith("a" * 195 + " why?")
     assert len(answer.message) == len(f"{sys.executable} ended with 3: ") + 200
 
@@ -328,7 +422,11 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     """The run was killed, or told to go on or back: a load test must not go on after it."""
     long = f"300.{os.getpid()}{time.time_ns()}"
     options = {"command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
-    keeper = GateRunner([Gate("g", "command", command.OPTIONS.parse(options, "gate."))], Context("shop", transport), {})
+    keeper = GateRunner(
+        [Gate("g", "command", command.OPTIONS.parse(options, "gate."))],
+        Context("shop", transport),
+        {},
+    )
     keeper.poll(ROLLOUT)
     wait_until(lambda: running(f"sleep\0{long}"))
     keeper.close()
@@ -338,7 +436,12 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
 def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    gate = make(command, transport, host="h1", command=["sh", "-c", f"read line < '{fifo}'; test $line = well"])
+    gate = make(
+        command,
+        transport,
+        host="h1",
+        command=["sh", "-c", f"read line < '{fifo}'; test $line = well"],
+    )
     answers: list[Answer] = []
     thread = threading.Thread(target=lambda: answers.append(ask(gate)))
     thread.start()
@@ -349,7 +452,8 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
     assert [answer.verdict for answer in answers] == [PASS]
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# What is refused
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -364,28 +468,70 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
         (web, {"url": "http://h:99999"}, r"^gate\.url: it is not a URL"),
         (web, {"url": "http://h/a b"}, r"^gate\.url: it is not a URL"),
         (web, {"url": f"http://ann:{SECRET}@h/"}, r"^gate\.url: a name and password in a URL"),
-        (web, {"url": "http://h", "headers": {"X Y": SECRET}}, r"^gate\.headers: 'X Y' is not the name"),
-        (web, {"url": "http://h", "headers": {"Content-Length": SECRET}}, r"^gate\.headers: 'Content-Length' is not"),
-        (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^gate\.headers\.X: its value must be one line"),
+        (
+            web,
+            {"url": "http://h", "headers": {"X Y": SECRET}},
+            r"^gate\.headers: 'X Y' is not the name",
+        ),
+        (
+            web,
+            {"url": "http://h", "headers": {"Content-Length": SECRET}},
+            r"^gate\.headers: 'Content-Length' is not",
+        ),
+        (
+            web,
+            {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}},
+            r"^gate\.headers\.X: its value must be one line",
+        ),
         (web, {"url": "http://h", "secret": ""}, r"^gate\.secret: must not be empty"),
-        (web, {"url": "http://h", "secret": SECRET, "method": "GET"}, r"^gate\.secret: GET sends nothing"),
+        (
+            web,
+            {"url": "http://h", "secret": SECRET, "method": "GET"},
+            r"^gate\.secret: GET sends nothing",
+        ),
         (web, {"url": "http://h", "answer_within": 0}, r"^gate\.answer_within: 0 is too short"),
-        (web, {"url": "http://h", "retries": 11}, r"^gate\.retries: 11 is too large; must be at most 10"),
+        (
+            web,
+            {"url": "http://h", "retries": 11},
+            r"^gate\.retries: 11 is too large; must be at most 10",
+        ),
         (web, {"url": "http://h", "retries": -1}, r"^gate\.retries: -1 is too small"),
-        (web, {"url": "http://h", "ca_path": "/no/such"}, r"^gate\.ca_path: '/no/such' is not the absolute path"),
-        (web, {"url": "http://h", "ca_path": "/", "validate_certs": False}, r"^gate\.ca_path: '/' has no effect"),
+        (
+            web,
+            {"url": "http://h", "ca_path": "/no/such"},
+            r"^gate\.ca_path: '/no/such' is not the absolute path",
+        ),
+        (
+            web,
+            {"url": "http://h", "ca_path": "/", "validate_certs": False},
+            r"^gate\.ca_path: '/' has no effect",
+        ),
         (command, {"command": "/bin/true now"}, r"^gate\.command: expected a list"),
         (command, {"command": []}, r"^gate\.command: (not given|its first word)"),
         (command, {"command": [""]}, r"^gate\.command: its first word"),
         (command, {"command": ["true", None]}, r"^gate\.command: expected a text, got NoneType"),
         (command, {"command": ["true", "\0"]}, r"^gate\.command: a NUL character"),
-        (command, {"command": ["true", "{port}"]}, r"^gate\.command: unknown placeholder '\{port\}'"),
-        (command, {"command": ["true"], "answer_within": "never"}, r"^gate\.answer_within: 'never' is not a duration"),
-        (command, {"command": ["true"], "host": "h9"}, r"^gate\.host: 'h9' is not in the inventory"),
+        (
+            command,
+            {"command": ["true", "{port}"]},
+            r"^gate\.command: unknown placeholder '\{port\}'",
+        ),
+        (
+            command,
+            {"command": ["true"], "answer_within": "never"},
+            r"^gate\.answer_within: 'never' is not a duration",
+        ),
+        (
+            command,
+            {"command": ["true"], "host": "h9"},
+            r"^gate\.host: 'h9' is not in the inventory",
+        ),
         (command, {"command": ["true"], "host": "all"}, r"^gate\.host: 'all' names 2 hosts"),
     ],
 )
-def test_bad_options_are_refused(transport: Transport, module: t.Any, options: dict[str, t.Any], message: str) -> None:
+def test_bad_options_are_refused(
+    transport: Transport, module: t.Any, options: dict[str, t.Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
         make(module, transport, **options)
     assert SECRET not in str(caught.value)
@@ -393,8 +539,13 @@ def test_bad_options_are_refused(transport: Transport, module: t.Any, options: d
 
 def test_without_requests_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "requests", None)
-    constructors: list[Callable[[], t.Any]] = [lambda: make(web, url="http://h"), lambda: make(approval, url="http://h")]
+    constructors: list[Callable[[], t.Any]] = [
+        lambda: make(web, url="http://h"),
+        lambda: make(approval, url="http://h"),
+    ]
     for construct in constructors:
-        with pytest.raises(InputError, match=r"^gate\.url: it needs the Python package requests; install it"):
+        with pytest.raises(
+            InputError, match=r"^gate\.url: it needs the Python package requests; install it"
+        ):
             construct()
     make(approval, file="/ok")

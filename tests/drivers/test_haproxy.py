@@ -17,16 +17,32 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    TrafficError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
+    DriverModule,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Target,
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Command,
+    Result,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import (
+    OPTIONS,
+    Driver,
+)
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import (
     IN,
     OUT,
@@ -72,13 +88,22 @@ class Here:
     def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
         raise NotImplementedError
 
-    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
         assert agent_name == "haproxy"
-        self.asked += [(a, line) for r in requests.values() for a, work in r["sockets"].items() for line in work["lines"]]
+        self.asked += [
+            (a, line)
+            for r in requests.values()
+            for a, work in r["sockets"].items()
+            for line in work["lines"]
+        ]
         return {host: Answer(agent.main(dict(request))) for host, request in requests.items()}
 
     def changes(self) -> int:
-        """How many commands were meant to change something; those of `check` name the server `-`."""
+        """How many commands were meant to change something; those of `check` name the server
+        `-`.
+        """
         commands = [command for _socket, line in self.asked for command in line.split(";")]
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
 
@@ -104,19 +129,28 @@ class HAProxyPlane:
     def __init__(self, servers: str = "", preview: str = "") -> None:
         """`servers` and `preview`: more lines of the two backends."""
         self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
-        self.balancers = [HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}") for _host, port in self.previews]
+        self.balancers = [
+            HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}")
+            for _host, port in self.previews
+        ]
         self.transport = Here()
         self.path = str(self.balancers[0].directory / "rollout")
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
 
     def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
-        given = {"socket": [f"tcp://{name}" for name in self.names], "backend": "shop", "path": self.path} | options
+        given = {
+            "socket": [f"tcp://{name}" for name in self.names],
+            "backend": "shop",
+            "path": self.path,
+        } | options
         return made(given, context(self.transport, epoch))
 
     def halting(self) -> TrafficDriver:
         """By what the second's socket lets us do."""
-        return self.driver(hosts="lb1", socket=[self.balancers[0].socket, self.balancers[1].socket + ".operator"])
+        return self.driver(
+            hosts="lb1", socket=[self.balancers[0].socket, self.balancers[1].socket + ".operator"]
+        )
 
     def previewing(self) -> tuple[TrafficDriver, TrafficDriver]:
         driver = self.driver(preview="preview")
@@ -132,16 +166,25 @@ class HAProxyPlane:
             ({"backend": "shop;x"}, "rollout_traffic.backend: 'shop;x'"),
             (
                 {"hosts": "lb1", "socket": path + ".operator"},
-                f"rollout_traffic.socket: '{path}.operator' at load balancer lb1 needs `level admin`",
+                (
+                    f"rollout_traffic.socket: '{path}.operator' at load balancer lb1 needs `level"
+                    " admin`"
+                ),
             ),
             (
                 {"hosts": "lb1", "socket": path + ".none"},
-                f"load balancer lb1 (rollout_traffic.socket {path}.none): No such file or directory; does HAProxy run,",
+                (
+                    f"load balancer lb1 (rollout_traffic.socket {path}.none): No such file or"
+                    " directory; does HAProxy run,"
+                ),
             ),
             ({"hosts": "web", "socket": path}, "rollout_traffic.hosts: 'web' matches no host"),
             ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
             ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),
-            ({"match": {"header": "X-Canary", "value": "always"}}, "rollout_traffic.match: HAProxy routes requests"),
+            (
+                {"match": {"header": "X-Canary", "value": "always"}},
+                "rollout_traffic.match: HAProxy routes requests",
+            ),
             ({"mirror": 10}, "rollout_traffic.mirror: HAProxy"),
             ({"sticky": {"cookie": "user"}}, "`stick on req.cook(NAME)`"),
             ({"slots": "slot"}, "rollout_traffic.slots: backend shop at load balancer"),
@@ -154,7 +197,9 @@ class HAProxyPlane:
 
     def spoil(self, endpoint: Endpoint, name: str) -> None:
         """Its name is taken by a server of somebody else's."""
-        assert "New server" in self.balancers[1].ask(f"add server shop/{name} 127.0.0.1:{free_port()}")
+        assert "New server" in self.balancers[1].ask(
+            f"add server shop/{name} 127.0.0.1:{free_port()}"
+        )
 
     def stop(self, index: int) -> None:
         self.balancers[index].stop()
@@ -176,28 +221,43 @@ class TestContract(TrafficContract):
 
     def test_raising_the_share_moves_no_client_back(self, backends: Backends) -> None:
         numbers = itertools.count()
-        plane = HAProxyPlane("    stick-table type string len 64 size 100k expire 1h\n    stick on req.cook(user)\n")
+        plane = HAProxyPlane(
+            "    stick-table type string len 64 size 100k expire 1h\n    stick on req.cook(user)\n"
+        )
         try:
-            stay = raise_the_share(plane, plane.driver(), backends, lambda front: Client(front, f"user={next(numbers)}"))
+            stay = raise_the_share(
+                plane,
+                plane.driver(),
+                backends,
+                lambda front: Client(front, f"user={next(numbers)}"),
+            )
             assert stay > 0, "as the docs say: until it is taken away"
         finally:
             plane.close()
 
     def test_servers_of_a_service_that_begins_alike_are_not_ours(self, plane: HAProxyPlane) -> None:
         for balancer in plane.balancers:
-            balancer.ask("add server shop/shop-api-1 127.0.0.1:9 id 1000050; set server shop/shop-api-1 state drain")
+            balancer.ask(
+                "add server shop/shop-api-1 127.0.0.1:9 id 1000050; set server shop/shop-api-1"
+                " state drain"
+            )
         driver = plane.driver()
         (theirs,) = driver.observe()[plane.names[0]].values()
         assert (theirs.name, theirs.ours) == ("shop-api-1", False)
         driver.apply({name: {} for name in plane.names})
-        assert [server.name for server in driver.observe()[plane.names[0]].values()] == ["shop-api-1"]
+        assert [server.name for server in driver.observe()[plane.names[0]].values()] == [
+            "shop-api-1"
+        ]
 
 
 class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""
 
     def __init__(self) -> None:
-        slots = "".join(f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n" for n in range(6))
+        slots = "".join(
+            f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n"
+            for n in range(6)
+        )
         super().__init__(slots, slots)
 
     def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
@@ -210,7 +270,9 @@ class SlotPlane(HAProxyPlane):
         """Somebody else uses all the other slots."""
         self.balancers[1].ask(
             ";".join(
-                f"set server shop/slot{n} addr 127.0.0.2 port {9000 + n};set server shop/slot{n} state drain" for n in range(1, 6)
+                f"set server shop/slot{n} addr 127.0.0.2 port {9000 + n};set server shop/slot{n}"
+                " state drain"
+                for n in range(1, 6)
             )
         )
 
@@ -243,17 +305,27 @@ class TestOnlyHAProxy:
         for endpoint in list(backends.processes):
             backends.kill(endpoint)
 
-    def test_servers_of_the_configuration_are_drained_but_never_deleted(self, backends: Backends) -> None:
+    def test_servers_of_the_configuration_are_drained_but_never_deleted(
+        self, backends: Backends
+    ) -> None:
         one, two, three, new = (backends.start(name) for name in ("one", "two", "three", "new"))
         plane = HAProxyPlane(BROWNFIELD.format(one=one.port, two=two.port, three=three.port))
         try:
-            driver, untouched = plane.driver(), plane.balancers[0].ask("show servers state shop").splitlines()[-2]
+            driver, untouched = (
+                plane.driver(),
+                plane.balancers[0].ask("show servers state shop").splitlines()[-2],
+            )
             assert " legacy " in untouched
-            assert not any(server.ours for e in (one, two, three) for server in entries(driver.observe(), e))
+            assert not any(
+                server.ours for e in (one, two, three) for server in entries(driver.observe(), e)
+            )
             old = {one: Target(IN, 7), two: Target(IN, 7)}
             prove(driver, one, two)
             assert everywhere(apply(driver, old), one, lambda s: s.weight == 7)
-            prove(driver, *apply(driver, old | {new: Target(OUT, 7, "new")})[plane.names[0]].keys() & {new})
+            prove(
+                driver,
+                *apply(driver, old | {new: Target(OUT, 7, "new")})[plane.names[0]].keys() & {new},
+            )
             apply(driver, {new: Target(IN, 7, "new"), one: Target(OUT, 7), two: Target(OUT, 7)})
             assert set(answers(plane)) == {"new"}
             apply(driver, {new: Target(IN, 7, "new")})
@@ -266,7 +338,9 @@ class TestOnlyHAProxy:
                 }
             cut = re.compile(r"^(\d+ shop \d+ legacy \S+ \d+ \d+ \d+)")
             after = plane.balancers[0].ask("show servers state shop")
-            assert cut.findall(untouched) == cut.findall(next(line for line in after.splitlines() if " legacy " in line))
+            assert cut.findall(untouched) == cut.findall(
+                next(line for line in after.splitlines() if " legacy " in line)
+            )
             # And back: in maintenance, so warmed up and proven anew before it is put in.
             apply(driver, {new: Target(IN, 7), one: Target(OUT, 7)})
             prove(driver, one)
@@ -289,7 +363,12 @@ class TestOnlyHAProxy:
             apply(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
             table = apply(driver, {b: Target(IN, name="shop-b")})
             parked = table[plane.names[0]][a]
-            assert (parked.rotation, parked.active, parked.ours, parked.name) == (OUT, 1, True, "shop-a")
+            assert (parked.rotation, parked.active, parked.ours, parked.name) == (
+                OUT,
+                1,
+                True,
+                "shop-a",
+            )
             assert plane.balancers[0].servers() == {"shop-a": "MAINT", "shop-b": "UP"}
             assert set(answers(plane)) == {"b"}
             backends.ask(a, "/release")
@@ -303,7 +382,10 @@ class TestOnlyHAProxy:
     def test_the_state_file_restores_the_slots_at_a_restart(self, backends: Backends) -> None:
         words = "slot.invalid:1 check inter 100ms fall 2 init-addr last,127.0.0.1 disabled"
         slots = "".join(f"    server slot{n} {words}\n" for n in range(3))
-        balancer = HAProxy(slots + "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n")
+        balancer = HAProxy(
+            slots + "    load-server-state-from-file local\n    server-state-file-name"
+            " {directory}/state\n"
+        )
         try:
             a, b = backends.start("a"), backends.start("b")
             path = f"{balancer.directory}/state"
@@ -321,30 +403,55 @@ class TestOnlyHAProxy:
             balancer.stop()
             balancer.start()
             table = driver.observe()["lb1"]
-            assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {a: (IN, True, 30), b: (OUT, True, 7)}
+            assert {e: (s.rotation, s.ours, s.weight) for e, s in table.items()} == {
+                a: (IN, True, 30),
+                b: (OUT, True, 7),
+            }
             assert get(balancer.front) == (200, "a")
-            with pytest.raises(TrafficError, match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed"):
-                apply(driver, {a: Target(IN), b: Target(OUT)} | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)})
+            with pytest.raises(
+                TrafficError,
+                match=r"rollout_traffic.slots: load balancer lb1 has 1 free .* 2 are needed",
+            ):
+                apply(
+                    driver,
+                    {a: Target(IN), b: Target(OUT)}
+                    | {Endpoint("127.0.0.1", p): Target(OUT) for p in (1001, 1002)},
+                )
             remove(driver, {a: Target(IN)}, b)
         finally:
             balancer.close()
 
-    def test_the_state_file_keeps_servers_with_addresses_out_at_a_restart(self, backends: Backends) -> None:
-        """As services have them that are deployed in place: by its configuration all would be in rotation."""
+    def test_the_state_file_keeps_servers_with_addresses_out_at_a_restart(
+        self, backends: Backends
+    ) -> None:
+        """As services have them that are deployed in place: by its configuration all would be in
+        rotation.
+        """
         a, b = backends.start("a"), backends.start("b")
         servers = "".join(
-            f"    server {name} {endpoint} check inter 100ms fall 2 rise 1\n" for name, endpoint in (("a", a), ("b", b))
+            f"    server {name} {endpoint} check inter 100ms fall 2 rise 1\n"
+            for name, endpoint in (("a", a), ("b", b))
         )
-        restore = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
+        restore = (
+            "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
+        )
         balancer = HAProxy(restore + servers)
         try:
-            options = {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", "state_file": f"{balancer.directory}/state"}
+            options = {
+                "hosts": "lb1",
+                "socket": balancer.socket,
+                "backend": "shop",
+                "state_file": f"{balancer.directory}/state",
+            }
             driver = made(options, context(Here()))
             driver.check()
             apply(driver, {a: Target(IN, 1), b: Target(OUT, 1)})
             balancer.stop()
             balancer.start()
-            assert {e: (s.rotation, s.weight) for e, s in driver.observe()["lb1"].items()} == {a: (IN, 1), b: (OUT, 1)}
+            assert {e: (s.rotation, s.weight) for e, s in driver.observe()["lb1"].items()} == {
+                a: (IN, 1),
+                b: (OUT, 1),
+            }
             assert {get(balancer.front) for _n in range(4)} == {(200, "a")}
             bring_in(driver, {a: Target(IN, 1), b: Target(IN, 1)})
         finally:
@@ -361,8 +468,12 @@ class TestOnlyHAProxy:
                 "path": f"{balancer.directory}/rollout",
             }
             made(options, context(Here())).check()
-            with pytest.raises(TrafficError, match=r"rollout_traffic.state_file: server slot1 .* has an address"):
-                made({**options, "state_file": f"{balancer.directory}/state"}, context(Here())).check()
+            with pytest.raises(
+                TrafficError, match=r"rollout_traffic.state_file: server slot1 .* has an address"
+            ):
+                made(
+                    {**options, "state_file": f"{balancer.directory}/state"}, context(Here())
+                ).check()
         finally:
             balancer.close()
 
@@ -373,7 +484,9 @@ class TestOnlyHAProxy:
             bring_in(driver, targets)
             backends.kill(a)
             until(
-                lambda: everywhere(driver.observe(), a, lambda s: s.rotation is OUT and not s.lb_healthy),
+                lambda: everywhere(
+                    driver.observe(), a, lambda s: s.rotation is OUT and not s.lb_healthy
+                ),
                 "HAProxy sees that it is down",
             )
             apply(driver, targets)
@@ -385,7 +498,10 @@ class TestOnlyHAProxy:
         plane = HAProxyPlane()
         try:
             driver = plane.driver()
-            targets = {Endpoint("127.0.0.1", 20000 + n): Target(OUT, name=f"shop-{n:04}") for n in range(1000)}
+            targets = {
+                Endpoint("127.0.0.1", 20000 + n): Target(OUT, name=f"shop-{n:04}")
+                for n in range(1000)
+            }
             driver.apply(dict.fromkeys(plane.names, targets))
             assert len(plane.transport.asked) == 2 * (1 + 3000 / 50 + 1)
             assert [len(servers) for servers in driver.observe().values()] == [1000, 1000]
@@ -393,11 +509,18 @@ class TestOnlyHAProxy:
         finally:
             plane.close()
 
-    def test_a_balancer_that_never_answers_is_an_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 0.1)
+    def test_a_balancer_that_never_answers_is_an_error(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(
+            "ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT",
+            0.1,
+        )
         with socket.create_server(("127.0.0.1", 0)) as silent:
             name = f"127.0.0.1:{silent.getsockname()[1]}"
-            driver = made({"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here()))
+            driver = made(
+                {"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here())
+            )
             with pytest.raises(TrafficError, match=f"load balancer {name} .*timed out"):
                 driver.observe()
 
@@ -417,11 +540,20 @@ class TestOnlyHAProxy:
     def test_an_answer_is_bounded_and_one_that_is_none_is_told(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, complaint: str
     ) -> None:
-        monkeypatch.setattr("ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT", 1.0)
+        monkeypatch.setattr(
+            "ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy._TIMEOUT",
+            1.0,
+        )
         monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
-        with hostile(answer, pause=0.1 if answer == b"x" else 0.0, times=150 if set(answer) == set(b"x") else 1) as port:
+        with hostile(
+            answer,
+            pause=0.1 if answer == b"x" else 0.0,
+            times=150 if set(answer) == set(b"x") else 1,
+        ) as port:
             name = f"127.0.0.1:{port}"
-            driver = made({"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here()))
+            driver = made(
+                {"socket": name, "backend": "shop", "path": str(tmp_path)}, context(Here())
+            )
             for action in (driver.observe, driver.check):
                 began = time.monotonic()
                 with pytest.raises(TrafficError, match=f"{name}.*") as raised:
@@ -430,22 +562,42 @@ class TestOnlyHAProxy:
                 if action == driver.observe:
                     assert re.search(complaint, str(raised.value)), raised.value
 
-    @pytest.mark.parametrize("value", [[], 7, "text", {}, {"{name}": []}, {"{name}": {"texts": [1]}}, {"{name}": {"texts": []}}])
-    def test_an_agent_that_answers_something_else_is_told(self, tmp_path: Path, value: t.Any) -> None:
+    @pytest.mark.parametrize(
+        "value",
+        [[], 7, "text", {}, {"{name}": []}, {"{name}": {"texts": [1]}}, {"{name}": {"texts": []}}],
+    )
+    def test_an_agent_that_answers_something_else_is_told(
+        self, tmp_path: Path, value: t.Any
+    ) -> None:
         class Strange(Here):
-            def ask(self, agent_name: str, requests: Mapping[str, t.Any], timeout: float) -> dict[str, Answer]:
-                return dict.fromkeys(requests, Answer(json.loads(json.dumps(value).replace("{name}", "/s"))))
+            def ask(
+                self, agent_name: str, requests: Mapping[str, t.Any], timeout: float
+            ) -> dict[str, Answer]:
+                return dict.fromkeys(
+                    requests, Answer(json.loads(json.dumps(value).replace("{name}", "/s")))
+                )
 
-        driver = made({"hosts": "lb1", "socket": "/s", "backend": "shop", "path": str(tmp_path)}, context(Strange()))
+        driver = made(
+            {"hosts": "lb1", "socket": "/s", "backend": "shop", "path": str(tmp_path)},
+            context(Strange()),
+        )
         for action in (driver.check, driver.observe):
-            with pytest.raises(TrafficError, match=r"load balancer lb1 .*its agent does not answer as expected"):
+            with pytest.raises(
+                TrafficError, match=r"load balancer lb1 .*its agent does not answer as expected"
+            ):
                 action()
 
-    def test_a_slot_that_was_given_to_another_instance_meanwhile_is_not_touched(self, backends: Backends) -> None:
+    def test_a_slot_that_was_given_to_another_instance_meanwhile_is_not_touched(
+        self, backends: Backends
+    ) -> None:
         plane, a, b = SlotPlane(), backends.start("a"), backends.start("b")
         try:
             bring_in(plane.driver(), {a: Target(IN), b: Target(IN)})
-            (name,) = (server.name for e, server in plane.driver().observe()[plane.names[0]].items() if e == a)
+            (name,) = (
+                server.name
+                for e, server in plane.driver().observe()[plane.names[0]].items()
+                if e == a
+            )
 
             def taken() -> None:
                 plane.balancers[0].ask(f"set server shop/{name} addr {b.address} port {b.port}")
@@ -454,7 +606,11 @@ class TestOnlyHAProxy:
             late.context.transport = t.cast(Transport, Late(late.context.transport, taken))
             before = plane.balancers[0].servers()
             with pytest.raises(
-                TrafficError, match=rf"server {name} has the address {b.address} {b.port} and had {a.address} {a.port}"
+                TrafficError,
+                match=(
+                    rf"server {name} has the address {b.address} {b.port} and had {a.address}"
+                    rf" {a.port}"
+                ),
             ):
                 apply(late, {a: Target(OUT), b: Target(IN)})
             assert plane.balancers[0].servers() == before
@@ -467,14 +623,23 @@ class TestOnlyHAProxy:
         try:
             assert t.cast(Driver, plane.driver()).capacity() == dict.fromkeys(plane.names, 6)
             assert t.cast(Driver, HAProxyPlane.driver(plane)).capacity() == {}
-            plane.balancers[1].ask("set server shop/slot3 addr ::1 port 0;set server shop/slot3 state ready")
-            assert t.cast(Driver, plane.driver()).capacity() == {plane.names[0]: 6, plane.names[1]: 5}, "somebody else's"
+            plane.balancers[1].ask(
+                "set server shop/slot3 addr ::1 port 0;set server shop/slot3 state ready"
+            )
+            assert t.cast(Driver, plane.driver()).capacity() == {
+                plane.names[0]: 6,
+                plane.names[1]: 5,
+            }, "somebody else's"
         finally:
             plane.close()
 
     @pytest.mark.parametrize("option", ["path", "state_file"])
-    def test_a_directory_that_cannot_be_written_is_refused_at_first(self, tmp_path: Path, option: str) -> None:
-        balancer = HAProxy("    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n")
+    def test_a_directory_that_cannot_be_written_is_refused_at_first(
+        self, tmp_path: Path, option: str
+    ) -> None:
+        balancer = HAProxy(
+            "    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n"
+        )
         (tmp_path / "file").touch()
         try:
             options = {
@@ -486,27 +651,37 @@ class TestOnlyHAProxy:
             }
             made(options, context(Here(), epoch=0)).check()
             assert not (tmp_path / "new").exists()
-            with pytest.raises(InputError, match=rf"rollout_traffic.{option}: {tmp_path}/file is not a directory .*lb1"):
+            with pytest.raises(
+                InputError,
+                match=rf"rollout_traffic.{option}: {tmp_path}/file is not a directory .*lb1",
+            ):
                 made({**options, option: str(tmp_path / "file" / "x")}, context(Here())).check()
         finally:
             balancer.close()
 
     def test_a_link_beside_the_state_file_is_not_followed(self, tmp_path: Path) -> None:
-        balancer = HAProxy("    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n")
+        balancer = HAProxy(
+            "    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n"
+        )
         victim, state = tmp_path / "victim", tmp_path / "state"
         victim.write_text("untouched")
         for name in (".state.tmp", "state.rollout.tmp", "state.tmp"):
             (tmp_path / name).symlink_to(victim)
         try:
             own = {"slots": "slot", "path": str(tmp_path), "state_file": str(state)}
-            driver = made({"hosts": "lb1", "socket": balancer.socket, "backend": "shop", **own}, context(Here()))
+            driver = made(
+                {"hosts": "lb1", "socket": balancer.socket, "backend": "shop", **own},
+                context(Here()),
+            )
             apply(driver, {Endpoint("127.0.0.1", free_port()): Target(OUT)})
             assert " slot1 " in state.read_text() and victim.read_text() == "untouched"
         finally:
             balancer.close()
 
     def test_an_algorithm_that_takes_no_weights_is_refused_before_an_entry_goes_in(self) -> None:
-        balancer = HAProxy("    balance static-rr\n    server slot1 127.0.0.1:1 check fall 2 disabled\n")
+        balancer = HAProxy(
+            "    balance static-rr\n    server slot1 127.0.0.1:1 check fall 2 disabled\n"
+        )
         try:
             options = {
                 "hosts": "lb1",
@@ -515,8 +690,13 @@ class TestOnlyHAProxy:
                 "slots": "slot",
                 "path": f"{balancer.directory}/rollout",
             }
-            with pytest.raises(TrafficError, match=r".*expected out with weight 20.*static LB algorithm"):
-                apply(made(options, context(Here())), {Endpoint("127.0.0.1", free_port()): Target(OUT, 20)})
+            with pytest.raises(
+                TrafficError, match=r".*expected out with weight 20.*static LB algorithm"
+            ):
+                apply(
+                    made(options, context(Here())),
+                    {Endpoint("127.0.0.1", free_port()): Target(OUT, 20)},
+                )
         finally:
             balancer.close()
 
@@ -529,12 +709,16 @@ class TestOnlyHAProxy:
                     plane.driver(preview=name)
             missing = plane.driver(preview="missing").previews()[0].traffic
             for action in (missing.check, missing.observe):
-                with pytest.raises(TrafficError, match=r"rollout_traffic.preview: 'missing' at load balancer"):
+                with pytest.raises(
+                    TrafficError, match=r"rollout_traffic.preview: 'missing' at load balancer"
+                ):
                     action()
         finally:
             plane.close()
 
-    def test_a_balancer_that_goes_between_the_look_and_the_change_is_named(self, backends: Backends) -> None:
+    def test_a_balancer_that_goes_between_the_look_and_the_change_is_named(
+        self, backends: Backends
+    ) -> None:
         plane, a, b = HAProxyPlane(), backends.start("a"), backends.start("b")
         old = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
 
@@ -547,9 +731,17 @@ class TestOnlyHAProxy:
         try:
             bring_in(plane.driver(), old)
             prove(plane.driver(), b)
-            driver = made({"socket": plane.names, "backend": "shop", "path": plane.path}, context(Ends()))
-            with pytest.raises(TrafficError, match=f"^load balancer {plane.names[1]} [^;]*; does HAProxy run"):
-                driver.apply(dict.fromkeys(plane.names, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")}))
+            driver = made(
+                {"socket": plane.names, "backend": "shop", "path": plane.path}, context(Ends())
+            )
+            with pytest.raises(
+                TrafficError, match=f"^load balancer {plane.names[1]} [^;]*; does HAProxy run"
+            ):
+                driver.apply(
+                    dict.fromkeys(
+                        plane.names, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")}
+                    )
+                )
             assert get(plane.fronts[0]) == (200, "b")
             driver.apply({plane.names[0]: old})
             assert get(plane.fronts[0]) == (200, "a")

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts that accept a connection and then hang: real ones over SSH, whose Python waits for a file to go away."""
+"""Hosts that accept a connection and then hang: real ones over SSH, whose Python waits for a
+file to go away.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Labels,
+    Report,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
+    OPTIONS,
+    Driver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
@@ -50,7 +58,12 @@ class Fleet:
         self.said: list[str] = []
         self.transport.say = self.said.append
         self.context = Context("shop", self.transport, epoch=1)
-        given = {"hosts": "all", "command": ["/bin/sleep", "1000"], "ports": "20100-20199", "path": str(home / "state")}
+        given = {
+            "hosts": "all",
+            "command": ["/bin/sleep", "1000"],
+            "ports": "20100-20199",
+            "path": str(home / "state"),
+        }
         self.driver = Driver(OPTIONS.parse(given, "rollout_platform."), self.context)
 
     def hang(self, host: str) -> None:
@@ -62,7 +75,9 @@ class Fleet:
     def labels(self, *ids: str) -> list[Labels]:
         taken = [report.labels for report in self.driver.sync()]
         places = self.driver.place(len(ids), taken, 1)
-        return [Labels(name, "shop", "1", 1, *place) for name, place in zip(ids, places, strict=False)]
+        return [
+            Labels(name, "shop", "1", 1, *place) for name, place in zip(ids, places, strict=False)
+        ]
 
     def took(self, **work: t.Any) -> tuple[float, dict[str, Process]]:
         began = time.monotonic()
@@ -70,7 +85,10 @@ class Fleet:
         return time.monotonic() - began, {report.labels.host: report.process for report in reports}
 
     def processes(self, host: str) -> list[int]:
-        return [json.loads(path.read_text())["pid"] for path in (self.home / "state" / host).glob("*/instances/*.json")]
+        return [
+            json.loads(path.read_text())["pid"]
+            for path in (self.home / "state" / host).glob("*/instances/*.json")
+        ]
 
     def close(self) -> None:
         for host in self.names:
@@ -104,7 +122,9 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     took, seen = fleet.took()
     assert took < 2 * _calls.PATIENCE < _calls.LOOK
     assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.context.away) == ["web3"]
-    assert [line for line in fleet.said if line.startswith("waiting for web3: ")] == ["waiting for web3: no answer for 1 s"]
+    assert [line for line in fleet.said if line.startswith("waiting for web3: ")] == [
+        "waiting for web3: no answer for 1 s"
+    ]
     for _turn in range(3):
         took, seen = fleet.took()
         assert took < _calls.PATIENCE, "who is known to hang is not waited for again"
@@ -123,8 +143,13 @@ def test_a_host_that_hangs_while_it_starts_an_instance(fleet: Fleet) -> None:
     took, seen = fleet.took(start=wanted)
     assert took < 2 * _calls.PATIENCE
     assert seen == {"web1": Process.RUNNING, "web2": Process.RUNNING, "web3": Process.STARTING}
-    assert fleet.driver.place(3, [], 2)[:2] and {place[0] for place in fleet.driver.place(3, [], 2)} == {"web1", "web2"}
-    until(lambda: fleet.took()[1]["web3"] is Process.UNREACHABLE, "it is found out that it is not at work")
+    assert fleet.driver.place(3, [], 2)[:2] and {
+        place[0] for place in fleet.driver.place(3, [], 2)
+    } == {"web1", "web2"}
+    until(
+        lambda: fleet.took()[1]["web3"] is Process.UNREACHABLE,
+        "it is found out that it is not at work",
+    )
     fleet.mend("web3")
     until(lambda: fleet.took()[1]["web3"] is Process.RUNNING, "the instance is there")
     assert len(fleet.processes("web3")) == 1
@@ -142,7 +167,8 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
     assert fleet.took(start=wanted)[1] == {"web3": Process.STARTING}
     pinged = fleet.driver._calls._under_way["web3"].pinged
     until(
-        lambda: fleet.took() and fleet.driver._calls._under_way["web3"].pinged > pinged, "it was asked twice whether it is alive"
+        lambda: fleet.took() and fleet.driver._calls._under_way["web3"].pinged > pinged,
+        "it was asked twice whether it is alive",
     )
     assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.context.away
     (tmp_path / "go").touch()

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sources of measurements: a real Prometheus that scrapes a real HAProxy, a real web server, real commands."""
+"""The sources of measurements: a real Prometheus that scrapes a real HAProxy, a real web server,
+real commands.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,27 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    MetricError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+    GateRunner,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    WAIT,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import command, prometheus, web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import (
+    command,
+    prometheus,
+    web,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
@@ -73,18 +88,24 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def transport(tmp_path: Path) -> Iterator[Transport]:
-    one = connect({name: {"ansible_connection": "local"} for name in ("h1", "h2")}, tmp_path / "inventory.json")
+    one = connect(
+        {name: {"ansible_connection": "local"} for name in ("h1", "h2")},
+        tmp_path / "inventory.json",
+    )
     yield one
     one.close()
 
 
-# prometheus: a real one -----------------------------------------------------------------------------------------------
+# prometheus: a real one
+# -----------------------------------------------------------------------------------------------
 
-# What HAProxy answered by revision, which is the name of the server there; with the placeholders' braces among PromQL's own.
-# Over some time, as a busy machine may be late for a scrape, and then nothing is there for a second.
+# What HAProxy answered by revision, which is the name of the server there; with the placeholders'
+# braces among PromQL's own. Over some time, as a busy machine may be late for a scrape, and then
+# nothing is there for a second.
 ANSWERED = (
-    "sum by (revision) (label_replace("
-    'last_over_time(haproxy_server_http_responses_total{proxy="{service}"%s}[10m]), "revision", "$1", "server", "(.*)"))'
+    "sum by (revision)"
+    ' (label_replace(last_over_time(haproxy_server_http_responses_total{proxy="{service}"%s}[10m]),'
+    ' "revision", "$1", "server", "(.*)"))'
 )
 UP = 'max_over_time(up{job="balancer"}[10m])'
 REQUESTS, ERRORS = ANSWERED % ', code=~"[1-5]x{2}"', ANSWERED % ', code="5xx"'
@@ -105,7 +126,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(contextlib.closing(Server())) for _name in REVISIONS]
         servers[1].replies = [(500, "")]
-        lines = [f"server {name} 127.0.0.1:{one.server.server_port}" for name, one in zip(REVISIONS, servers, strict=True)]
+        lines = [
+            f"server {name} 127.0.0.1:{one.server.server_port}"
+            for name, one in zip(REVISIONS, servers, strict=True)
+        ]
         haproxy = stack.enter_context(contextlib.closing(HAProxy("\n    ".join(lines))))
         one = stack.enter_context(Prometheus({"balancer": haproxy.metrics}, own, login=True))
         one.scraped("balancer")
@@ -118,7 +142,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def real(world: World, **options: t.Any) -> t.Any:
-    given = {"address": world.prometheus.url, "username": USER, "password": PASSWORD, "ca_path": str(world.certificate)}
+    given = {
+        "address": world.prometheus.url,
+        "username": USER,
+        "password": PASSWORD,
+        "ca_path": str(world.certificate),
+    }
     return make(prometheus, **{**given, **options})
 
 
@@ -133,7 +162,10 @@ def real(world: World, **options: t.Any) -> t.Any:
         ("-vector(1) / 0", [-math.inf]),
         ('sort(label_replace(vector(1), "a", "b", "", "") or vector(2))', [1.0, 2.0]),
         (f"sort({ERRORS} / {REQUESTS})", [0.0, 1.0]),
-        (f"sum({ANSWERED % ''} == {EACH}) and on() vector({{start}}) == {int(ASKED.start)}", [2.0 * EACH]),
+        (
+            f"sum({ANSWERED % ''} == {EACH}) and on() vector({{start}}) == {int(ASKED.start)}",
+            [2.0 * EACH],
+        ),
         ('label_replace(vector(7), "r", "${rev}", "", "(?P<rev>)"){}', None),
     ],
 )
@@ -153,34 +185,64 @@ def test_nothing_divided_by_nothing_is_nan(world: World, query: str) -> None:
 
 
 def test_both_revisions_are_told_apart_in_one_query(world: World) -> None:
-    assert real(world, query=REQUESTS).measure(PAIRED) == {"new": float(EACH), "stable": float(EACH)}
-    each = ANSWERED.removeprefix("sum by (revision) ").replace('"revision"', '"to"') % ', code=~"[25]xx"'
+    assert real(world, query=REQUESTS).measure(PAIRED) == {
+        "new": float(EACH),
+        "stable": float(EACH),
+    }
+    each = (
+        ANSWERED.removeprefix("sum by (revision) ").replace('"revision"', '"to"')
+        % ', code=~"[25]xx"'
+    )
     found = real(world, query=each, label="to").measure(PAIRED)
-    assert {side: sorted(found[side]) for side in found} == {"new": [0.0, EACH], "stable": [0.0, EACH]}
+    assert {side: sorted(found[side]) for side in found} == {
+        "new": [0.0, EACH],
+        "stable": [0.0, EACH],
+    }
 
 
 def test_errors_and_requests_are_counted_in_one_query(world: World) -> None:
-    expected = {"new": {"requests": EACH, "errors": EACH}, "stable": {"requests": EACH, "errors": 0}}
+    expected = {
+        "new": {"requests": EACH, "errors": EACH},
+        "stable": {"requests": EACH, "errors": 0},
+    }
     for question in (ASKED, PAIRED):
-        assert real(world, requests=REQUESTS + " # all", errors=ERRORS).measure(question) == expected
+        assert (
+            real(world, requests=REQUESTS + " # all", errors=ERRORS).measure(question) == expected
+        )
 
 
 def test_a_revision_without_a_series_of_errors_has_had_none(world: World) -> None:
     """As with programs that make that series with their first error."""
     counted = real(world, requests=REQUESTS, errors=ERRORS + " > 0").measure(PAIRED)
-    assert counted == {"new": {"requests": EACH, "errors": EACH}, "stable": {"requests": EACH, "errors": 0}}
+    assert counted == {
+        "new": {"requests": EACH, "errors": EACH},
+        "stable": {"requests": EACH, "errors": 0},
+    }
 
 
 def test_what_came_since_the_analysis_began(world: World) -> None:
-    """By `increase`, which is an estimate: its window is not the moments of the first and the last scrape."""
-    since = 'sum by (revision) (label_replace(increase(haproxy_server_http_responses_total{%s}[{elapsed}]), "revision", "$1", "server", "(.*)"))'
-    counted = real(world, requests=since % 'proxy="shop"', errors=since % 'proxy="shop", code="5xx"').measure(PAIRED)
-    assert counted["new"]["errors"] == counted["new"]["requests"] > EACH / 2 and counted["stable"]["errors"] == 0
+    """By `increase`, which is an estimate: its window is not the moments of the first and the
+    last scrape.
+    """
+    since = (
+        "sum by (revision)"
+        ' (label_replace(increase(haproxy_server_http_responses_total{%s}[{elapsed}]), "revision",'
+        ' "$1", "server", "(.*)"))'
+    )
+    counted = real(
+        world, requests=since % 'proxy="shop"', errors=since % 'proxy="shop", code="5xx"'
+    ).measure(PAIRED)
+    assert (
+        counted["new"]["errors"] == counted["new"]["requests"] > EACH / 2
+        and counted["stable"]["errors"] == 0
+    )
 
 
 def test_whose_clock_is_wrong_does_not_matter(world: World) -> None:
     for moment in (0.0, 4_000_000_000.0):
-        assert real(world, query=REQUESTS).measure(replace(PAIRED, start=moment, now=moment + 5)) == {"new": EACH, "stable": EACH}
+        assert real(world, query=REQUESTS).measure(
+            replace(PAIRED, start=moment, now=moment + 5)
+        ) == {"new": EACH, "stable": EACH}
 
 
 def test_the_guides_examples_are_promql(world: World) -> None:
@@ -198,35 +260,84 @@ def test_the_guides_examples_are_promql(world: World) -> None:
 @pytest.mark.parametrize(
     ("options", "question", "why"),
     [
-        ({"query": "no_such_metric"}, ASKED, r"^metric\.query: no series found at https://127\.0\.0\.1:\d+$"),
+        (
+            {"query": "no_such_metric"},
+            ASKED,
+            r"^metric\.query: no series found at https://127\.0\.0\.1:\d+$",
+        ),
         ({"query": "no_such_metric"}, PAIRED, r"^metric\.query: no series found"),
-        ({"query": "up[1m]"}, ASKED, r"^metric\.query: the result is a matrix; it must be a scalar or an instant vector"),
+        (
+            {"query": "up[1m]"},
+            ASKED,
+            r"^metric\.query: the result is a matrix; it must be a scalar or an instant vector",
+        ),
         ({"query": "'text'"}, ASKED, r"^metric\.query: the result is a string"),
         ({"query": "sum(up"}, ASKED, r"returned 400: .*parse error: unclosed left parenthesis"),
-        ({"query": "max_over_time({job='balancer'}[10m])"}, ASKED, r"returned 422: .*same labelset"),
-        ({"query": f"sum({UP})"}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'; found: none$"),
-        ({"query": "scalar(vector(1))"}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'; found: none$"),
+        (
+            {"query": "max_over_time({job='balancer'}[10m])"},
+            ASKED,
+            r"returned 422: .*same labelset",
+        ),
+        (
+            {"query": f"sum({UP})"},
+            PAIRED,
+            r"^metric\.label: no series has revision='2\.5\.0'; found: none$",
+        ),
+        (
+            {"query": "scalar(vector(1))"},
+            PAIRED,
+            r"^metric\.label: no series has revision='2\.5\.0'; found: none$",
+        ),
         ({"query": UP, "label": "job"}, PAIRED, r"no series has job='2\.5\.0'; found: balancer$"),
         (
             {"query": UP},
             FIRST,
-            r"^metric\.label: needs a stable and a new revision to compare; a first deployment or restart has only one$",
+            (
+                r"^metric\.label: needs a stable and a new revision to compare; a first deployment"
+                r" or restart has only one$"
+            ),
         ),
-        ({"query": 'up{job="{stable}"}'}, FIRST, r"^metric\.query: the rollout has no value for \{stable\}$"),
-        ({"requests": "no_such_metric", "errors": ERRORS}, PAIRED, r"^metric\.label: no series has revision='2\.5\.0'"),
-        ({"requests": "no_such_metric", "errors": "no_such_metric"}, PAIRED, r"^metric\.requests: no series found"),
+        (
+            {"query": 'up{job="{stable}"}'},
+            FIRST,
+            r"^metric\.query: the rollout has no value for \{stable\}$",
+        ),
+        (
+            {"requests": "no_such_metric", "errors": ERRORS},
+            PAIRED,
+            r"^metric\.label: no series has revision='2\.5\.0'",
+        ),
+        (
+            {"requests": "no_such_metric", "errors": "no_such_metric"},
+            PAIRED,
+            r"^metric\.requests: no series found",
+        ),
         (
             {"requests": ERRORS, "errors": f"{REQUESTS}"},
             PAIRED,
             r"^metric\.errors: the stable side has 20 errors in 0 requests",
         ),
-        ({"requests": REQUESTS, "errors": "1"}, PAIRED, r"returned 400: .*expected type instant vector"),
+        (
+            {"requests": REQUESTS, "errors": "1"},
+            PAIRED,
+            r"returned 400: .*expected type instant vector",
+        ),
         ({"query": "up", "password": "wrong-" + SECRET}, ASKED, r"returned 401: Unauthorized$"),
-        ({"query": "up", "username": None, "password": None}, ASKED, r"returned 401: Unauthorized$"),
-        ({"query": "up", "ca_path": None}, ASKED, r"cannot be asked: certificate refused: self-signed certificate"),
+        (
+            {"query": "up", "username": None, "password": None},
+            ASKED,
+            r"returned 401: Unauthorized$",
+        ),
+        (
+            {"query": "up", "ca_path": None},
+            ASKED,
+            r"cannot be asked: certificate refused: self-signed certificate",
+        ),
     ],
 )
-def test_what_cannot_be_measured_is_an_error(world: World, options: dict[str, t.Any], question: Question, why: str) -> None:
+def test_what_cannot_be_measured_is_an_error(
+    world: World, options: dict[str, t.Any], question: Question, why: str
+) -> None:
     with pytest.raises(MetricError, match=why) as caught:
         real(world, **options).measure(question)
     assert PASSWORD not in str(caught.value) and SECRET not in str(caught.value)
@@ -249,7 +360,8 @@ def test_one_that_hangs_is_not_waited_for(world: World) -> None:
     assert real(world, query=UP).measure(ASKED) == [1.0]
 
 
-# prometheus: what lies, or is no Prometheus ---------------------------------------------------------------------------
+# prometheus: what lies, or is no Prometheus
+# ---------------------------------------------------------------------------
 
 
 NOW = 1_700_000_000.0  # by the server's clock
@@ -271,19 +383,32 @@ def now(body: str, **headers: str) -> tuple[int, str, dict[str, str]]:
 def test_what_it_is_asked(server: Server) -> None:
     server.replies = [now(answer("1"))]
     query = 'sum(rate(http{revision="{revision}",code!~"5.."}[1m]))' + " # " + "x" * 10_000
-    make(prometheus, address=server.url + "/below/", query=query, bearer_token=SECRET, headers={"X-Scope-OrgID": 7}).measure(
-        ASKED
-    )
+    make(
+        prometheus,
+        address=server.url + "/below/",
+        query=query,
+        bearer_token=SECRET,
+        headers={"X-Scope-OrgID": 7},
+    ).measure(ASKED)
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/below/api/v1/query")
     form = urllib.parse.parse_qs(request.body.decode())
-    assert form == {"query": [query.replace("{revision}", "2.5.0", 1).replace("{revision=", "{revision=")], "timeout": ["10.000"]}
-    assert request.headers["Authorization"] == f"Bearer {SECRET}" and request.headers["X-Scope-OrgID"] == "7"
+    assert form == {
+        "query": [query.replace("{revision}", "2.5.0", 1).replace("{revision=", "{revision=")],
+        "timeout": ["10.000"],
+    }
+    assert (
+        request.headers["Authorization"] == f"Bearer {SECRET}"
+        and request.headers["X-Scope-OrgID"] == "7"
+    )
 
 
 def test_every_placeholder(server: Server) -> None:
     server.replies = [now(answer("1"))]
-    query = "{service} {revision} {stable} {previous} {step} {id} @ {start} [{elapsed}] {} { a } ${name} {2}"
+    query = (
+        "{service} {revision} {stable} {previous} {step} {id} @ {start} [{elapsed}] {} { a }"
+        " ${name} {2}"
+    )
     make(prometheus, address=server.url, query=query).measure(ASKED)
     sent = urllib.parse.parse_qs(server.requests[0].body.decode())["query"]
     assert sent == ["shop 2.5.0 2.4.0 2.4.0 step 1 r1 @ 1700000000 [600s] {} { a } ${name} {2}"]
@@ -299,7 +424,10 @@ NOT_PROMETHEUS = "response is not that of a Prometheus query"
         ((200, ""), r"response is not JSON: empty"),
         ((200, "[" * 100_000), r"response is not JSON: \[\["),
         (now(answer("1")[:-5]), "response is not JSON"),
-        (now(answer("1"), **{"Content-Length": "999"}), r"cannot be asked: the connection failed \(IncompleteRead\)"),
+        (
+            now(answer("1"), **{"Content-Length": "999"}),
+            r"cannot be asked: the connection failed \(IncompleteRead\)",
+        ),
         (None, "cannot be asked: .*closed"),
         ((503, "no healthy upstream"), r"returned 503: no healthy upstream"),
         ((302, ""), r"returned 302: redirects are not followed"),
@@ -311,13 +439,28 @@ NOT_PROMETHEUS = "response is not that of a Prometheus query"
         ((200, "{}"), NOT_PROMETHEUS),
         ((200, '{"status": "success"}'), NOT_PROMETHEUS),
         ((200, '{"status": "success", "data": null}'), NOT_PROMETHEUS),
-        ((200, '{"status": "success", "data": {"resultType": "vector", "result": 3}}'), NOT_PROMETHEUS),
         (
-            (200, '{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": 1}]}}'),
+            (200, '{"status": "success", "data": {"resultType": "vector", "result": 3}}'),
             NOT_PROMETHEUS,
         ),
         (
-            (200, '{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1]}]}}'),
+            (
+                200,
+                (
+                    '{"status": "success", "data": {"resultType": "vector", "result": [{"metric":'
+                    ' {}, "value": 1}]}}'
+                ),
+            ),
+            NOT_PROMETHEUS,
+        ),
+        (
+            (
+                200,
+                (
+                    '{"status": "success", "data": {"resultType": "vector", "result": [{"metric":'
+                    ' {}, "value": [1]}]}}'
+                ),
+            ),
             NOT_PROMETHEUS,
         ),
         (now(answer("soon")), NOT_PROMETHEUS),
@@ -328,7 +471,10 @@ NOT_PROMETHEUS = "response is not that of a Prometheus query"
             (200, '{"status": "error", "errorType": "timeout", "error": "query timed out"}'),
             r"could not answer completely: query timed out",
         ),
-        (now(answer("1", warnings=["a store is away"])), r"could not answer completely: .*a store is away"),
+        (
+            now(answer("1", warnings=["a store is away"])),
+            r"could not answer completely: .*a store is away",
+        ),
         (now(answer("1", moment=NOW - 300)), r"300 s older or newer"),
         (now(answer("1", moment=NOW + 300)), r"300 s older or newer"),
         (now(answer("1", kind="scalar", moment=NOW - 300)), "older or newer"),
@@ -361,7 +507,9 @@ def test_an_answer_that_drips_is_bounded(server: Server) -> None:
 def test_one_that_is_not_there(server: Server) -> None:
     driver = make(prometheus, address=server.url, query="up", username=USER, password=SECRET)
     server.close()
-    with pytest.raises(MetricError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"):
+    with pytest.raises(
+        MetricError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"
+    ):
         driver.measure(ASKED)
 
 
@@ -377,7 +525,10 @@ def test_a_clients_certificate(tmp_path: Path) -> None:
     with contextlib.closing(Server(context)) as server:
         server.replies = [now(answer("1"))]
         known: dict[str, t.Any] = {"address": server.url, "query": "up", "ca_path": str(own)}
-        for mine_too in ({"client_cert": str(mine), "client_key": str(my_key)}, {"client_cert": str(both)}):
+        for mine_too in (
+            {"client_cert": str(mine), "client_key": str(my_key)},
+            {"client_cert": str(both)},
+        ):
             assert make(prometheus, **{**known, **mine_too}).measure(ASKED) == [1.0]
         with pytest.raises(MetricError, match="cannot be asked: "):
             make(prometheus, **known).measure(ASKED)
@@ -389,7 +540,11 @@ def test_no_secret_is_shown(server: Server) -> None:
     told = f"who is ann:{SECRET}?"
     for reply in ((403, told), (200, told), (200, json.dumps({"status": "error", "error": told}))):
         server.replies = [reply]
-        for options in ({"username": "ann", "password": SECRET}, {"bearer_token": SECRET}, {"headers": {"X-Key": SECRET}}):
+        for options in (
+            {"username": "ann", "password": SECRET},
+            {"bearer_token": SECRET},
+            {"headers": {"X-Key": SECRET}},
+        ):
             with pytest.raises(MetricError, match=r"who is ann:\*\*\*\?") as caught:
                 make(prometheus, address=server.url, query="up", **options).measure(ASKED)
             assert SECRET not in str(caught.value)
@@ -400,7 +555,8 @@ def test_no_secret_is_shown(server: Server) -> None:
     }
 
 
-# web ------------------------------------------------------------------------------------------------------------------
+# web
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -417,22 +573,41 @@ def test_a_service_says_it(server: Server, body: str, path: str | None, result: 
     url = server.url + "/{service}?revision={revision}&step={step}&since={start}"
     assert make(web, url=url, path=path, headers={"X-Key": SECRET}).measure(ASKED) == result
     (request,) = server.requests
-    assert (request.method, request.path) == ("GET", "/shop?revision=2.5.0&step=step%201&since=1700000000")
+    assert (request.method, request.path) == (
+        "GET",
+        "/shop?revision=2.5.0&step=step%201&since=1700000000",
+    )
     assert request.headers["X-Key"] == SECRET
 
 
-@pytest.mark.parametrize("body", [{"of": ["{revision}", "{stable}"], "n": 3}, '{"of": ["{revision}", "{stable}"], "n": 3}'])
+@pytest.mark.parametrize(
+    "body",
+    [{"of": ["{revision}", "{stable}"], "n": 3}, '{"of": ["{revision}", "{stable}"], "n": 3}'],
+)
 def test_a_service_is_sent_a_document(server: Server, body: t.Any) -> None:
     server.replies = [(200, "[1]")]
     assert make(web, url=server.url, method="POST", body=body).measure(ASKED) == [1]
     (request,) = server.requests
     assert json.loads(request.body) == {"of": ["2.5.0", "2.4.0"], "n": 3}
-    assert request.headers["Content-Type"] == ("text/plain" if isinstance(body, str) else "application/json")
+    assert request.headers["Content-Type"] == (
+        "text/plain" if isinstance(body, str) else "application/json"
+    )
 
 
 def test_a_service_that_compares(server: Server) -> None:
-    server.replies = [(200, '{"data": {"new": {"requests": 9, "errors": 1}, "stable": {"requests": 90, "errors": 1}}}')]
-    assert make(web, url=server.url, path="data").measure(PAIRED)["new"] == {"requests": 9, "errors": 1}
+    server.replies = [
+        (
+            200,
+            (
+                '{"data": {"new": {"requests": 9, "errors": 1}, "stable": {"requests": 90,'
+                ' "errors": 1}}}'
+            ),
+        )
+    ]
+    assert make(web, url=server.url, path="data").measure(PAIRED)["new"] == {
+        "requests": 9,
+        "errors": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -452,7 +627,8 @@ def test_a_service_that_does_not_say_it(server: Server, reply: t.Any, path: str,
     assert len(server.requests) == 1
 
 
-# command --------------------------------------------------------------------------------------------------------------
+# command
+# --------------------------------------------------------------------------------------------------------------
 
 
 def python(code: str, *words: str) -> list[str]:
@@ -462,13 +638,19 @@ def python(code: str, *words: str) -> list[str]:
 @pytest.mark.parametrize("host", [None, "h2"])
 def test_a_command_prints_it(transport: Transport, host: str | None) -> None:
     code = "import json, sys; print(json.dumps([json.load(sys.stdin)['id'], sys.argv[1:]]))"
-    words = python(code, "{service} {revision}", "{stable}", "$HOME", "{elapsed}", "{{start}}", "{start}")
+    words = python(
+        code, "{service} {revision}", "{stable}", "$HOME", "{elapsed}", "{{start}}", "{start}"
+    )
     driver = make(command, transport, host=host, command=words)
-    assert driver.measure(ASKED) == ["r1", ["shop 2.5.0", "2.4.0", "$HOME", "600s", "{start}", "1700000000"]]
+    assert driver.measure(ASKED) == [
+        "r1",
+        ["shop 2.5.0", "2.4.0", "$HOME", "600s", "{start}", "1700000000"],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("printed", "result"), [("0.97\n", 0.97), ('{{"new": 1, "stable": 2}}', {"new": 1, "stable": 2}), ("[]", [])]
+    ("printed", "result"),
+    [("0.97\n", 0.97), ('{{"new": 1, "stable": 2}}', {"new": 1, "stable": 2}), ("[]", [])],
 )
 def test_a_number_or_json(transport: Transport, printed: str, result: t.Any) -> None:
     assert make(command, transport, command=["printf", printed]).measure(ASKED) == result
@@ -484,28 +666,53 @@ def test_a_number_or_json(transport: Transport, printed: str, result: t.Any) -> 
         (["/no/such/program"], ASKED, r"^/no/such/program ended with 127"),
     ],
 )
-def test_a_command_that_does_not_say_it(transport: Transport, words: list[str], question: Question, why: str) -> None:
+def test_a_command_that_does_not_say_it(
+    transport: Transport, words: list[str], question: Question, why: str
+) -> None:
     with pytest.raises(MetricError, match=why):
-        make(command, transport, command=words, answer_within="300ms" if words[0] == "sleep" else "20s").measure(question)
+        make(
+            command,
+            transport,
+            command=words,
+            answer_within="300ms" if words[0] == "sleep" else "20s",
+        ).measure(question)
 
 
-# as parts of an analysis ----------------------------------------------------------------------------------------------
+# as parts of an analysis
+# ----------------------------------------------------------------------------------------------
 
 
 def test_the_judge_is_told_by_prometheus(world: World) -> None:
     """Which of both revisions fails, and that nothing can be said without it."""
-    given = {"address": world.prometheus.url, "username": USER, "password": PASSWORD, "ca_path": str(world.certificate)}
-    failures = {**given, "name": "failures", "driver": "prometheus", "requests": REQUESTS, "errors": ERRORS}
+    given = {
+        "address": world.prometheus.url,
+        "username": USER,
+        "password": PASSWORD,
+        "ca_path": str(world.certificate),
+    }
+    failures = {
+        **given,
+        "name": "failures",
+        "driver": "prometheus",
+        "requests": REQUESTS,
+        "errors": ERRORS,
+    }
     gate = {"metrics": [failures], "interval": "100ms"}
-    answer = analysis.Driver(analysis.OPTIONS.parse(gate, "gate."), Context("shop", t.cast(t.Any, None))).ask(ROLLOUT, 600)
+    answer = analysis.Driver(
+        analysis.OPTIONS.parse(gate, "gate."), Context("shop", t.cast(t.Any, None))
+    ).ask(ROLLOUT, 600)
     assert answer.verdict == FAIL and f"{EACH} of {EACH}" in answer.message, answer
     assert PASSWORD not in repr(answer)
 
 
-def test_twenty_metrics_cost_one_request_each_an_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twenty_metrics_cost_one_request_each_an_interval(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.replies = [(200, "1")]
     judged = {"driver": "web", "success_condition": "result == 1"}
-    metrics = [{**judged, "name": f"m{number}", "url": f"{server.url}/{number}"} for number in range(20)]
+    metrics = [
+        {**judged, "name": f"m{number}", "url": f"{server.url}/{number}"} for number in range(20)
+    ]
     gate = analysis.OPTIONS.parse({"metrics": metrics, "interval": "10s", "count": 3}, "gate.")
     driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
     seconds = 0.0
@@ -515,22 +722,34 @@ def test_twenty_metrics_cost_one_request_each_an_interval(server: Server, monkey
         asked.append(Counter(request.path for request in server.requests))
         seconds += answer.again or 0.0
     assert answer.verdict == PASS and seconds >= 20
-    assert Counter(request.path for request in server.requests) == {f"/{number}": 3 for number in range(20)}
+    assert Counter(request.path for request in server.requests) == {
+        f"/{number}": 3 for number in range(20)
+    }
     assert all(max(seen.values()) - min(seen.values()) <= 1 for seen in asked)
 
 
 def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport) -> None:
     long = f"300.{os.getpid()}{time.time_ns()}"
-    metric = {"name": "slow", "driver": "command", "command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
+    metric = {
+        "name": "slow",
+        "driver": "command",
+        "command": ["sh", "-c", f"sleep {long}; true"],
+        "answer_within": "1h",
+    }
     options = {"metrics": [{**metric, "failure_condition": "result > 0"}]}
-    keeper = GateRunner([Gate("g", "analysis", analysis.OPTIONS.parse(options, "gate."))], Context("shop", transport), {})
+    keeper = GateRunner(
+        [Gate("g", "analysis", analysis.OPTIONS.parse(options, "gate."))],
+        Context("shop", transport),
+        {},
+    )
     keeper.poll(ROLLOUT)
     wait_until(lambda: running(f"sleep\0{long}"))
     keeper.close()
     wait_until(lambda: not running(long))
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# What is refused
+# ------------------------------------------------------------------------------------------------------
 
 HERE = {"address": "http://h:9090"}
 
@@ -539,28 +758,71 @@ HERE = {"address": "http://h:9090"}
     ("module", "options", "message"),
     [
         (prometheus, {}, r"^metric\.address: not given, but required"),
-        (prometheus, {"adress": "http://h"}, r"^metric\.adress: unknown option; did you mean metric\.address\?"),
-        (prometheus, {"address": "h:9090", "query": "up"}, r"^metric\.address: it is not a URL of the web"),
-        (prometheus, {"address": "http://h/?a=b", "query": "up"}, r"^metric\.address: must not have"),
-        (prometheus, {"address": "http://h/{service}", "query": "up"}, r"^metric\.address: unknown placeholder"),
-        (prometheus, {"address": f"http://ann:{SECRET}@h/", "query": "up"}, r"^metric\.address: a name and password in a URL"),
+        (
+            prometheus,
+            {"adress": "http://h"},
+            r"^metric\.adress: unknown option; did you mean metric\.address\?",
+        ),
+        (
+            prometheus,
+            {"address": "h:9090", "query": "up"},
+            r"^metric\.address: it is not a URL of the web",
+        ),
+        (
+            prometheus,
+            {"address": "http://h/?a=b", "query": "up"},
+            r"^metric\.address: must not have",
+        ),
+        (
+            prometheus,
+            {"address": "http://h/{service}", "query": "up"},
+            r"^metric\.address: unknown placeholder",
+        ),
+        (
+            prometheus,
+            {"address": f"http://ann:{SECRET}@h/", "query": "up"},
+            r"^metric\.address: a name and password in a URL",
+        ),
         (prometheus, HERE, r"^metric: has no query; give either query, or errors and requests"),
-        (prometheus, {**HERE, "query": "up", "errors": "up"}, r"^metric: has query and errors; give either"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "errors": "up"},
+            r"^metric: has query and errors; give either",
+        ),
         (prometheus, {**HERE, "errors": "up"}, r"^metric: has errors; give either"),
         (prometheus, {**HERE, "query": " "}, r"^metric\.query: must not be empty; write PromQL"),
-        (prometheus, {**HERE, "errors": "", "requests": "up"}, r"^metric: has requests; give either"),
+        (
+            prometheus,
+            {**HERE, "errors": "", "requests": "up"},
+            r"^metric: has requests; give either",
+        ),
         (
             prometheus,
             {**HERE, "query": 'up{a="{revison}"}'},
             r"^metric\.query: unknown placeholder '\{revison\}'; .*\{service",
         ),
-        (prometheus, {**HERE, "query": "up", "label": "a-b"}, r"^metric\.label: 'a-b' is not the name of a label"),
-        (prometheus, {**HERE, "query": "up", "username": "ann"}, r"^metric\.username: needs password"),
-        (prometheus, {**HERE, "query": "up", "password": SECRET}, r"^metric\.username: needs password"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "label": "a-b"},
+            r"^metric\.label: 'a-b' is not the name of a label",
+        ),
+        (
+            prometheus,
+            {**HERE, "query": "up", "username": "ann"},
+            r"^metric\.username: needs password",
+        ),
+        (
+            prometheus,
+            {**HERE, "query": "up", "password": SECRET},
+            r"^metric\.username: needs password",
+        ),
         (
             prometheus,
             {**HERE, "query": "up", "bearer_token": SECRET, "headers": {"authorization": SECRET}},
-            r"^metric\.username: username, bearer_token and a header Authorization exclude each other",
+            (
+                r"^metric\.username: username, bearer_token and a header Authorization exclude each"
+                r" other"
+            ),
         ),
         (
             prometheus,
@@ -572,26 +834,68 @@ HERE = {"address": "http://h:9090"}
             {**HERE, "query": "up", "bearer_token": f"{SECRET}\n"},
             r"^metric\.bearer_token\.Authorization: its value must be",
         ),
-        (prometheus, {**HERE, "query": "up", "answer_within": "soon"}, r"^metric\.answer_within: 'soon' is not a duration"),
-        (prometheus, {**HERE, "query": "up", "ca_path": "/no/such"}, r"^metric\.ca_path: '/no/such' is not the absolute path"),
-        (prometheus, {**HERE, "query": "up", "client_key": "/no/such"}, r"^metric\.client_key: '/no/such' needs client_cert"),
+        (
+            prometheus,
+            {**HERE, "query": "up", "answer_within": "soon"},
+            r"^metric\.answer_within: 'soon' is not a duration",
+        ),
+        (
+            prometheus,
+            {**HERE, "query": "up", "ca_path": "/no/such"},
+            r"^metric\.ca_path: '/no/such' is not the absolute path",
+        ),
+        (
+            prometheus,
+            {**HERE, "query": "up", "client_key": "/no/such"},
+            r"^metric\.client_key: '/no/such' needs client_cert",
+        ),
         (
             prometheus,
             {**HERE, "query": "up", "client_cert": "/no/such"},
             r"^metric\.client_cert: '/no/such' is not the absolute path",
         ),
         (web, {}, r"^metric\.url: not given, but required"),
-        (web, {"url": "http://h/{version}"}, r"^metric\.url: unknown placeholder '\{version\}'; .*\{elapsed\}"),
+        (
+            web,
+            {"url": "http://h/{version}"},
+            r"^metric\.url: unknown placeholder '\{version\}'; .*\{elapsed\}",
+        ),
         (web, {"url": "http://h", "path": "a..b"}, r"^metric\.path: 'a\.\.b' is not a path"),
-        (web, {"url": "http://h", "body": {"a": 1}}, r"^metric\.body: GET sends nothing; use method POST"),
-        (web, {"url": "http://h", "method": "PUT"}, r"^metric\.method: 'PUT' must be one of GET, POST"),
-        (web, {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}}, r"^metric\.headers\.X: its value must be one line"),
-        (command, {"command": "/bin/true now"}, r"^metric\.command: expected a list, got str; write .*\{revision\}"),
-        (command, {"command": ["true", "{port}"]}, r"^metric\.command: unknown placeholder '\{port\}'"),
-        (command, {"command": ["true"], "host": "h9"}, r"^metric\.host: 'h9' is not in the inventory"),
+        (
+            web,
+            {"url": "http://h", "body": {"a": 1}},
+            r"^metric\.body: GET sends nothing; use method POST",
+        ),
+        (
+            web,
+            {"url": "http://h", "method": "PUT"},
+            r"^metric\.method: 'PUT' must be one of GET, POST",
+        ),
+        (
+            web,
+            {"url": "http://h", "headers": {"X": f"{SECRET}\nY: z"}},
+            r"^metric\.headers\.X: its value must be one line",
+        ),
+        (
+            command,
+            {"command": "/bin/true now"},
+            r"^metric\.command: expected a list, got str; write .*\{revision\}",
+        ),
+        (
+            command,
+            {"command": ["true", "{port}"]},
+            r"^metric\.command: unknown placeholder '\{port\}'",
+        ),
+        (
+            command,
+            {"command": ["true"], "host": "h9"},
+            r"^metric\.host: 'h9' is not in the inventory",
+        ),
     ],
 )
-def test_bad_options_are_refused(transport: Transport, module: t.Any, options: Mapping[str, t.Any], message: str) -> None:
+def test_bad_options_are_refused(
+    transport: Transport, module: t.Any, options: Mapping[str, t.Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
         make(module, transport, **options)
     assert SECRET not in str(caught.value)

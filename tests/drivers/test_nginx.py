@@ -21,15 +21,28 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import nginx as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    TrafficError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
+    DriverModule,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Command,
+    Result,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import (
+    OPTIONS,
+    Driver,
+)
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -49,11 +62,18 @@ def beside(name: str) -> t.Any:
 contract, lab = beside("traffic_contract.py"), beside("../support/nginx.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
-PATH, CONFIG, PID, STATUS = "/etc/nginx/rollout", "/etc/nginx/nginx.conf", "/run/nginx.pid", "127.0.0.1:9180"
+PATH, CONFIG, PID, STATUS = (
+    "/etc/nginx/rollout",
+    "/etc/nginx/nginx.conf",
+    "/run/nginx.pid",
+    "127.0.0.1:9180",
+)
 
 
 class Hosts:
-    """Runs the agents for hosts that share this machine: the same paths and ports mean other ones on each of them."""
+    """Runs the agents for hosts that share this machine: the same paths and ports mean other
+    ones on each of them.
+    """
 
     def __init__(self, nginxes: Mapping[str, t.Any]) -> None:
         self.nginxes = nginxes
@@ -67,7 +87,9 @@ class Hosts:
     def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
         raise NotImplementedError
 
-    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
         def one(host: str) -> Answer:
             nginx, text = self.nginxes[host], json.dumps(requests[host])
             own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid, "9180": nginx.status}
@@ -88,11 +110,20 @@ class Plane:
         self.fronts = [nginx.front for nginx in nginxes]
 
     def driver(
-        self, epoch: int = 1, service: str = SERVICE, health: Mapping[str, t.Any] | None = None, **options: t.Any
+        self,
+        epoch: int = 1,
+        service: str = SERVICE,
+        health: Mapping[str, t.Any] | None = None,
+        **options: t.Any,
     ) -> Driver:
         return made(
             {"hosts": "edges", **options},
-            Context(service, Hosts(self.nginxes), parse(HEALTH if health is None else health), epoch=epoch),
+            Context(
+                service,
+                Hosts(self.nginxes),
+                parse(HEALTH if health is None else health),
+                epoch=epoch,
+            ),
         )
 
     def halting(self) -> Driver:
@@ -103,27 +134,54 @@ class Plane:
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         taken = f"127.0.0.1:{self.nginxes['edge1'].front[1]}"
         return [
-            ({"pid": "/nowhere/nginx.pid"}, "rollout_traffic.pid: '/nowhere/nginx.pid': nginx on edge1: it does not run"),
+            (
+                {"pid": "/nowhere/nginx.pid"},
+                "rollout_traffic.pid: '/nowhere/nginx.pid': nginx on edge1: it does not run",
+            ),
             ({"pid": "nginx.pid"}, "rollout_traffic.pid: 'nginx.pid' is not an absolute path"),
-            ({"config": "/nowhere.conf"}, "rollout_traffic.config: '/nowhere.conf': nginx on edge1: nginx -T refuses it: "),
-            ({"path": "/nowhere/at/all"}, "rollout_traffic.path: '/nowhere/at/all': nginx on edge1: it is not a directory"),
-            ({"path": "/tmp"}, "nginx.conf does not include /tmp/shop.conf; create it with `upstream shop { server"),
+            (
+                {"config": "/nowhere.conf"},
+                "rollout_traffic.config: '/nowhere.conf': nginx on edge1: nginx -T refuses it: ",
+            ),
+            (
+                {"path": "/nowhere/at/all"},
+                "rollout_traffic.path: '/nowhere/at/all': nginx on edge1: it is not a directory",
+            ),
+            (
+                {"path": "/tmp"},
+                (
+                    "nginx.conf does not include /tmp/shop.conf; create it with `upstream shop {"
+                    " server"
+                ),
+            ),
             ({"upstream": "cart"}, "rollout/cart.conf; create it with `upstream cart {"),
             ({"upstream": "shop; }"}, "rollout_traffic.upstream: 'shop; }'"),
-            ({"status": taken}, f"rollout_traffic.status: '{taken}': nginx on edge1: something else answers there"),
+            (
+                {"status": taken},
+                f"rollout_traffic.status: '{taken}': nginx on edge1: something else answers there",
+            ),
             ({"status": "9180"}, "rollout_traffic.status: '9180'"),
             ({"status": "localhost:9180"}, "rollout_traffic.status: 'localhost'"),
             ({"match": {"header": "X-Canary", "value": "1"}}, "rollout_traffic.match: nginx"),
-            ({"sticky": {"cookie": "user"}}, "rollout_traffic.sticky: nginx distributes requests in turn"),
+            (
+                {"sticky": {"cookie": "user"}},
+                "rollout_traffic.sticky: nginx distributes requests in turn",
+            ),
             ({"mirror": 10}, "rollout_traffic.mirror: nginx"),
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
     def changes(self) -> object:
-        """Every write makes another file, whatever stands in it; every reload makes other workers."""
+        """Every write makes another file, whatever stands in it; every reload makes other
+        workers.
+        """
         files = [file for nginx in self.nginxes.values() for file in sorted(nginx.path.iterdir())]
-        crews = [sorted(agent.workers(nginx.process.pid)) for nginx in self.nginxes.values() if nginx.process]
+        crews = [
+            sorted(agent.workers(nginx.process.pid))
+            for nginx in self.nginxes.values()
+            if nginx.process
+        ]
         return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files], crews
 
     def spoil(self, endpoint: Endpoint, name: str) -> None:
@@ -138,7 +196,8 @@ class Plane:
 
 class TestNginx(contract.TrafficContract):  # type: ignore[misc]
     counts = False
-    test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None  # it has no preview
+    # it has no preview
+    test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None
 
     @pytest.fixture
     def plane(self) -> Iterator[Plane]:
@@ -150,7 +209,9 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
             for nginx in nginxes:
                 nginx.close()
 
-    def test_what_nginx_refuses_is_said_and_put_back(self, plane: Plane, backends: t.Any, monkeypatch: t.Any) -> None:
+    def test_what_nginx_refuses_is_said_and_put_back(
+        self, plane: Plane, backends: t.Any, monkeypatch: t.Any
+    ) -> None:
         driver, a = plane.driver(), backends.start("a")
         contract.bring_in(driver, {a: Target(IN, name="shop-a")})
         edge = plane.nginxes["edge1"]
@@ -160,7 +221,11 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
 
         edge.config.write_text(config.replace("http {", "http { nonsense on;"))
         with pytest.raises(
-            TrafficError, match=r"nginx.conf': nginx on edge1: nginx -t refuses it: .*unknown directive \"nonsense\""
+            TrafficError,
+            match=(
+                r"nginx.conf': nginx on edge1: nginx -t refuses it: .*unknown directive"
+                r" \"nonsense\""
+            ),
         ):
             driver.apply(lighter)
 
@@ -169,7 +234,11 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
             line = f"http {{ server {{ listen 127.0.0.1:{taken.getsockname()[1]}; }}"
             edge.config.write_text(config.replace("http {", line))
             with pytest.raises(
-                TrafficError, match=r"nginx on edge1: it was reloaded and does not serve it within 1 s; its error log"
+                TrafficError,
+                match=(
+                    r"nginx on edge1: it was reloaded and does not serve it within 1 s; its"
+                    r" error log"
+                ),
             ):
                 driver.apply(lighter)
         assert "Address already in use" in edge.log()
@@ -182,14 +251,19 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         worker = min(agent.workers(edge.process.pid))
         os.kill(worker, signal.SIGSTOP)
         with pytest.raises(
-            TrafficError, match=r"nginx on edge1: it was reloaded and has old workers that do not quit within 1 s"
+            TrafficError,
+            match=(
+                r"nginx on edge1: it was reloaded and has old workers that do not quit within 1 s"
+            ),
         ):
             driver.apply(lighter)
         os.kill(worker, signal.SIGCONT)
         monkeypatch.undo()
         assert [s.weight for s in contract.entries(driver.apply(lighter), a)] == [50]
 
-    def test_a_request_that_an_old_worker_is_still_reading_counts(self, plane: Plane, backends: t.Any) -> None:
+    def test_a_request_that_an_old_worker_is_still_reading_counts(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
         contract.prove(driver, b)
@@ -204,14 +278,17 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
             with socket.create_connection(plane.fronts[0], 20) as late:
                 late.sendall(b"GET / HTTP/1.1\r\nHost: shop\r\n")
                 contract.apply(driver, {b: Target(IN, 50, "shop-b")})
-                assert active(a) == [1]  # it is not forgotten, and what knows it as gone does not count
+                # it is not forgotten, and what knows it as gone does not count
+                assert active(a) == [1]
                 early.sendall(b"\r\n")
                 assert early.recv(65536).endswith(b"\r\n\r\na")
                 contract.remove(driver, {b: Target(IN, 50, "shop-b")}, a)
                 late.sendall(b"\r\n")
                 assert late.recv(65536).endswith(b"\r\n\r\nb")
 
-    def test_what_a_killed_run_wrote_and_nginx_was_not_told_is_not_taken_for_true(self, plane: Plane, backends: t.Any) -> None:
+    def test_what_a_killed_run_wrote_and_nginx_was_not_told_is_not_taken_for_true(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
         contract.bring_in(driver, both)
@@ -226,13 +303,16 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         plane.start(0)
         assert set(contract.answers(plane)) == {"a"}
 
-    def test_an_instance_that_nginx_does_not_reach_any_more(self, plane: Plane, backends: t.Any) -> None:
+    def test_an_instance_that_nginx_does_not_reach_any_more(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
         contract.bring_in(driver, both)
         backends.kill(a)
         contract.until(
-            lambda: contract.everywhere(driver.observe(), a, lambda s: not s.lb_healthy), f"{a} is not proven any more"
+            lambda: contract.everywhere(driver.observe(), a, lambda s: not s.lb_healthy),
+            f"{a} is not proven any more",
         )
         new = both | {a: Target(IN, name="shop-c")}
         with pytest.raises(TrafficError, match=f"{a} is not put in rotation: it has no entry"):
@@ -259,25 +339,41 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
             job.start()
         for job in jobs:
             job.join()
-        assert [set(its) for driver in (shop, cart) for its in driver.observe().values()] == [{a}, {a}, {b}, {b}]
+        assert [set(its) for driver in (shop, cart) for its in driver.observe().values()] == [
+            {a},
+            {a},
+            {b},
+            {b},
+        ]
         assert set(contract.answers(plane)) == {"a"}
 
     def test_what_nginx_has_from_somebody_else_is_not_written_over(self, plane: Plane) -> None:
-        (plane.nginxes["edge2"].path / "shop.conf").write_text("upstream shop { server 10.0.0.1:80; server 10.0.0.2:80 down; }\n")
-        with pytest.raises(TrafficError, match=r"nginx on edge2: .*shop.conf has servers that a rollout would replace"):
+        (plane.nginxes["edge2"].path / "shop.conf").write_text(
+            "upstream shop { server 10.0.0.1:80; server 10.0.0.2:80 down; }\n"
+        )
+        with pytest.raises(
+            TrafficError,
+            match=r"nginx on edge2: .*shop.conf has servers that a rollout would replace",
+        ):
             plane.driver().check()
 
-    def test_nothing_but_names_and_addresses_comes_into_its_configuration(self, plane: Plane) -> None:
+    def test_nothing_but_names_and_addresses_comes_into_its_configuration(
+        self, plane: Plane
+    ) -> None:
         here = Endpoint("127.0.0.1", 1)
         for endpoint, target in (
             (here, Target(OUT, 0, "a")),
             (here, Target(OUT, name="a; }")),
             (Endpoint("a.b", 1), Target(OUT)),
         ):
-            with pytest.raises((InputError, TrafficError), match=r"weight 0|'a; }'|'a.b' is not an IP address"):
+            with pytest.raises(
+                (InputError, TrafficError), match=r"weight 0|'a; }'|'a.b' is not an IP address"
+            ):
                 contract.apply(plane.driver(), {endpoint: target})
 
-    def test_links_beside_the_files_are_not_followed(self, plane: Plane, backends: t.Any, tmp_path: Path) -> None:
+    def test_links_beside_the_files_are_not_followed(
+        self, plane: Plane, backends: t.Any, tmp_path: Path
+    ) -> None:
         victim = tmp_path / "victim"
         victim.write_text("untouched")
         victim.chmod(0o600)
@@ -293,12 +389,17 @@ class TestNginx(contract.TrafficContract):  # type: ignore[misc]
         monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
         with contract.hostile(answer, 0.1 if answer == b"x" else 0.0, 150) as port:
             began = time.monotonic()
-            with pytest.raises(agent.Failed, match=r"nothing is answered there: (timed out|the answer is longer than 2 MB)"):
+            with pytest.raises(
+                agent.Failed,
+                match=r"nothing is answered there: (timed out|the answer is longer than 2 MB)",
+            ):
                 agent.status({"status": ["127.0.0.1", port], "upstream": "shop"})
         assert time.monotonic() - began < 10
 
     @pytest.mark.parametrize("said", ["a b;", "127.0.0.1 x 1 shop-1;", "\x1b]0;PWNED\x07;"])
-    def test_what_no_rollout_wrote_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str) -> None:
+    def test_what_no_rollout_wrote_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str
+    ) -> None:
         monkeypatch.setattr(agent, "status", lambda _request: f"rollout shop;{said}")
         with pytest.raises(agent.Failed, match=r"was not written by a rollout") as raised:
             agent.look({"path": str(tmp_path), "upstream": "shop"}, 1)

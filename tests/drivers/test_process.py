@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The process platform against real processes; its agent runs as it does on hosts, from standard input."""
+"""The process platform against real processes; its agent runs as it does on hosts, from standard
+input.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,35 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files, _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    _bootstrap,
+    _files,
+    _service,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
+    OPTIONS,
+    Driver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 
-SOURCES = {module.__name__: Path(str(module.__file__)).read_text() for module in (_bootstrap, _files, _service, agent)}
-ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))  # of our own: its ports are free
+SOURCES = {
+    module.__name__: Path(str(module.__file__)).read_text()
+    for module in (_bootstrap, _files, _service, agent)
+}
+# of our own: its ports are free
+ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
 
@@ -56,23 +75,33 @@ class Agents:
         return []
 
     def ask(
-        self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, patience: Mapping[str, float] | None = None
+        self,
+        name: str,
+        requests: Mapping[str, Mapping[str, t.Any]],
+        timeout: float,
+        patience: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
         assert name == "process"
-        running = {host: begin(request) for host, request in requests.items() if host not in self.down}
+        running = {
+            host: begin(request) for host, request in requests.items() if host not in self.down
+        }
         answers = {host: Answer(error="no route to host", unreachable=True) for host in self.down}
         answers.update({host: Answer(finish(process)) for host, process in running.items()})
         return answers
 
 
 def begin(request: Mapping[str, t.Any], before: str = "") -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None
     process.stdin.write(f"import json, os, sys\nrequest = json.loads({json.dumps(request)!r})\n")
     process.stdin.write(f"agents = sys.modules[{_service.__package__!r}] = type(sys)('agents')\n")
     for name, source in SOURCES.items():
         short = name.rpartition(".")[2]
-        process.stdin.write(f"agents.{short} = type(sys)({short!r})\nexec({source!r}, agents.{short}.__dict__)\n")
+        process.stdin.write(
+            f"agents.{short} = type(sys)({short!r})\nexec({source!r}, agents.{short}.__dict__)\n"
+        )
     process.stdin.write(f"{before}\nprint(json.dumps(agents.process.main(request)))\n")
     process.stdin.close()
     process.stdin = None
@@ -94,8 +123,17 @@ class Bench:
         self.transport = Agents(["web1", "web2"])
 
     def driver(self, command: list[str], epoch: int = 1, **options: t.Any) -> Driver:
-        given = {"hosts": "shop", "command": command, "ports": "20100-20199", "path": str(self.path), **options}
-        return Driver(OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, self.transport), epoch=epoch))
+        given = {
+            "hosts": "shop",
+            "command": command,
+            "ports": "20100-20199",
+            "path": str(self.path),
+            **options,
+        }
+        return Driver(
+            OPTIONS.parse(given, "rollout_platform."),
+            Context("shop", t.cast(t.Any, self.transport), epoch=epoch),
+        )
 
     def records(self) -> list[Path]:
         return sorted(self.path.glob("*/*/instances/*.json"))
@@ -196,9 +234,26 @@ def test_an_instance_leads_a_session_and_leaves_its_log(bench: Bench) -> None:
 
 
 def test_what_a_process_is_given(bench: Bench) -> None:
-    words = ["{revision}", "{port}", "{service}", "{host}", "{address}", "{slot}", "{instance}", "a b;$(c)", "{{}}"]
-    show = 'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT $MINE" "$PWD"; exec sleep 1000'
-    driver = bench.driver(["/bin/sh", "-c", show, "sh", *words], env={"MINE": "{slot}/{host}", "PORT": "1"}, cwd=str(bench.path))
+    words = [
+        "{revision}",
+        "{port}",
+        "{service}",
+        "{host}",
+        "{address}",
+        "{slot}",
+        "{instance}",
+        "a b;$(c)",
+        "{{}}",
+    ]
+    show = (
+        'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT $MINE" "$PWD"; exec'
+        " sleep 1000"
+    )
+    driver = bench.driver(
+        ["/bin/sh", "-c", show, "sh", *words],
+        env={"MINE": "{slot}/{host}", "PORT": "1"},
+        cwd=str(bench.path),
+    )
     driver.sync(start=labels(driver, "a"))
     until(lambda: len(bench.log("a").splitlines()) == 11)
     assert bench.log("a").splitlines() == [
@@ -220,13 +275,27 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -
     pid = bench.record("b")["pid"]
     until(lambda: bench.log("b") == "up\n")
     # Each has the time that it was started with, whoever stops it.
-    until(lambda: states(patient.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED})
+    until(
+        lambda: (
+            states(patient.sync(stop=["a", "b"]))
+            == {
+                "a": Process.STOPPING,
+                "b": Process.STOPPED,
+            }
+        )
+    )
     assert ticks(pid) is None
-    assert {report.labels.id: report.detail for report in hasty.sync()}["b"] == "did not stop in time and was killed"
+    assert {report.labels.id: report.detail for report in hasty.sync()}[
+        "b"
+    ] == "did not stop in time and was killed"
 
 
 def test_the_stop_signal_is_the_one_asked_for(bench: Bench) -> None:
-    command = ["/bin/sh", "-c", "trap 'echo bye; exit' INT; trap '' TERM; echo up; while :; do sleep 0.05; done"]
+    command = [
+        "/bin/sh",
+        "-c",
+        "trap 'echo bye; exit' INT; trap '' TERM; echo up; while :; do sleep 0.05; done",
+    ]
     driver = bench.driver(command, stop_signal="SIGINT")
     driver.sync(start=labels(driver, "a"))
     until(lambda: bench.log("a") == "up\n")
@@ -237,7 +306,9 @@ def test_the_stop_signal_is_the_one_asked_for(bench: Bench) -> None:
 
 def test_an_instance_is_stopped_when_its_last_process_is_gone(bench: Bench) -> None:
     worker = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    driver = bench.driver(["/bin/sh", "-c", f'sh -c "{worker}" & echo $!; wait'], stop_timeout="1ms")
+    driver = bench.driver(
+        ["/bin/sh", "-c", f'sh -c "{worker}" & echo $!; wait'], stop_timeout="1ms"
+    )
     driver.sync(start=labels(driver, "a"))
     until(lambda: len(bench.log("a").splitlines()) == 2)
     child = int(next(line for line in bench.log("a").splitlines() if line != "up"))
@@ -259,24 +330,52 @@ def test_forgetting_a_dead_one_ends_what_it_left_behind(bench: Bench) -> None:
 
 
 def test_one_that_died_has_failed_and_says_its_last_words(bench: Bench) -> None:
-    driver = bench.driver(["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7; do echo line $i; done; exit 3"])
+    driver = bench.driver(
+        ["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7; do echo line $i; done; exit 3"]
+    )
     driver.sync(start=labels(driver, "a"))
     until(lambda: states(driver.sync()) == {"a": Process.FAILED})
     (report,) = driver.sync()
-    assert " of its start; last log lines: line 3 | line 4 | line 5 | line 6 | line 7" in report.detail
+    assert (
+        " of its start; last log lines: line 3 | line 4 | line 5 | line 6 | line 7" in report.detail
+    )
     assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
 
 
 @pytest.mark.parametrize(
     ("command", "cwd", "detail"),
     [
-        (["/nowhere/shop"], "/", "cannot run /nowhere/shop (rollout_platform.command): No such file or directory (errno 2)"),
-        (["no-such-program"], "/", "cannot run no-such-program (rollout_platform.command): No such file or directory (errno 2)"),
-        (["/etc/passwd"], "/", "cannot run /etc/passwd (rollout_platform.command): Permission denied (errno 13)"),
-        (SLEEP, "/nowhere", "cannot enter /nowhere (rollout_platform.cwd): No such file or directory (errno 2)"),
+        (
+            ["/nowhere/shop"],
+            "/",
+            (
+                "cannot run /nowhere/shop (rollout_platform.command): No such file or directory"
+                " (errno 2)"
+            ),
+        ),
+        (
+            ["no-such-program"],
+            "/",
+            (
+                "cannot run no-such-program (rollout_platform.command): No such file or directory"
+                " (errno 2)"
+            ),
+        ),
+        (
+            ["/etc/passwd"],
+            "/",
+            "cannot run /etc/passwd (rollout_platform.command): Permission denied (errno 13)",
+        ),
+        (
+            SLEEP,
+            "/nowhere",
+            "cannot enter /nowhere (rollout_platform.cwd): No such file or directory (errno 2)",
+        ),
     ],
 )
-def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], cwd: str, detail: str) -> None:
+def test_what_cannot_be_run_has_failed(
+    bench: Bench, command: list[str], cwd: str, detail: str
+) -> None:
     driver = bench.driver(command, cwd=cwd)
     (report,) = driver.sync(start=labels(driver, "a"))
     assert (report.process, report.detail) == (Process.FAILED, detail)
@@ -290,7 +389,11 @@ def test_a_port_that_a_stranger_has(bench: Bench) -> None:
         stranger.bind((ADDRESS, wanted[1].endpoint.port))
         stranger.listen()
         reports = by_id(driver.sync(start=wanted))
-    assert states(reports.values()) == {"a": Process.RUNNING, "b": Process.FAILED, "c": Process.RUNNING}
+    assert states(reports.values()) == {
+        "a": Process.RUNNING,
+        "b": Process.FAILED,
+        "c": Process.RUNNING,
+    }
     assert f"port {wanted[1].endpoint.port} " in reports["b"].detail
     assert "rollout_platform.ports" in reports["b"].detail
     (place,) = driver.place(1, wanted, 1)
@@ -319,12 +422,19 @@ def test_another_process_with_the_pid_is_not_taken_for_ours(bench: Bench, forged
     assert record["pid"] > 1
     tick = 1 / os.sysconf("SC_CLK_TCK")
     while float(Path("/proc/uptime").read_text().split()[0]) <= record["ticks"] * tick + tick:
-        time.sleep(tick)  # in one tick two processes could not be told apart, nor can a pid come round again
+        # in one tick two processes could not be told apart, nor can a pid come round again
+        time.sleep(tick)
     stranger = subprocess.Popen(SLEEP, start_new_session=True)
     try:
-        changed = {"pid": {"pid": stranger.pid}, "ticks": {"ticks": record["ticks"] - 1}, "boot": {"boot": "another"}}[forged]
+        changed = {
+            "pid": {"pid": stranger.pid},
+            "ticks": {"ticks": record["ticks"] - 1},
+            "boot": {"boot": "another"},
+        }[forged]
         (file,) = bench.records()
-        file.write_text(json.dumps(record | changed | ({} if forged == "pid" else {"pid": stranger.pid})))
+        file.write_text(
+            json.dumps(record | changed | ({} if forged == "pid" else {"pid": stranger.pid}))
+        )
         assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
         assert states(driver.sync(stop=["a"])) == {"a": Process.FAILED}
         assert driver.sync(forget=["a"]) == []
@@ -361,7 +471,10 @@ def test_a_damaged_record_is_named(bench: Bench, damage: str | dict[str, t.Any],
     path.write_text(damage if isinstance(damage, str) else json.dumps({**whole, **damage}))
     try:
         with pytest.raises(
-            PlatformError, match=rf"web1: {path} is damaged \({why}\); end its process, if there is one, and remove"
+            PlatformError,
+            match=(
+                rf"web1: {path} is damaged \({why}\); end its process, if there is one, and remove"
+            ),
         ):
             driver.sync()
     finally:
@@ -391,7 +504,10 @@ def test_ids_that_leave_the_directory_are_refused(bench: Bench, id: str) -> None
 def request(bench: Bench, driver: Driver, host: str, *wanted: Labels) -> dict[str, t.Any]:
     """What the driver would send to one host."""
     asked: dict[str, t.Any] = {}
-    bench.transport.ask, ask = lambda _name, requests, *_: asked.update(requests) or {}, bench.transport.ask  # type: ignore
+    bench.transport.ask, ask = (
+        lambda _name, requests, *_: asked.update(requests) or {},
+        bench.transport.ask,
+    )  # type: ignore
     try:
         with pytest.raises(KeyError):
             driver.sync(start=wanted)
@@ -404,7 +520,9 @@ def test_calls_at_the_same_time_start_one_process(bench: Bench) -> None:
     driver = bench.driver(["/bin/sh", "-c", "echo started; exec sleep 1000"])
     asked = request(bench, driver, "web1", *labels(driver, "a"))
     answers = [finish(process) for process in [begin(asked) for dummy in range(5)]]
-    assert [[item["process"] for item in answer["instances"]] for answer in answers] == [["running"]] * 5
+    assert [[item["process"] for item in answer["instances"]] for answer in answers] == [
+        ["running"]
+    ] * 5
     until(lambda: bench.log("a"))
     assert bench.log("a") == "started\n"
     assert len(bench.records()) == 1
@@ -437,7 +555,9 @@ def test_a_hundred_instances_on_five_hosts(bench: Bench) -> None:
     ids = [f"i{number}" for number in range(100)]
     reports = driver.sync(start=labels(driver, *ids))
     assert states(reports) == dict.fromkeys(ids, Process.RUNNING)
-    assert Counter(report.labels.host for report in reports) == dict.fromkeys(bench.transport.names, 20)
+    assert Counter(report.labels.host for report in reports) == dict.fromkeys(
+        bench.transport.names, 20
+    )
     assert len({bench.record(id)["pid"] for id in ids}) == 100
     assert set(states(driver.sync(stop=ids)).values()) <= {Process.STOPPING, Process.STOPPED}
     until(lambda: set(states(driver.sync(stop=ids)).values()) == {Process.STOPPED})
@@ -457,7 +577,10 @@ def test_the_newest_twenty_logs_are_kept(bench: Bench) -> None:
     driver.sync()
     assert len(list(logs.iterdir())) == 26
     driver.sync(forget=ids)
-    assert sorted(path.name for path in logs.iterdir()) == [*(f"{id}.log" for id in ids[5:]), "live.log"]
+    assert sorted(path.name for path in logs.iterdir()) == [
+        *(f"{id}.log" for id in ids[5:]),
+        "live.log",
+    ]
 
 
 def test_hosts_that_do_not_answer(bench: Bench) -> None:
@@ -471,13 +594,24 @@ def test_hosts_that_do_not_answer(bench: Bench) -> None:
     more = labels(driver, "c", "d", taken=taken)
     bench.transport.down = {"web2"}
     reports = driver.sync(start=more)
-    assert {host for host, _endpoint, _slot in driver.place(4, taken, 1)} == {"web1"}, "not where nobody answers"
+    assert {host for host, _endpoint, _slot in driver.place(4, taken, 1)} == {"web1"}, (
+        "not where nobody answers"
+    )
     # b was seen there; d may have begun before the host fell silent
-    expected = {"a": Process.RUNNING, "b": Process.UNREACHABLE, "c": Process.RUNNING, "d": Process.UNREACHABLE}
+    expected = {
+        "a": Process.RUNNING,
+        "b": Process.UNREACHABLE,
+        "c": Process.RUNNING,
+        "d": Process.UNREACHABLE,
+    }
     assert states(reports) == expected
     assert states(driver.sync()) == expected
     bench.transport.down = set()
-    assert states(driver.sync()) == {"a": Process.RUNNING, "b": Process.RUNNING, "c": Process.RUNNING}
+    assert states(driver.sync()) == {
+        "a": Process.RUNNING,
+        "b": Process.RUNNING,
+        "c": Process.RUNNING,
+    }
 
 
 def test_check_passes_and_touches_nothing(bench: Bench) -> None:
@@ -490,7 +624,10 @@ def test_check_passes_and_touches_nothing(bench: Bench) -> None:
 def test_check_names_what_is_wrong(bench: Bench) -> None:
     (bench.path / "file").touch()
     for command in (["/nowhere/shop"], ["no-such-program"], ["/etc/passwd"]):
-        with pytest.raises(InputError, match=rf"rollout_platform.command: {command[0]} is not there .* \(on web1, web2\)"):
+        with pytest.raises(
+            InputError,
+            match=rf"rollout_platform.command: {command[0]} is not there .* \(on web1, web2\)",
+        ):
             bench.driver(command).check()
     with pytest.raises(InputError, match=r"rollout_platform.cwd: /nowhere is not a directory"):
         bench.driver(SLEEP, cwd="/nowhere").check()
@@ -504,21 +641,29 @@ def test_check_names_what_is_wrong(bench: Bench) -> None:
 def test_check_finds_a_directory_it_may_not_write(bench: Bench) -> None:
     bench.path.chmod(0o555)
     check = {"path": str(bench.path / "state"), "program": "", "search": "", "cwd": "/"}
-    answer = finish(begin({"check": check}, "if os.geteuid() == 0: os.seteuid(65534)"))  # root may write anywhere
+    # root may write anywhere
+    answer = finish(begin({"check": check}, "if os.geteuid() == 0: os.seteuid(65534)"))
     bench.path.chmod(0o700)
     assert answer["problems"].keys() == {"path"}
     assert f"{bench.path} cannot be written by the user with the id" in answer["problems"]["path"]
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork")  # between fork and exec the agent only makes system calls
+# between fork and exec the agent only makes system calls
+@pytest.mark.filterwarnings("ignore:.*use of fork")
 def masks(pid: int) -> dict[str, int]:
-    """The signals a process ignores and blocks, but for 32 and 33: those are the C library's own, whoever asks."""
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    """The signals a process ignores and blocks, but for 32 and 33: those are the C library's
+    own, whoever asks.
+    """
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return {name: int(status[name], 16) & ~(0b11 << 31) for name in ("SigIgn", "SigBlk")}
 
 
 def test_in_a_process_with_threads_nothing_is_inherited(bench: Bench) -> None:
-    """The agent may run inside the controller: its signals, descriptors and variables stay there."""
+    """The agent may run inside the controller: its signals, descriptors and variables stay
+    there.
+    """
     driver = bench.driver(SLEEP)
     names = bench.transport.names = [f"web{number}" for number in range(1, 5)]
     driver = bench.driver(SLEEP)
@@ -532,7 +677,10 @@ def test_in_a_process_with_threads_nothing_is_inherited(bench: Bench) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         threads = [
-            threading.Thread(target=lambda host=host: answers.update({host: agent.main(requests[host])})) for host in names
+            threading.Thread(
+                target=lambda host=host: answers.update({host: agent.main(requests[host])})
+            )
+            for host in names
         ]
         for thread in threads:
             thread.start()
@@ -571,7 +719,9 @@ def test_in_our_own_process_the_exit_code_is_known(bench: Bench) -> None:
 def test_an_agent_that_dies_before_the_record_is_written_leaves_no_process(bench: Bench) -> None:
     driver = bench.driver(["/bin/sh", "-c", "echo ran; exec sleep 1000"])
     asked = request(bench, driver, "web1", *labels(driver, "a"))
-    dying = begin(asked, "agents.process.Service.save = lambda self, record: os.kill(os.getpid(), 9)")
+    dying = begin(
+        asked, "agents.process.Service.save = lambda self, record: os.kill(os.getpid(), 9)"
+    )
     assert dying.wait(timeout=60) == -signal.SIGKILL
     until(lambda: not holders(bench.path / "web1" / "shop" / "logs" / "a.log"))
     assert bench.log("a") == ""
@@ -579,10 +729,15 @@ def test_an_agent_that_dies_before_the_record_is_written_leaves_no_process(bench
 
 
 @pytest.mark.parametrize("at", [".json", "epoch"])
-def test_what_a_killed_agent_was_writing_is_removed_by_the_next_lease_holder(bench: Bench, at: str) -> None:
+def test_what_a_killed_agent_was_writing_is_removed_by_the_next_lease_holder(
+    bench: Bench, at: str
+) -> None:
     driver = bench.driver(SLEEP)
     asked = request(bench, driver, "web1", *labels(driver, "a"))
-    kills = f"lambda draft, path: os.kill(os.getpid(), 9) if path.endswith('{at}') else os.rename(draft, path)"
+    kills = (
+        f"lambda draft, path: os.kill(os.getpid(), 9) if path.endswith('{at}') else"
+        " os.rename(draft, path)"
+    )
     dying = begin(asked, f"agents._service.os.replace = {kills}")
     assert dying.wait(timeout=60) == -signal.SIGKILL
     assert len(list(bench.path.glob("**/*.tmp"))) == 1
@@ -624,12 +779,17 @@ def test_hooks_before_the_start_and_after_the_stop(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("hook", "why"),
     [
-        (["/bin/sh", "-c", "echo the disk is full; exit 1"], "before_start: /bin/sh ended with 1: the disk is full"),
+        (
+            ["/bin/sh", "-c", "echo the disk is full; exit 1"],
+            "before_start: /bin/sh ended with 1: the disk is full",
+        ),
         (["/nowhere/hook"], "before_start: /nowhere/hook: "),
         (SLEEP, "before_start: /bin/sleep: /bin/sleep 1000 took longer than 0.3 s"),
     ],
 )
-def test_a_hook_that_fails_keeps_an_instance_from_starting(bench: Bench, hook: list[str], why: str) -> None:
+def test_a_hook_that_fails_keeps_an_instance_from_starting(
+    bench: Bench, hook: list[str], why: str
+) -> None:
     driver = bench.driver(SLEEP, hooks={"before_start": hook, "timeout": "300ms"})
     (report,) = driver.sync(start=labels(driver, "a"))
     assert report.process is Process.FAILED and report.detail.startswith(why)
@@ -638,7 +798,10 @@ def test_a_hook_that_fails_keeps_an_instance_from_starting(bench: Bench, hook: l
 @pytest.mark.parametrize(
     ("hooks", "why"),
     [
-        ({"before": []}, "hooks.before: unknown option; did you mean rollout_platform.hooks.before_start"),
+        (
+            {"before": []},
+            "hooks.before: unknown option; did you mean rollout_platform.hooks.before_start",
+        ),
         ({"before_start": "rm -rf /"}, "hooks.before_start: expected a list, got str"),
         ({"after_stop": ["x", "{disk}"]}, "hooks.after_stop: unknown placeholder '{disk}'"),
         ({"timeout": "1h"}, "hooks.timeout: '1h' is too long"),

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file store with real files and real processes, in this process and through its agent as a script on stdin."""
+"""The file store with real files and real processes, in this process and through its agent as a
+script on stdin.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,30 @@ from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseHeld, LeaseLost, StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    LeaseHeld,
+    LeaseLost,
+    StoreError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer, program
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import (
+    Answer,
+    program,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Command,
+    Result,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
 
 fork = multiprocessing.get_context("fork")
 
 
 class Here:
-    """Asks the agent in this process, or as a script on the standard input of a bare Python, as over ssh."""
+    """Asks the agent in this process, or as a script on the standard input of a bare Python, as
+    over ssh.
+    """
 
     def __init__(self, shipped: bool = False) -> None:
         self.shipped = shipped
@@ -47,16 +62,25 @@ class Here:
     def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
         raise NotImplementedError
 
-    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
+    def ask(
+        self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
         assert agent_name == "store"
         return {
-            host: Answer(self._ship(request) if self.shipped else agent.main(dict(request))) for host, request in requests.items()
+            host: Answer(self._ship(request) if self.shipped else agent.main(dict(request)))
+            for host, request in requests.items()
         }
 
     @staticmethod
     def _ship(request: Mapping[str, t.Any]) -> dict[str, t.Any]:
         script, mark = program(agent, dict(request), 30.0, "ANSWER:"), b"ANSWER:"
-        done = subprocess.run([sys.executable, "-I", "-S", "-"], input=script, capture_output=True, timeout=30, check=True)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-"],
+            input=script,
+            capture_output=True,
+            timeout=30,
+            check=True,
+        )
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(mark)]
         answer: dict[str, t.Any] = json.loads(line.removeprefix(mark))["value"]
         return answer
@@ -65,19 +89,31 @@ class Here:
 class Cut(Here):
     """A host that cannot be reached."""
 
-    def ask(self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
-        return {host: Answer(error="ssh: connect to host lb1 port 22: No route to host", unreachable=True) for host in requests}
+    def ask(
+        self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
+        return {
+            host: Answer(
+                error="ssh: connect to host lb1 port 22: No route to host", unreachable=True
+            )
+            for host in requests
+        }
 
 
-def driver(path: Path, service: str = "shop", transport: Here | None = None, host: str | None = None) -> Driver:
+def driver(
+    path: Path, service: str = "shop", transport: Here | None = None, host: str | None = None
+) -> Driver:
     return Driver(
-        OPTIONS.parse({"path": str(path), "host": host}, "rollout_store."), Context(service, t.cast(t.Any, transport or Here()))
+        OPTIONS.parse({"path": str(path), "host": host}, "rollout_store."),
+        Context(service, t.cast(t.Any, transport or Here())),
     )
 
 
 @pytest.fixture(params=[False, True], ids=["in-process", "shipped"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
-    return driver(tmp_path / "rollout", transport=Here(request.param), host="lb1" if request.param else None)
+    return driver(
+        tmp_path / "rollout", transport=Here(request.param), host="lb1" if request.param else None
+    )
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -121,7 +157,9 @@ def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
 
 
 def test_a_store_made_anew_outranks_the_one_that_was_lost(store: Driver, tmp_path: Path) -> None:
-    """However many leases were taken in the second before: one for each command of an operator and each step of a play."""
+    """However many leases were taken in the second before: one for each command of an operator
+    and each step of a play.
+    """
     began = time.time()
     for number in range(5):
         lost = store.acquire(f"a{number}", "ann", 60, {})
@@ -136,8 +174,10 @@ def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
     with pytest.raises(LeaseHeld) as caught:
         store.acquire("b", "bob", 60, {})
     form = (
-        r"service shop: the lease is held by ann@desk pid 7 \(ansible-playbook rollout\.yml\) since "
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait, or end that run"
+        r"service shop: the lease is held by ann@desk pid 7 \(ansible-playbook rollout\.yml\)"
+        r" since "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait, or end"
+        r" that run"
     )
     assert re.fullmatch(form, str(caught.value))
     store.release("b")
@@ -148,11 +188,15 @@ def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
 def test_an_expired_lease_is_taken_over_and_the_late_writer_is_fenced(store: Driver) -> None:
     first = store.acquire("a", "ann", 0.2, {"pid": 7})
     until(lambda: store.lease() is None)
-    store.commit("a", 0.2, {"id": "r1", "by": "ann"})  # expired, but nobody else's: still ours, and renewed
+    # expired, but nobody else's: still ours, and renewed
+    store.commit("a", 0.2, {"id": "r1", "by": "ann"})
     until(lambda: store.lease() is None)
     lease = store.acquire("b", "bob", 60, {})
     assert lease.epoch == first.epoch + 1
-    assert (lease.details["previous"]["holder"], lease.details["previous"]["details"]) == ("ann", {"pid": 7})
+    assert (lease.details["previous"]["holder"], lease.details["previous"]["details"]) == (
+        "ann",
+        {"pid": 7},
+    )
     with pytest.raises(LeaseLost, match="held by bob since"):
         store.commit("a", 60, {"id": "r1", "by": "late"}, [{"late": True}])
     assert store.load() == {"id": "r1", "by": "ann"}
@@ -167,7 +211,11 @@ def test_taking_over_replaces_exactly_the_lease_that_was_looked_at(store: Driver
     now = store.lease()
     assert now is not None
     lease = store.take_over(now, "b", "bob", 60, {})
-    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == ("b", seen.epoch + 1, "ann")
+    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == (
+        "b",
+        seen.epoch + 1,
+        "ann",
+    )
     with pytest.raises(LeaseHeld, match="held by bob"):
         store.take_over(now, "c", "eve", 60, {})
 
@@ -196,7 +244,9 @@ def test_the_newest_50_timelines_are_kept(tmp_path: Path) -> None:
     store.acquire("a", "ann", 60, {})
     for number in range(53):
         store.commit("a", 60, {"id": f"r{number}"}, [{"n": number}])
-    assert {path.stem for path in (tmp_path / "journal" / "shop").iterdir()} == {f"r{number}" for number in range(3, 53)}
+    assert {path.stem for path in (tmp_path / "journal" / "shop").iterdir()} == {
+        f"r{number}" for number in range(3, 53)
+    }
 
 
 @pytest.mark.parametrize("damage", ['{"id": "r', "", "[]", "\xff"])
@@ -205,10 +255,14 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) ->
     store.acquire("a", "ann", 60, {})
     store.commit("a", 60, {"id": "r1"}, [{"n": 1}])
     (tmp_path / "journal" / "shop.json").write_text(damage, encoding="latin-1")
-    with pytest.raises(StoreError, match=r"journal/shop\.json is damaged .*restore it, or move it away"):
+    with pytest.raises(
+        StoreError, match=r"journal/shop\.json is damaged .*restore it, or move it away"
+    ):
         store.load()
     (tmp_path / "journal" / "shop.lease.json").write_text(damage, encoding="latin-1")
-    with pytest.raises(StoreError, match=r'journal/shop\.lease\.json is damaged .*write {"epoch": N} into it'):
+    with pytest.raises(
+        StoreError, match=r'journal/shop\.lease\.json is damaged .*write {"epoch": N} into it'
+    ):
         store.acquire("b", "bob", 60, {})
     (tmp_path / "journal" / "shop.lease.json").write_text('{"epoch": 41}')  # as the message says
     assert store.acquire("b", "bob", 60, {}).epoch == 42
@@ -232,7 +286,11 @@ def test_a_lease_with_a_field_missing_or_a_newer_schema_is_refused(tmp_path: Pat
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        StoreError, match=r"rollout_store\.path: .*/file/journal on the controller: Not a directory; uid \d+ must be able"
+        StoreError,
+        match=(
+            r"rollout_store\.path: .*/file/journal on the controller: Not a directory; uid \d+ must"
+            r" be able"
+        ),
     ):
         driver(tmp_path / "file").acquire("a", "ann", 60, {})
     with pytest.raises(StoreError, match=r"rollout_store\.path: .*on host lb1"):
@@ -245,12 +303,15 @@ def test_a_full_disk_leaves_all_as_it_was(tmp_path: Path) -> None:
     store.commit("a", 60, {"id": "r1", "n": 1}, [{"n": 1}])
     before = store.lease()
 
-    def fill() -> None:  # a file may not grow past 100 bytes here: the event still fits, the record does not
+    # a file may not grow past 100 bytes here: the event still fits, the record does not
+    def fill() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        with pytest.raises(StoreError, match=r"rollout_store\.path: .*File too large.*room on the disk"):
+        with pytest.raises(
+            StoreError, match=r"rollout_store\.path: .*File too large.*room on the disk"
+        ):
             store.commit("a", 60, {"id": "r1", "n": 2, "much": "x" * 1000}, [{"n": 2}])
 
     child = fork.Process(target=fill)
@@ -263,7 +324,10 @@ def test_a_full_disk_leaves_all_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_host_is_named_when_it_is_wrong_or_away(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"rollout_store\.host: host lb1, which keeps the journal, cannot be reached: ssh:"):
+    with pytest.raises(
+        StoreError,
+        match=r"rollout_store\.host: host lb1, which keeps the journal, cannot be reached: ssh:",
+    ):
         driver(tmp_path, transport=Cut(), host="lb1").load()
     with pytest.raises(InputError, match=r"rollout_store\.host: 'load_balancers' names 2 hosts"):
         driver(tmp_path, host="load_balancers")
@@ -275,7 +339,9 @@ def test_the_host_is_named_when_it_is_wrong_or_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rollout", ["../shop", "", ".hidden", "a/b", None, 7])
-def test_a_rollout_id_that_is_no_file_name_is_refused_before_anything_is_touched(tmp_path: Path, rollout: t.Any) -> None:
+def test_a_rollout_id_that_is_no_file_name_is_refused_before_anything_is_touched(
+    tmp_path: Path, rollout: t.Any
+) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
     with pytest.raises(StoreError, match="cannot be a rollout's id"):
@@ -314,12 +380,19 @@ def _commit_for_ever(path: Path, token: str, acknowledge: int) -> None:
     """Replace whoever was killed before us and go on where the record says."""
     store = driver(path)
     before = store.lease()
-    lease = store.take_over(before, token, token, 60, {}) if before else store.acquire(token, token, 60, {})
+    lease = (
+        store.take_over(before, token, token, 60, {})
+        if before
+        else store.acquire(token, token, 60, {})
+    )
     number = store.load().get("n", 0)
     while True:
         number += 1
         store.commit(
-            token, 60, {"id": "r1", "n": number, "epoch": lease.epoch, "pad": "x" * 20_000}, [{"n": number, "pad": "x" * 2_000}]
+            token,
+            60,
+            {"id": "r1", "n": number, "epoch": lease.epoch, "pad": "x" * 20_000},
+            [{"n": number, "pad": "x" * 2_000}],
         )
         os.write(acknowledge, b"%d\n" % number)
 
@@ -352,21 +425,34 @@ def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path, dice: Random)
     last = store.lease()
     assert last is not None
     store.take_over(last, "end", "end", 60, {})
-    assert sorted(os.listdir(tmp_path / "journal")) == ["shop", "shop.json", "shop.lease.json", "shop.lock"]
+    assert sorted(os.listdir(tmp_path / "journal")) == [
+        "shop",
+        "shop.json",
+        "shop.lease.json",
+        "shop.lock",
+    ]
 
 
-def test_an_operators_word_needs_no_lease_and_is_read_by_its_number(store: Driver, tmp_path: Path) -> None:
+def test_an_operators_word_needs_no_lease_and_is_read_by_its_number(
+    store: Driver, tmp_path: Path
+) -> None:
     said = {"rollout": "r1", "by": "ann"}
     assert store.post({**said, "word": "pause", "why": "ü"}) == 1  # the first that is ever written
     store.acquire("a", "ann", 60, {})
     assert store.post({**said, "word": "resume"}) == 2
-    assert list(store.words(0)) == [{**said, "word": "pause", "why": "ü", "number": 1}, {**said, "word": "resume", "number": 2}]
+    assert list(store.words(0)) == [
+        {**said, "word": "pause", "why": "ü", "number": 1},
+        {**said, "word": "resume", "number": 2},
+    ]
     assert list(store.words(1)) == [{**said, "word": "resume", "number": 2}]
     assert list(store.words(2)) == []
     held = store.lease()
     assert held is not None and held.token == "a"
     assert list(driver(tmp_path / "rollout", service="shop-api").words(0)) == []
-    assert stat.S_IMODE((tmp_path / "rollout" / "journal" / "shop.words.jsonl").stat().st_mode) == 0o600
+    assert (
+        stat.S_IMODE((tmp_path / "rollout" / "journal" / "shop.words.jsonl").stat().st_mode)
+        == 0o600
+    )
 
 
 def test_the_last_50_words_are_kept_and_their_numbers_go_on(tmp_path: Path) -> None:
@@ -392,10 +478,15 @@ def test_a_torn_last_word_is_none_and_a_damaged_one_is_named(store: Driver, tmp_
     assert store.post({"word": "resume"}) == 2
     assert [word["word"] for word in store.words(0)] == ["pause", "resume"]
     path.write_text("rubbish\n" + path.read_text())
-    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1 is not a JSON object; delete that line"):
+    with pytest.raises(
+        StoreError, match=r"shop\.words\.jsonl: line 1 is not a JSON object; delete that line"
+    ):
         store.words(0)
     path.write_text('{"word": "pause"}\n')
-    with pytest.raises(StoreError, match=r"shop\.words\.jsonl: line 1: number is missing or wrong; delete that line"):
+    with pytest.raises(
+        StoreError,
+        match=r"shop\.words\.jsonl: line 1: number is missing or wrong; delete that line",
+    ):
         store.post({"word": "pause"})
 
 
@@ -412,19 +503,28 @@ def test_of_many_that_speak_at_once_each_is_heard(tmp_path: Path) -> None:
     assert [child.exitcode for child in children] == [0, 0, 0]
     heard = driver(tmp_path).words(0)
     assert [word["number"] for word in heard] == list(range(1, 31))
-    assert {word["by"] for word in heard} == {f"{name}{number}" for name in ("ann", "bob", "eve") for number in range(10)}
+    assert {word["by"] for word in heard} == {
+        f"{name}{number}" for name in ("ann", "bob", "eve") for number in range(10)
+    }
 
 
-def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
     monkeypatch.setattr(agent, "LOCK_WAIT", 0.05)
     command = [
         sys.executable,
         "-c",
-        "import fcntl,sys,time;f=open(sys.argv[1]);fcntl.flock(f,2);print('locked',flush=True);time.sleep(60)",
+        (
+            "import"
+            " fcntl,sys,time;f=open(sys.argv[1]);fcntl.flock(f,2);print('locked',flush=True);time.sleep(60)"
+        ),
     ]
-    with subprocess.Popen([*command, str(tmp_path / "journal" / "shop.lock")], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [*command, str(tmp_path / "journal" / "shop.lock")], stdout=subprocess.PIPE, text=True
+    ) as other:
         try:
             assert other.stdout and other.stdout.readline() == "locked\n"
             with pytest.raises(StoreError, match=r"shop\.lock has been locked for 0\.05 s"):
@@ -434,7 +534,17 @@ def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(tmp_path:
     store.commit("a", 60)
 
 
-@pytest.mark.parametrize("line", ["5", '{"at": "x"}', '{"kind": 1}', '{"kind": "state", "state": []}', '{"at": NaN}', "[" * 9999])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "5",
+        '{"at": "x"}',
+        '{"kind": 1}',
+        '{"kind": "state", "state": []}',
+        '{"at": NaN}',
+        "[" * 9999,
+    ],
+)
 def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
@@ -442,13 +552,21 @@ def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "journal" / "shop" / "r1.jsonl"
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(
-        StoreError, match=rf"{path}: line 2: .*delete that line or move|{path}: line 2 is not a JSON object; delete"
+        StoreError,
+        match=(
+            rf"{path}: line 2: .*delete that line or move|{path}: line 2 is not a JSON object;"
+            r" delete"
+        ),
     ):
         store.timeline("r1")
     store.post({"word": "pause"})
     words = tmp_path / "journal" / "shop.words.jsonl"
-    words.write_text(words.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n")
-    with pytest.raises(StoreError, match=rf"{words}: line 2( is not a JSON object|: .*); delete that line"):
+    words.write_text(
+        words.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n"
+    )
+    with pytest.raises(
+        StoreError, match=rf"{words}: line 2( is not a JSON object|: .*); delete that line"
+    ):
         store.words(0)
 
 
@@ -463,12 +581,16 @@ def test_a_word_that_lacks_a_field_is_nobodys(tmp_path: Path) -> None:
     ]
 
 
-def test_a_lease_that_a_clock_running_ahead_has_taken_is_over_when_it_has_lived_for_as_long_as_it_may(tmp_path: Path) -> None:
+def test_a_lease_that_a_clock_running_ahead_has_taken_is_over_when_it_has_lived_for_as_long_as_it_may(
+    tmp_path: Path,
+) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 0.5, {})
     path = tmp_path / "journal" / "shop.lease.json"
     ahead = json.loads(path.read_text())
-    path.write_text(json.dumps({**ahead, "until": ahead["until"] + 3600, "since": ahead["since"] + 3600}))
+    path.write_text(
+        json.dumps({**ahead, "until": ahead["until"] + 3600, "since": ahead["since"] + 3600})
+    )
     with pytest.raises(LeaseHeld, match=r"until .* \(another 1 s\)"):
         store.acquire("b", "bob", 60, {})
     until(lambda: store.lease() is None)

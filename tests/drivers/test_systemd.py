@@ -16,11 +16,21 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.systemd import (
+    OPTIONS,
+    Driver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
@@ -46,8 +56,16 @@ class Bench:
         self.service = ""
 
     def driver(self, command: list[str] | None = None, epoch: int = 1, **options: t.Any) -> Driver:
-        given = {"hosts": "web1", "ports": "20100-20199", **({"command": command} if command else {}), **options}
-        return Driver(OPTIONS.parse(given, "rollout_platform."), Context(self.service, self.transport, epoch=epoch))
+        given = {
+            "hosts": "web1",
+            "ports": "20100-20199",
+            **({"command": command} if command else {}),
+            **options,
+        }
+        return Driver(
+            OPTIONS.parse(given, "rollout_platform."),
+            Context(self.service, self.transport, epoch=epoch),
+        )
 
     def unit(self, slot: int = 0) -> str:
         return f"{self.service}@{slot}.service"
@@ -63,7 +81,9 @@ class Bench:
 
     def log(self, slot: int = 0) -> list[str]:
         """What the unit itself printed."""
-        return self.run(f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={self.unit(slot)}").splitlines()
+        return self.run(
+            f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={self.unit(slot)}"
+        ).splitlines()
 
     def put(self, path: str, text: str, host: str = "web1") -> None:
         self.run(f"printf %s {shlex.quote(text)} >{path}", host)
@@ -71,7 +91,8 @@ class Bench:
     def left(self, host: str = "web1") -> list[str]:
         """What there is of the service on a host, but for its template, its lock and its epoch."""
         places = (
-            f"/etc/systemd/system/*/{self.service}@* {ENV}/{self.service}@* /var/lib/rollout/{host}/{self.service}/instances/*"
+            f"/etc/systemd/system/*/{self.service}@* {ENV}/{self.service}@*"
+            f" /var/lib/rollout/{host}/{self.service}/instances/*"
         )
         units = f"systemctl list-units --all --plain --no-legend '{self.service}@*'"
         return self.run(f"ls -d {places} 2>/dev/null || true; {units}", host).splitlines()
@@ -80,7 +101,9 @@ class Bench:
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with Hosts("web1", "web2") as hosts:
-        variables = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
+        variables = {
+            name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names
+        }
         transport = connect(variables, tmp_path_factory.mktemp("inventory") / "hosts.json")
         yield Bench(hosts, transport)
         transport.close()
@@ -110,7 +133,10 @@ class Site:
 
     def up(self, report: Report) -> bool:
         unit = f"_SYSTEMD_UNIT={self.bench.unit(report.labels.slot)}"
-        return self.bench.run(f"journalctl --sync; journalctl -q -o cat {unit}", report.labels.host) == "up\n"
+        return (
+            self.bench.run(f"journalctl --sync; journalctl -q -o cat {unit}", report.labels.host)
+            == "up\n"
+        )
 
     def left(self) -> list[str]:
         return [*self.bench.left("web1"), *self.bench.left("web2")]
@@ -129,9 +155,14 @@ def until(condition: Callable[[], t.Any]) -> None:
         time.sleep(0.05)
 
 
-def labels(driver: Driver, *ids: str, revision: str = "2.4.1", taken: tuple[Labels, ...] = ()) -> list[Labels]:
+def labels(
+    driver: Driver, *ids: str, revision: str = "2.4.1", taken: tuple[Labels, ...] = ()
+) -> list[Labels]:
     places = zip(ids, driver.place(len(ids), taken, 1), strict=True)
-    return [Labels(id, driver.context.service, revision, 7, host, endpoint, slot) for id, (host, endpoint, slot) in places]
+    return [
+        Labels(id, driver.context.service, revision, 7, host, endpoint, slot)
+        for id, (host, endpoint, slot) in places
+    ]
 
 
 def states(reports: t.Iterable[Report]) -> dict[str, Process]:
@@ -160,7 +191,9 @@ def request(driver: Driver, host: str, **work: t.Any) -> dict[str, t.Any]:
 def dies(bench: Bench, driver: Driver, before: str, **work: t.Any) -> None:
     """The agent on web1 is killed before it gets to a line of its own."""
     program = agents.program(agent, request(driver, "web1", **work), 60, "MARK:").decode()
-    line = next(line for line in agents.source(agent).splitlines() if line.strip().startswith(before))
+    line = next(
+        line for line in agents.source(agent).splitlines() if line.strip().startswith(before)
+    )
     killed = " " * (len(line) - len(line.lstrip())) + "os.kill(os.getpid(), 9)"
     there = repr(f"{line}\n")[1:-1]
     assert program.count(there) == 1
@@ -174,13 +207,27 @@ def test_units_are_enabled_so_that_they_come_back_with_their_host(bench: Bench) 
     wanted = labels(driver, "a", "b", "c")
     assert [(one.host, one.slot) for one in wanted] == [("web1", 0), ("web2", 1), ("web1", 2)]
     driver.sync(start=wanted)
-    assert bench.systemctl("is-enabled", bench.unit(0), bench.unit(2)).split() == ["enabled", "enabled"]
+    assert bench.systemctl("is-enabled", bench.unit(0), bench.unit(2)).split() == [
+        "enabled",
+        "enabled",
+    ]
 
 
 def test_what_an_instance_is_given(bench: Bench) -> None:
-    words = ["{revision}", "{port}", "{host}", "{slot}", "{instance}", "a b;$(c) $HOME %n \\ ' \"", "{{}}"]
+    words = [
+        "{revision}",
+        "{port}",
+        "{host}",
+        "{slot}",
+        "{instance}",
+        "a b;$(c) $HOME %n \\ ' \"",
+        "{{}}",
+    ]
     nasty = "{slot}/{host} $HOME %n `date` \\x \" ' # ;\n  two\ttabs é"
-    show = 'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT" "$PWD $(id -un)" "$MINE" "$(env | grep -c ^ROLLOUT_)"'
+    show = (
+        'printf "%s\\n" "$@" "$SERVICE $REVISION $INSTANCE $SLOT $ADDRESS $PORT" "$PWD $(id -un)"'
+        ' "$MINE" "$(env | grep -c ^ROLLOUT_)"'
+    )
     options = {"env": {"MINE": nasty, "PORT": "1"}, "cwd": "/home/{service}", "user": "deploy"}
     driver = bench.driver(["/bin/sh", "-c", show + "; exec sleep 1000", "sh", *words], **options)
     bench.run(f"mkdir -m 755 /home/{bench.service}")
@@ -203,10 +250,16 @@ def test_the_environment_is_a_secret(bench: Bench) -> None:
     pid = bench.systemctl("show", "--value", "--property=MainPID", bench.unit()).strip()
     until(lambda: "sleep" in bench.run(f"cat /proc/{pid}/cmdline"))
     assert f"TOKEN={secret}" in bench.run(f"cat /proc/{pid}/environ")
-    found = bench.run(r"grep -rls 's3cret[-]f00d' /etc /run /var || true").split()  # sudo logs what we run
+    # sudo logs what we run
+    found = bench.run(r"grep -rls 's3cret[-]f00d' /etc /run /var || true").split()
     assert found == [f"{ENV}/{bench.unit()}"]
-    assert bench.run(f"stat -c '%a %U' {ENV} {ENV}/{bench.unit()}").split("\n")[:2] == ["700 root", "600 root"]
-    assert secret not in bench.run(f"systemctl show {bench.unit()}; systemctl cat {bench.unit()}; cat /proc/*/cmdline")
+    assert bench.run(f"stat -c '%a %U' {ENV} {ENV}/{bench.unit()}").split("\n")[:2] == [
+        "700 root",
+        "600 root",
+    ]
+    assert secret not in bench.run(
+        f"systemctl show {bench.unit()}; systemctl cat {bench.unit()}; cat /proc/*/cmdline"
+    )
 
 
 def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
@@ -218,15 +271,25 @@ def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
     script = "; ".join(f"[ $INSTANCE = {way} ] && {{{{ {what}; }}}}" for way, what in ways.items())
     driver = bench.driver(["/bin/sh", "-c", script])
     driver.sync(start=labels(driver, *ways))
-    until(lambda: all(report.restarts or report.process is Process.FAILED for report in driver.sync()))
-    until(lambda: set(states(driver.sync(stop=[*ways])).values()) <= {Process.STOPPED, Process.FAILED})
+    until(
+        lambda: all(report.restarts or report.process is Process.FAILED for report in driver.sync())
+    )
+    until(
+        lambda: set(states(driver.sync(stop=[*ways])).values()) <= {Process.STOPPED, Process.FAILED}
+    )
     reports = {report.labels.id: report for report in driver.sync()}
     said = {name: report.detail for name, report in reports.items()}
     lines = "line 3 | line 4 | line 5 | line 6 | line 7"
     how = r"restarted (?:once|\d+ times): "
-    assert re.fullmatch(rf"{how}exit code 3 within [0-9.]+ s of its start; last log lines: {re.escape(lines)}", said["three"])
-    assert (reports["none"].process, said["none"]) == (Process.FAILED, "exited; its log is empty")  # systemd forgets it at once
-    assert re.fullmatch(rf"{how}killed by signal 9 within [0-9.]+ s of its start; its log is empty", said["killed"])
+    assert re.fullmatch(
+        rf"{how}exit code 3 within [0-9.]+ s of its start; last log lines: {re.escape(lines)}",
+        said["three"],
+    )
+    # systemd forgets it at once
+    assert (reports["none"].process, said["none"]) == (Process.FAILED, "exited; its log is empty")
+    assert re.fullmatch(
+        rf"{how}killed by signal 9 within [0-9.]+ s of its start; its log is empty", said["killed"]
+    )
     assert driver.sync(forget=[*ways]) == []
     assert bench.left() == []
 
@@ -234,12 +297,26 @@ def test_one_that_died_has_failed_and_says_how(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("command", "options", "said"),
     [
-        (["/nowhere/shop"], {}, r"exit code 127 within .*: /bin/sh: 1: exec: /nowhere/shop: not found"),
-        (SLEEP, {"cwd": "/nowhere", "user": "deploy"}, r"exit code 2 within .*: /bin/sh: 1: cd: can't cd to /nowhere"),
-        (SLEEP, {"user": "nobody2"}, r"exit code 217 within .*: .*Failed at step USER spawning /bin/sh: No such process"),
+        (
+            ["/nowhere/shop"],
+            {},
+            r"exit code 127 within .*: /bin/sh: 1: exec: /nowhere/shop: not found",
+        ),
+        (
+            SLEEP,
+            {"cwd": "/nowhere", "user": "deploy"},
+            r"exit code 2 within .*: /bin/sh: 1: cd: can't cd to /nowhere",
+        ),
+        (
+            SLEEP,
+            {"user": "nobody2"},
+            r"exit code 217 within .*: .*Failed at step USER spawning /bin/sh: No such process",
+        ),
     ],
 )
-def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], options: dict[str, t.Any], said: str) -> None:
+def test_what_cannot_be_run_has_failed(
+    bench: Bench, command: list[str], options: dict[str, t.Any], said: str
+) -> None:
     driver = bench.driver(command, **options)
     driver.sync(start=labels(driver, "a"))
     until(lambda: driver.sync()[0].restarts)
@@ -247,7 +324,9 @@ def test_what_cannot_be_run_has_failed(bench: Bench, command: list[str], options
 
 
 @pytest.mark.parametrize("seen", ["between", "later"])
-def test_one_that_systemd_has_started_again_says_so_whenever_it_is_looked_at(bench: Bench, seen: str) -> None:
+def test_one_that_systemd_has_started_again_says_so_whenever_it_is_looked_at(
+    bench: Bench, seen: str
+) -> None:
     driver = bench.driver(SLEEP)
     driver.sync(start=labels(driver, "a"))
     until(lambda: all_are(driver, Process.RUNNING))
@@ -285,8 +364,14 @@ def test_one_that_somebody_else_started_again_says_so(bench: Bench) -> None:
 
 
 def test_one_that_says_itself_when_it_is_ready(bench: Bench) -> None:
-    tell = "import os, socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])"
-    script = f'import os, time\nwhile not os.path.exists("/run/{bench.service}"): time.sleep(0.05)\n{tell}\ntime.sleep(1000)'
+    tell = (
+        "import os, socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1',"
+        " os.environ['NOTIFY_SOCKET'])"
+    )
+    script = (
+        f'import os, time\nwhile not os.path.exists("/run/{bench.service}"):'
+        f" time.sleep(0.05)\n{tell}\ntime.sleep(1000)"
+    )
     driver = bench.driver(["/usr/bin/python3", "-I", "-S", "-c", script], notify=True)
     assert states(driver.sync(start=labels(driver, "a"))) == {"a": Process.STARTING}
     assert states(driver.sync()) == {"a": Process.STARTING}
@@ -298,16 +383,25 @@ def test_a_port_and_a_unit_that_a_stranger_has(bench: Bench) -> None:
     driver = bench.driver(SLEEP, ports="20200-20299")
     driver.prepare("2.4.1")
     wanted = labels(driver, "a", "b", "c")
-    listen = "import socket, time; s = socket.socket(); s.bind(('', 20200)); s.listen(); time.sleep(1000)"
+    listen = (
+        "import socket, time; s = socket.socket(); s.bind(('', 20200)); s.listen();"
+        " time.sleep(1000)"
+    )
     bench.run(f"systemd-run --quiet --unit=stranger python3 -I -S -c {shlex.quote(listen)}")
     bench.put(f"{ENV}/{bench.unit(2)}", 'ROLLOUT_COMMAND="sleep 1000"\nROLLOUT_CWD=/\n')
     bench.systemctl("start", bench.unit(2))
     until(lambda: ":20200 " in bench.run("ss -Hltn"))
     reports = {report.labels.id: report for report in driver.sync(start=wanted)}
-    assert states(reports.values()) == {"a": Process.FAILED, "b": Process.RUNNING, "c": Process.FAILED}
+    assert states(reports.values()) == {
+        "a": Process.FAILED,
+        "b": Process.RUNNING,
+        "c": Process.FAILED,
+    }
     assert reports["a"].detail.startswith("port 20200 at ")
     assert (
-        reports["c"].detail == f"the unit {bench.unit(2)} runs already, and is not ours; stop it (systemctl stop {bench.unit(2)})"
+        reports["c"].detail
+        == f"the unit {bench.unit(2)} runs already, and is not ours; stop it (systemctl stop"
+        f" {bench.unit(2)})"
     )
     assert states(driver.sync(forget=["a", "c"])) == {"b": Process.RUNNING}
     assert bench.systemctl("is-active", bench.unit(2)) == "active\n"
@@ -323,7 +417,10 @@ def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
     driver.sync(start=wanted)
     until(lambda: all_are(driver, Process.RUNNING) and all(bench.log(slot) for slot in range(4)))
     assert [bench.log(slot) for slot in range(4)] == [["up"]] * 4
-    assert bench.systemctl("is-enabled", *(bench.unit(slot) for slot in range(4))).split() == ["enabled"] * 4
+    assert (
+        bench.systemctl("is-enabled", *(bench.unit(slot) for slot in range(4))).split()
+        == ["enabled"] * 4
+    )
 
 
 def test_an_agent_that_is_killed_as_it_stops_one(bench: Bench) -> None:
@@ -361,7 +458,9 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -
     hasty.sync(start=[replace(labels(hasty, "b")[0], slot=1)])
     until(lambda: bench.log(1) == ["up"])
     # Each has the time that it was started with.
-    until(lambda: states(hasty.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED})
+    until(
+        lambda: states(hasty.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED}
+    )
     assert detail(hasty, "b") == "did not stop in time and was killed"
 
 
@@ -379,7 +478,10 @@ def test_a_slot_that_is_used_again(bench: Bench) -> None:
     dying.sync(start=labels(dying, "a"))
     until(lambda: dying.sync()[0].restarts)
     until(lambda: states(dying.sync(stop=["a"])) == {"a": Process.STOPPED})
-    assert states(driver.sync(start=labels(driver, "b"))) == {"a": Process.STOPPED, "b": Process.RUNNING}
+    assert states(driver.sync(start=labels(driver, "b"))) == {
+        "a": Process.STOPPED,
+        "b": Process.RUNNING,
+    }
     assert "last log lines: bye" in detail(driver, "a")
     assert states(driver.sync(forget=["a"])) == {"b": Process.RUNNING}
     assert states(driver.sync()) == {"b": Process.RUNNING}
@@ -387,15 +489,22 @@ def test_a_slot_that_is_used_again(bench: Bench) -> None:
 
 
 def test_each_unit_keeps_what_it_was_started_with(bench: Bench) -> None:
-    """Also where the template is another by now, and the users' own drop-in for all of them comes after ours."""
+    """Also where the template is another by now, and the users' own drop-in for all of them
+    comes after ours.
+    """
     bench.run("id old >/dev/null 2>&1 || useradd --system old")
     old, new = bench.driver(SLEEP, user="old", stop_timeout="7s"), bench.driver(SLEEP)
     old.prepare("1")
     old.sync(start=labels(old, "a"))
     until(lambda: all_are(old, Process.RUNNING))
     new.prepare("2")
-    new.context.settings = {1: InstanceSettings("systemd", {"command": SLEEP, "user": "old", "stop_timeout": "7s"}, {})}
-    wanted = [replace(one, generation=number, slot=number + 1) for number, one in enumerate(labels(new, "b", "c"))]
+    new.context.settings = {
+        1: InstanceSettings("systemd", {"command": SLEEP, "user": "old", "stop_timeout": "7s"}, {})
+    }
+    wanted = [
+        replace(one, generation=number, slot=number + 1)
+        for number, one in enumerate(labels(new, "b", "c"))
+    ]
     new.sync(start=[replace(wanted[0], generation=2), replace(wanted[1], generation=1)])
     until(lambda: all_are(new, Process.RUNNING))
 
@@ -408,13 +517,19 @@ def test_each_unit_keeps_what_it_was_started_with(bench: Bench) -> None:
         ["TimeoutStopUSec=7s", "User=old"],
     ]
     folder = f"/etc/systemd/system/{bench.service}@.service.d"
-    bench.run(f"mkdir -p {folder}; printf '[Service]\\nTimeoutStopSec=9s\\n' >{folder}/own.conf; systemctl daemon-reload")
+    bench.run(
+        f"mkdir -p {folder}; printf '[Service]\\nTimeoutStopSec=9s\\n' >{folder}/own.conf;"
+        " systemctl daemon-reload"
+    )
     assert shown(0) == ["TimeoutStopUSec=9s", "User=old"]
     bench.run(f"rm -r {folder}; systemctl daemon-reload")
     until(lambda: set(states(new.sync(stop=["a", "b", "c"])).values()) == {Process.STOPPED})
     assert new.sync(forget=["a", "b", "c"]) == []
     bench.systemctl("daemon-reload")
-    assert bench.left() == [] and bench.run(f"ls -d /etc/systemd/system/{bench.service}@*.d || true") == ""
+    assert (
+        bench.left() == []
+        and bench.run(f"ls -d /etc/systemd/system/{bench.service}@*.d || true") == ""
+    )
 
 
 def test_a_unit_of_the_users_own(bench: Bench) -> None:
@@ -422,7 +537,11 @@ def test_a_unit_of_the_users_own(bench: Bench) -> None:
     driver = bench.driver(unit=name)
     bench.put(f"/etc/systemd/system/{name}", OWN.replace("EnvironmentFile", "# EnvironmentFile"))
     with pytest.raises(
-        InputError, match=rf"rollout_platform.unit: {name} does not read .*; add EnvironmentFile={ENV}/%n \(on web1\)"
+        InputError,
+        match=(
+            rf"rollout_platform.unit: {name} does not read .*; add EnvironmentFile={ENV}/%n \(on"
+            r" web1\)"
+        ),
     ):
         driver.check()
     bench.put(f"/etc/systemd/system/{name}", OWN)
@@ -431,11 +550,18 @@ def test_a_unit_of_the_users_own(bench: Bench) -> None:
     driver.prepare("2.4.1")
     assert states(driver.sync(start=labels(driver, "a"))) == {"a": Process.RUNNING}
     unit = name.replace("@", "@0")
-    until(lambda: bench.run(f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={unit}") == "2.4.1 at 20100\n")
+    until(
+        lambda: (
+            bench.run(f"journalctl --sync; journalctl -q -o cat _SYSTEMD_UNIT={unit}")
+            == "2.4.1 at 20100\n"
+        )
+    )
     until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
     assert driver.sync(forget=["a"]) == []
     assert bench.run(f"cat /etc/systemd/system/{name}") == OWN
-    with pytest.raises(InputError, match=r"rollout_platform.unit: systemd cannot load nowhere@.service"):
+    with pytest.raises(
+        InputError, match=r"rollout_platform.unit: systemd cannot load nowhere@.service"
+    ):
         bench.driver(unit="nowhere@.service").check()
 
 
@@ -443,7 +569,9 @@ def test_a_template_that_is_not_ours_is_left_alone(bench: Bench) -> None:
     path = f"/etc/systemd/system/{bench.service}@.service"
     bench.put(path, OWN)
     driver = bench.driver(SLEEP)
-    with pytest.raises(InputError, match=rf"rollout_platform.unit: {path} is not ours, .*\(on web1\)$"):
+    with pytest.raises(
+        InputError, match=rf"rollout_platform.unit: {path} is not ours, .*\(on web1\)$"
+    ):
         driver.check()
     with pytest.raises(PlatformError, match="is not ours"):
         driver.prepare("2.4.1")
@@ -476,13 +604,20 @@ def test_check_names_what_is_wrong_and_touches_nothing(bench: Bench) -> None:
     bench.driver(SLEEP).check()
     bench.driver(["/opt/{revision}/shop"], cwd="/opt/{revision}").check()
     with pytest.raises(InputError) as caught:
-        bench.driver(["/nowhere/shop"], user="nobody2", path="/etc/passwd/x", cwd="/nowhere").check()
-    for said in ("command: /nowhere/shop is not there or cannot be executed", "cwd: /nowhere is not a directory"):
+        bench.driver(
+            ["/nowhere/shop"], user="nobody2", path="/etc/passwd/x", cwd="/nowhere"
+        ).check()
+    for said in (
+        "command: /nowhere/shop is not there or cannot be executed",
+        "cwd: /nowhere is not a directory",
+    ):
         assert f"rollout_platform.{said} (on web1)" in str(caught.value)
     for said in ("user: there is no user nobody2", "path: /etc/passwd is not a directory"):
         assert f"rollout_platform.{said} (on web1)" in str(caught.value)
     assert bench.run(f"ls /etc/systemd/system/{bench.service}@.service || true") == ""
-    with pytest.raises(PlatformError, match=r"rollout_platform.command: /opt/3/shop is not there .*\(on web1\)"):
+    with pytest.raises(
+        PlatformError, match=r"rollout_platform.command: /opt/3/shop is not there .*\(on web1\)"
+    ):
         bench.driver(["/opt/{revision}/shop"]).prepare("3")
     assert bench.left() == []
 
@@ -493,7 +628,10 @@ def test_without_root_nothing_goes(bench: Bench, tmp_path: Path) -> None:
         OPTIONS.parse({"hosts": "web1", "ports": "20100", "command": SLEEP}, "rollout_platform."),
         Context(bench.service, transport, epoch=1),
     )
-    with pytest.raises(InputError, match=r"rollout_platform.hosts: units are root's, .*; set ansible_become \(on web1\)"):
+    with pytest.raises(
+        InputError,
+        match=r"rollout_platform.hosts: units are root's, .*; set ansible_become \(on web1\)",
+    ):
         driver.check()
     transport.close()
 
@@ -513,22 +651,51 @@ def test_instances_come_back_with_their_host(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "rollout_platform.command: not given; give it, or a template of your own as rollout_platform.unit"),
-        ({"unit": "shop.service"}, "rollout_platform.unit: 'shop.service' is not a template of services"),
-        ({"unit": "shop@.service", "cwd": "/"}, "rollout_platform.cwd: cannot be given with rollout_platform.unit"),
-        ({"command": SLEEP, "user": "a b"}, "rollout_platform.user: 'a b' is not the name of a user"),
-        ({"command": SLEEP, "path": "/var/a b"}, "rollout_platform.path: '/var/a b' cannot be in a unit"),
+        (
+            {},
+            (
+                "rollout_platform.command: not given; give it, or a template of your own as"
+                " rollout_platform.unit"
+            ),
+        ),
+        (
+            {"unit": "shop.service"},
+            "rollout_platform.unit: 'shop.service' is not a template of services",
+        ),
+        (
+            {"unit": "shop@.service", "cwd": "/"},
+            "rollout_platform.cwd: cannot be given with rollout_platform.unit",
+        ),
+        (
+            {"command": SLEEP, "user": "a b"},
+            "rollout_platform.user: 'a b' is not the name of a user",
+        ),
+        (
+            {"command": SLEEP, "path": "/var/a b"},
+            "rollout_platform.path: '/var/a b' cannot be in a unit",
+        ),
         (
             {"command": SLEEP, "env": {"A.B": "s3cret"}},
             "rollout_platform.env: 'A.B' cannot be the name of an environment variable",
         ),
-        ({"command": SLEEP, "env": {"ROLLOUT_CWD": "s3cret"}}, "rollout_platform.env: 'ROLLOUT_CWD' cannot be"),
-        ({"command": SLEEP, "stop_signal": "no"}, "rollout_platform.stop_signal: 'no' is not a signal"),
+        (
+            {"command": SLEEP, "env": {"ROLLOUT_CWD": "s3cret"}},
+            "rollout_platform.env: 'ROLLOUT_CWD' cannot be",
+        ),
+        (
+            {"command": SLEEP, "stop_signal": "no"},
+            "rollout_platform.stop_signal: 'no' is not a signal",
+        ),
     ],
 )
-def test_options_that_cannot_be_meant(options: dict[str, t.Any], message: str, tmp_path: Path) -> None:
+def test_options_that_cannot_be_meant(
+    options: dict[str, t.Any], message: str, tmp_path: Path
+) -> None:
     transport = connect({"web1": {"ansible_connection": "local"}}, tmp_path / "hosts.json")
     with pytest.raises(InputError) as caught:
-        Driver(OPTIONS.parse({"hosts": "web1", "ports": "1-2", **options}, "rollout_platform."), Context("shop", transport))
+        Driver(
+            OPTIONS.parse({"hosts": "web1", "ports": "1-2", **options}, "rollout_platform."),
+            Context("shop", transport),
+        )
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)

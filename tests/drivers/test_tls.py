@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`rollout_health` at real load balancers: TLS to instances, certificates, another port, a text in the answer.
+"""`rollout_health` at real load balancers: TLS to instances, certificates, another port, a text in
+the answer.
 
 A whole rollout of a service that speaks TLS is in tests/e2e/test_tls.py.
 """
@@ -20,14 +21,24 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as envoy_agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as haproxy_agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    haproxy as haproxy_agent,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    TrafficError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Target,
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy
 from ansible_collections.progressive.rollout.tests.support.web import certificate
@@ -45,8 +56,12 @@ class Here:
     def hosts(self, pattern: str) -> list[str]:
         return []
 
-    def ask(self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, Answer]:
-        return {host: Answer(AGENTS[name].main(dict(request))) for host, request in requests.items()}
+    def ask(
+        self, name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, Answer]:
+        return {
+            host: Answer(AGENTS[name].main(dict(request))) for host, request in requests.items()
+        }
 
 
 def both(paths: tuple[Path, Path], file: Path) -> str:
@@ -60,7 +75,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Of the service, and of something else; each is its own CA."""
     home = tmp_path_factory.mktemp("certificates")
     home.chmod(0o755)
-    return {name: both(certificate(home, name), home / f"{name}.both") for name in ("shop", "other")}
+    return {
+        name: both(certificate(home, name), home / f"{name}.both") for name in ("shop", "other")
+    }
 
 
 @pytest.fixture
@@ -110,10 +127,15 @@ class Plane:
         self.front = BehindHAProxy(known) if name == "haproxy" else BehindEnvoy()
 
     def driver(self, health: Given, **options: t.Any) -> TrafficDriver:
-        given = {name: value for name, value in {**self.front.traffic, **options}.items() if name != "driver"}
+        given = {
+            name: value
+            for name, value in {**self.front.traffic, **options}.items()
+            if name != "driver"
+        }
         module = loader.load(TrafficDriver, self.name, "rollout_traffic")
         return module.driver(
-            module.check(given, "rollout_traffic"), Context("shop", t.cast(t.Any, Here()), parse(health), epoch=1)
+            module.check(given, "rollout_traffic"),
+            Context("shop", t.cast(t.Any, Here()), parse(health), epoch=1),
         )
 
     def add(self, driver: TrafficDriver, endpoint: Endpoint) -> None:
@@ -126,8 +148,13 @@ class Plane:
     def failed(self) -> bool:
         """Whether the balancer's own check of the only instance has failed by now."""
         if isinstance(self.front, BehindHAProxy):
-            return any(row in self.front.ask("show stat shop 4 -1") for row in (",L4CON,", ",L6RSP,", ",L6TOUT,", ",L7RSP,"))
-        stats = json.loads(self.front.get("/stats?format=json&filter=^cluster.shop.health_check.failure$"))["stats"]
+            return any(
+                row in self.front.ask("show stat shop 4 -1")
+                for row in (",L4CON,", ",L6RSP,", ",L6TOUT,", ",L7RSP,")
+            )
+        stats = json.loads(
+            self.front.get("/stats?format=json&filter=^cluster.shop.health_check.failure$")
+        )["stats"]
         return sum(int(one.get("value", 0)) for one in stats) > 0
 
     def admit(self, driver: TrafficDriver, endpoint: Endpoint) -> None:
@@ -162,7 +189,9 @@ def test_instances_that_speak_tls_are_checked_and_get_requests(
     assert [plane.answers() for _request in range(20)] == [(200, "a")] * 20
 
 
-def test_a_certificate_need_not_be_valid(plane: Plane, certificates: Mapping[str, str], start: Callable[..., Endpoint]) -> None:
+def test_a_certificate_need_not_be_valid(
+    plane: Plane, certificates: Mapping[str, str], start: Callable[..., Endpoint]
+) -> None:
     a = start(certificates["other"])
     driver = plane.driver({**CHECK, "tls": True, "validate_certs": False})
     plane.add(driver, a)
@@ -228,7 +257,9 @@ def test_envoy_looks_for_a_text(
         ({**TLS, "headers": {"Host": "a;b c"}}, "rollout_health.headers.Host: 'a;b c'", "PR-310"),
     ],
 )
-def test_a_certificate_without_a_name_is_refused(plane: Plane, health: Given, words: str, id: str) -> None:
+def test_a_certificate_without_a_name_is_refused(
+    plane: Plane, health: Given, words: str, id: str
+) -> None:
     with pytest.raises(InputError) as refused:
         plane.driver(health, ca_path=plane.certificates["shop"])
     assert str(refused.value).startswith(words) and refused.value.id == id

@@ -24,7 +24,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import transport as module
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER, Command
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    CONTROLLER,
+    Command,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import Hosts
 from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
@@ -32,7 +35,9 @@ from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd, free_port
 
 LOCAL = {"ansible_connection": "local"}
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user without a password needs root")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="becoming another user without a password needs root"
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +100,18 @@ def test_addresses(connect: Callable[..., Transport]) -> None:
         "templated": "10.1.2.3",
     }
     assert transport.address("templated").__class__ is str
-    with pytest.raises(TransportError, match=r"^lost: 'no-such-name.invalid' does not resolve .*; set ansible_host of lost to"):
+    with pytest.raises(
+        TransportError,
+        match=r"^lost: 'no-such-name.invalid' does not resolve .*; set ansible_host of lost to",
+    ):
         transport.address("lost")
     with pytest.raises(TransportError, match=r"^stranger: there is no such host"):
         transport.address("stranger")
 
 
-def test_every_host_is_in_the_answer_reachable_or_not(connect: Callable[..., Transport], sshd: Sshd) -> None:
+def test_every_host_is_in_the_answer_reachable_or_not(
+    connect: Callable[..., Transport], sshd: Sshd
+) -> None:
     dead = {**sshd.variables("127.0.0.1"), "ansible_port": free_port(["127.0.0.1"])}
     refused = {**sshd.variables(sshd.addresses[0]), "ansible_user": "nobody-of-that-name"}
     transport = connect({"dead": dead, **fleet(sshd), "refused": refused, "l1": LOCAL, "l2": LOCAL})
@@ -118,20 +128,38 @@ def test_every_host_is_in_the_answer_reachable_or_not(connect: Callable[..., Tra
     assert {results[host].rc for host in ("dead", "refused", "stranger")} == {-1}
 
 
-def test_commands_arrive_as_they_are_and_failed_is_not_unreachable(connect: Callable[..., Transport], sshd: Sshd) -> None:
+def test_commands_arrive_as_they_are_and_failed_is_not_unreachable(
+    connect: Callable[..., Transport], sshd: Sshd
+) -> None:
     hosts = {**fleet(sshd), "l1": LOCAL}
     transport = connect(hosts)
     words = ["a b", "$HOME", "it's", '"', "*", "", ";"]
-    code = "import sys; print(sys.argv[1:], sys.stdin.read()); print('why', file=sys.stderr); sys.exit(3)"
-    for result in transport.run(every(hosts, "python3", "-c", code, *words, stdin=b"in\xc3\xa9"), timeout=20).values():
-        assert (result.rc, result.stdout, result.stderr.strip(), result.unreachable) == (3, f"{words} iné\n", "why", "")
-    for result in transport.run(every(hosts, "cat"), timeout=20).values():  # nothing to read is the end of the input
+    code = (
+        "import sys; print(sys.argv[1:], sys.stdin.read()); print('why', file=sys.stderr);"
+        " sys.exit(3)"
+    )
+    for result in transport.run(
+        every(hosts, "python3", "-c", code, *words, stdin=b"in\xc3\xa9"), timeout=20
+    ).values():
+        assert (result.rc, result.stdout, result.stderr.strip(), result.unreachable) == (
+            3,
+            f"{words} iné\n",
+            "why",
+            "",
+        )
+    # nothing to read is the end of the input
+    for result in transport.run(every(hosts, "cat"), timeout=20).values():
         assert (result.rc, result.stdout) == (0, "")
 
 
-def test_all_hosts_at_the_same_time_within_forks(connect: Callable[..., Transport], tmp_path: Path) -> None:
+def test_all_hosts_at_the_same_time_within_forks(
+    connect: Callable[..., Transport], tmp_path: Path
+) -> None:
     hosts = {f"l{number}": LOCAL for number in range(5)}
-    together = f'touch {tmp_path}/$$.up; until [ "$(ls {tmp_path} | grep -c up$)" -ge 5 ]; do sleep 0.02; done'
+    together = (
+        f'touch {tmp_path}/$$.up; until [ "$(ls {tmp_path} | grep -c up$)" -ge 5 ]; do sleep 0.02;'
+        " done"
+    )
     results = connect(hosts).run(every(hosts, "sh", "-c", together), timeout=20)
     assert [result.rc for result in results.values()] == [0] * 5
     log = tmp_path / "log"
@@ -146,28 +174,54 @@ def test_all_hosts_at_the_same_time_within_forks(connect: Callable[..., Transpor
 def test_a_look_at_all_instances_is_one_command_on_each_host(
     connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path
 ) -> None:
-    options = {"hosts": "all", "command": ["/bin/sleep", "1000"], "ports": "8100-8199", "path": str(tmp_path / "state")}
-    driver = process.Driver(process.OPTIONS.parse(options, "rollout_platform."), Context("shop", connect(fleet(sshd)), epoch=1))
+    options = {
+        "hosts": "all",
+        "command": ["/bin/sleep", "1000"],
+        "ports": "8100-8199",
+        "path": str(tmp_path / "state"),
+    }
+    driver = process.Driver(
+        process.OPTIONS.parse(options, "rollout_platform."),
+        Context("shop", connect(fleet(sshd)), epoch=1),
+    )
     places = enumerate(driver.place(20, (), 1))
-    started = [Labels(f"shop-{n}", "shop", "1", 1, host, endpoint, slot) for n, (host, endpoint, slot) in places]
+    started = [
+        Labels(f"shop-{n}", "shop", "1", 1, host, endpoint, slot)
+        for n, (host, endpoint, slot) in places
+    ]
     ids = [labels.id for labels in started]
     try:
         driver.sync(start=started)
         before = sshd.commands()
         reports = driver.sync()
         assert sshd.commands() - before == len(sshd.addresses)
-        assert sorted(report.labels.id for report in reports if report.process is Process.RUNNING) == sorted(ids)
+        assert sorted(
+            report.labels.id for report in reports if report.process is Process.RUNNING
+        ) == sorted(ids)
     finally:
         driver.sync(stop=ids)
-        until(lambda: all(report.process is Process.STOPPED for report in driver.sync(stop=ids)), "all have ended", 20)
+        until(
+            lambda: all(report.process is Process.STOPPED for report in driver.sync(stop=ids)),
+            "all have ended",
+            20,
+        )
 
 
 def test_become(connect: Callable[..., Transport], sshd: Sshd) -> None:
-    become = {"ansible_become": True, "ansible_become_method": "sudo", "ansible_become_user": "nobody"}
+    become = {
+        "ansible_become": True,
+        "ansible_become_method": "sudo",
+        "ansible_become_user": "nobody",
+    }
     python = {"ansible_python_interpreter": "/usr/bin/python3"}  # one that nobody may read
-    hosts = {"s": {**sshd.variables(sshd.addresses[0]), **become, **python}, "l": {**LOCAL, **become, **python}}
+    hosts = {
+        "s": {**sshd.variables(sshd.addresses[0]), **become, **python},
+        "l": {**LOCAL, **become, **python},
+    }
     transport = connect(hosts)
-    assert [result.stdout for result in transport.run(every(hosts, "id", "-un"), timeout=20).values()] == ["nobody\n"] * 2
+    assert [
+        result.stdout for result in transport.run(every(hosts, "id", "-un"), timeout=20).values()
+    ] == ["nobody\n"] * 2
     answers = transport.ask("ping", {host: {} for host in hosts}, timeout=20)
     assert [answer.value and answer.value["user"] for answer in answers.values()] == ["nobody"] * 2
     plain = {name: {**LOCAL, **python} for name in ("l1", "l2")}
@@ -180,11 +234,17 @@ def test_become(connect: Callable[..., Transport], sshd: Sshd) -> None:
 
 @needs_root
 def test_a_wrong_become_password_ends(connect: Callable[..., Transport], sshd: Sshd) -> None:
-    wrong = {"ansible_become": True, "ansible_become_password": "hunter2-wrong", "ansible_become_exe": "sudo -n -u nobody sudo"}
+    wrong = {
+        "ansible_become": True,
+        "ansible_become_password": "hunter2-wrong",
+        "ansible_become_exe": "sudo -n -u nobody sudo",
+    }
     hosts = {"s": {**sshd.variables(sshd.addresses[0]), **wrong}, "l": {**LOCAL, **wrong}}
     for answer in connect(hosts).ask("ping", {host: {} for host in hosts}, timeout=30).values():
         assert answer.unreachable
-        assert "password" in answer.error and answer.error.endswith("; check ansible_become_password")
+        assert "password" in answer.error and answer.error.endswith(
+            "; check ansible_become_password"
+        )
         assert "no answer" not in answer.error and "hunter2" not in answer.error
 
 
@@ -200,25 +260,35 @@ def running(word: str) -> list[int]:
     return pids
 
 
-def test_a_slow_host_does_not_hold_up_the_others(connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path) -> None:
+def test_a_slow_host_does_not_hold_up_the_others(
+    connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path
+) -> None:
     hosts = {**fleet(sshd), "l1": LOCAL, "l2": LOCAL}
     transport = connect(hosts)
     transport.run(every(hosts, "true"), timeout=20)
-    commands = every(hosts, "echo", "here") | every(["s0", "l1"], "sleep", word := f"{os.getpid()}.5")
+    commands = every(hosts, "echo", "here") | every(
+        ["s0", "l1"], "sleep", word := f"{os.getpid()}.5"
+    )
     results = transport.run(commands, timeout=1.5)
     assert {host: result.unreachable or result.stdout for host, result in results.items()} == {
         host: "no answer in 1.5 s" if host in ("s0", "l1") else "here\n" for host in hosts
     }
     deadline = time.monotonic() + 10
-    while len(running(word)) > 1:  # what is left may be the sleep behind sshd, which is not our child
+    # what is left may be the sleep behind sshd, which is not our child
+    while len(running(word)) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     for pid in running(word):
         os.kill(pid, 9)
-    assert {result.stdout for result in transport.run(every(hosts, "echo", "again"), timeout=20).values()} == {"again\n"}
+    assert {
+        result.stdout
+        for result in transport.run(every(hosts, "echo", "again"), timeout=20).values()
+    } == {"again\n"}
 
 
-def test_a_connection_that_ended_between_two_commands(connect: Callable[..., Transport], sshd: Sshd) -> None:
+def test_a_connection_that_ended_between_two_commands(
+    connect: Callable[..., Transport], sshd: Sshd
+) -> None:
     hosts = fleet(sshd)
     transport = connect(hosts)
     assert {result.rc for result in transport.run(every(hosts, "true"), timeout=20).values()} == {0}
@@ -230,7 +300,9 @@ def test_a_connection_that_ended_between_two_commands(connect: Callable[..., Tra
 
 
 class Wire:
-    """A TCP forwarder that ends the first `drop` connections at once, and the others when told to."""
+    """A TCP forwarder that ends the first `drop` connections at once, and the others when told
+    to.
+    """
 
     def __init__(self, target: tuple[str, int], drop: int) -> None:
         self.target, self.drop, self.count = target, drop, 0
@@ -279,15 +351,23 @@ class Wire:
 
 
 @pytest.mark.parametrize(("drop", "reached"), [(0, True), (1, True), (9, False)])
-def test_a_refused_connection_is_tried_once_more(connect: Callable[..., Transport], sshd: Sshd, drop: int, reached: bool) -> None:
+def test_a_refused_connection_is_tried_once_more(
+    connect: Callable[..., Transport], sshd: Sshd, drop: int, reached: bool
+) -> None:
     wire = Wire((sshd.addresses[0], sshd.port), drop)
-    result = connect({"s": sshd.variables("127.0.0.1", wire.port)}).run(every(["s"], "echo", "here"), timeout=20)["s"]
+    result = connect({"s": sshd.variables("127.0.0.1", wire.port)}).run(
+        every(["s"], "echo", "here"), timeout=20
+    )["s"]
     wire.close()
-    assert (result.stdout, bool(result.unreachable)) == (("here\n", False) if reached else ("", True))
+    assert (result.stdout, bool(result.unreachable)) == (
+        ("here\n", False) if reached else ("", True)
+    )
     assert wire.count == min(drop + 1, 2)
 
 
-def test_a_command_that_may_have_run_is_not_repeated(connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path) -> None:
+def test_a_command_that_may_have_run_is_not_repeated(
+    connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path
+) -> None:
     wire = Wire((sshd.addresses[0], sshd.port), 0)
     log = tmp_path / "log"
 
@@ -298,22 +378,30 @@ def test_a_command_that_may_have_run_is_not_repeated(connect: Callable[..., Tran
 
     threading.Thread(target=cut_when_running, daemon=True).start()
     transport = connect({"s": sshd.variables("127.0.0.1", wire.port)})
-    result = transport.run(every(["s"], "sh", "-c", f"echo ran >>{log}; sleep 3; exit 0"), timeout=20)["s"]
+    result = transport.run(
+        every(["s"], "sh", "-c", f"echo ran >>{log}; sleep 3; exit 0"), timeout=20
+    )["s"]
     wire.close()
     assert (result.rc, log.read_text(), wire.count) == (-1, "ran\n", 1)
     assert result.unreachable and "no answer" not in result.unreachable
 
 
 @pytest.mark.parametrize(
-    ("own", "patience", "why"), [("", 20, "timed out"), (" -o ServerAliveInterval=0", 1, "no answer in 1 s")]
+    ("own", "patience", "why"),
+    [("", 20, "timed out"), (" -o ServerAliveInterval=0", 1, "no answer in 1 s")],
 )
 def test_a_host_that_was_switched_off_is_noticed_and_connected_to_anew(
     connect: Callable[..., Transport], sshd: Sshd, own: str, patience: float, why: str
 ) -> None:
-    """Nobody tells ssh, which keeps the connection. The user may have switched off its way to find out."""
+    """Nobody tells ssh, which keeps the connection. The user may have switched off its way to
+    find out.
+    """
     wire = Wire((sshd.addresses[0], sshd.port), 0)
     variables = sshd.variables("127.0.0.1", wire.port)
-    variables |= {"ansible_ssh_timeout": 1, "ansible_ssh_common_args": variables["ansible_ssh_common_args"] + own}
+    variables |= {
+        "ansible_ssh_timeout": 1,
+        "ansible_ssh_common_args": variables["ansible_ssh_common_args"] + own,
+    }
     transport = connect({"s": variables})
     assert transport.run(every(["s"], "echo", "here"), timeout=20)["s"].stdout == "here\n"
     wire.silent = True
@@ -345,13 +433,26 @@ def main(request):
     with open("/proc/%d/cmdline" % os.getppid()) as stream:
         return {"argv": stream.read().split("\\x00"), "echo": request["data"]}
 '''
-DATA = {"text": "é\n\"'\\ \ud800", "number": -1.5e300, "list": [1, None, True, {"": []}], "secret": "s3cret-word"}
+DATA = {
+    "text": "é\n\"'\\ \ud800",
+    "number": -1.5e300,
+    "list": [1, None, True, {"": []}],
+    "secret": "s3cret-word",
+}
 
 
 @pytest.fixture
 def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An agent of another collection."""
-    folder = tmp_path / "ansible_collections" / "acme" / f"t{time.monotonic_ns()}" / "plugins" / "plugin_utils" / "agents"
+    folder = (
+        tmp_path
+        / "ansible_collections"
+        / "acme"
+        / f"t{time.monotonic_ns()}"
+        / "plugins"
+        / "plugin_utils"
+        / "agents"
+    )
     folder.mkdir(parents=True)
     (folder / "odd.py").write_text(AGENT, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -369,7 +470,9 @@ def test_agents_whatever_they_do(connect: Callable[..., Transport], sshd: Sshd, 
     dos = [*expected, "daemon", "answer"]
     hosts = {f"{kind}_{do}": variables for kind, variables in kinds.items() for do in dos}
     transport = connect(hosts)
-    answers = transport.ask(odd, {host: {"do": host[2:], "data": DATA} for host in hosts}, timeout=3)
+    answers = transport.ask(
+        odd, {host: {"do": host[2:], "data": DATA} for host in hosts}, timeout=3
+    )
     assert {host: answer for host, answer in answers.items() if answer.error} == {
         f"{kind}_{do}": answer for kind in kinds for do, answer in expected.items()
     }
@@ -380,37 +483,54 @@ def test_agents_whatever_they_do(connect: Callable[..., Transport], sshd: Sshd, 
         assert value["argv"][1:] == ["-I", "-S", "-", ""]  # no word of the request
 
 
-def test_agents_on_the_controller_and_with_ansibles_own_types(connect: Callable[..., Transport], odd: str) -> None:
+def test_agents_on_the_controller_and_with_ansibles_own_types(
+    connect: Callable[..., Transport], odd: str
+) -> None:
     transport = connect({"l": {**LOCAL, "data": {"a": "{{ 1 + 1 }}", "b": ["x"]}}})
     tagged = transport._connections._vars["hostvars"]["l"]["data"]
-    answers = transport.ask(odd, {host: {"do": "", "data": tagged} for host in ("l", CONTROLLER)}, timeout=20)
+    answers = transport.ask(
+        odd, {host: {"do": "", "data": tagged} for host in ("l", CONTROLLER)}, timeout=20
+    )
     for answer in answers.values():
         assert answer.value is not None, answer.error
         assert answer.value["echo"] == {"a": 2, "b": ["x"]}
         assert answer.value["echo"]["b"][0].__class__ is str
-    assert transport.ask(odd, {CONTROLLER: {"do": "raise"}}, timeout=20) == {CONTROLLER: Answer(error="ValueError: bad thing")}
+    assert transport.ask(odd, {CONTROLLER: {"do": "raise"}}, timeout=20) == {
+        CONTROLLER: Answer(error="ValueError: bad thing")
+    }
 
 
 def test_a_login_that_talks(connect: Callable[..., Transport], sshd: Sshd, tmp_path: Path) -> None:
     talks = tmp_path / "python"
-    talks.write_text(f'#!/bin/sh\necho "Welcome {{}}"\nprintf "[1, 2"\n{sys.executable} "$@"\necho bye\n')
+    talks.write_text(
+        f'#!/bin/sh\necho "Welcome {{}}"\nprintf "[1, 2"\n{sys.executable} "$@"\necho bye\n'
+    )
     talks.chmod(0o755)
     hosts = {"s": sshd.variables(sshd.addresses[0]), "l": LOCAL}
-    hosts = {host: {**variables, "ansible_python_interpreter": str(talks)} for host, variables in hosts.items()}
+    hosts = {
+        host: {**variables, "ansible_python_interpreter": str(talks)}
+        for host, variables in hosts.items()
+    }
     answers = connect(hosts).ask("ping", {host: {} for host in hosts}, timeout=20)
     assert [answer.error for answer in answers.values()] == ["", ""]
     assert all(answer.value and answer.value["uid"] == os.geteuid() for answer in answers.values())
 
 
 def test_a_missing_python_is_named(connect: Callable[..., Transport], sshd: Sshd) -> None:
-    hosts = {"s": {**sshd.variables(sshd.addresses[0]), "ansible_python_interpreter": "/opt/python9"}}
+    hosts = {
+        "s": {**sshd.variables(sshd.addresses[0]), "ansible_python_interpreter": "/opt/python9"}
+    }
     hosts["ok"] = {**LOCAL, "ansible_python_interpreter": "auto_silent"}
     answers = connect(hosts).ask("ping", {host: {} for host in hosts}, timeout=20)
     assert answers["ok"].value
-    assert answers["s"].error.startswith("s: ansible_python_interpreter '/opt/python9' cannot run the agents (rc 127: ")
+    assert answers["s"].error.startswith(
+        "s: ansible_python_interpreter '/opt/python9' cannot run the agents (rc 127: "
+    )
 
 
-def test_a_variable_that_cannot_be_read_is_of_its_host_alone(connect: Callable[..., Transport]) -> None:
+def test_a_variable_that_cannot_be_read_is_of_its_host_alone(
+    connect: Callable[..., Transport],
+) -> None:
     hosts = {"u": {**LOCAL, "ansible_host": "{{ not_defined }}"}, "ok": LOCAL}
     results = connect(hosts).run(every(hosts, "true"), timeout=20)
     assert results["ok"].rc == 0
@@ -439,15 +559,22 @@ class ActionModule(ActionBase):
 def test_inside_an_action_plugin(sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "action_plugins").mkdir()
     (tmp_path / "action_plugins" / "look.py").write_text(ACTION)
-    web = {**{f"{host}": variables for host, variables in fleet(sshd).items()}, "l": {"ansible_connection": "local"}}
+    web = {
+        **{f"{host}": variables for host, variables in fleet(sshd).items()},
+        "l": {"ansible_connection": "local"},
+    }
     wrong: Hosts = {
         "c": {"ansible_connection": "pigeon"},
         "b": {**LOCAL, "ansible_become": True, "ansible_become_method": "prayer"},
     }
-    (tmp_path / "hosts.json").write_text(json.dumps({"web": {"hosts": web}, "wrong": {"hosts": wrong}}))
+    (tmp_path / "hosts.json").write_text(
+        json.dumps({"web": {"hosts": web}, "wrong": {"hosts": wrong}})
+    )
     copy = {"content": "{{ seen | to_json }}", "dest": str(tmp_path / "seen.json")}
     tasks = [{"look": {}, "register": "seen"}, {"ansible.builtin.copy": copy}]
-    (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    (tmp_path / "play.json").write_text(
+        json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}])
+    )
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
         "ANSIBLE_COLLECTIONS_PATH": str(Path(module.__file__ or "").parents[6]),
@@ -468,7 +595,10 @@ def test_inside_an_action_plugin(sshd: Sshd, tmp_path: Path) -> None:
     assert list(seen["answers"]) == list(web)
     assert not [answer for answer in seen["answers"].values() if isinstance(answer, str)]
     assert [answer["uid"] for answer in seen["answers"].values()] == [os.geteuid()] * len(web), seen
-    assert seen["addresses"] == {**{f"s{number}": address for number, address in enumerate(sshd.addresses)}, "l": "127.0.0.1"}
+    assert seen["addresses"] == {
+        **{f"s{number}": address for number, address in enumerate(sshd.addresses)},
+        "l": "127.0.0.1",
+    }
     assert seen["wrong"] == {
         "c": "c: there is no connection plugin 'pigeon'; check ansible_connection",
         "b": "b: there is no become plugin 'prayer'; check ansible_become_method",

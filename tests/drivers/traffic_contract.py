@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What every traffic driver must do, against running load balancers.
 
-A driver's tests derive from `TrafficContract` and give it a fixture `plane`: two balancers of their own on
-free loopback ports with an empty pool for the service `shop`, whose health check is `GET /healthz`, often.
+A driver's tests derive from `TrafficContract` and give it a fixture `plane`: two balancers of their
+own on free loopback ports with an empty pool for the service `shop`, whose health check is `GET
+/healthz`, often.
 """
 
 from __future__ import annotations
@@ -24,10 +25,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, TrafficError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    LeaseLost,
+    TrafficError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server,
+    Table,
+    Target,
+    TrafficDriver,
+)
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
@@ -50,7 +62,9 @@ class Plane(t.Protocol):
         """Where the preview of each listens."""
 
     def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
-        """A new driver for both of them, of the holder of this lease; `options` override its settings."""
+        """A new driver for both of them, of the holder of this lease; `options` override its
+        settings.
+        """
 
     def halting(self) -> TrafficDriver:
         """A driver for both of them: the second can be looked at, and refuses every change."""
@@ -146,7 +160,11 @@ class Load:
         self.good: Counter[str] = Counter()  # by the name of the backend that answered
         self.bad: Counter[str] = Counter()  # by reason
         self.lock, self.stop = threading.Lock(), threading.Event()
-        self.threads = [threading.Thread(target=self._client, args=(f, keep)) for f in fronts for keep in (True, False)]
+        self.threads = [
+            threading.Thread(target=self._client, args=(f, keep))
+            for f in fronts
+            for keep in (True, False)
+        ]
 
     def _client(self, front: Address, keep: bool) -> None:
         connection = http.client.HTTPConnection(*front, timeout=20)
@@ -202,7 +220,11 @@ def apply(driver: TrafficDriver, targets: Mapping[Endpoint, Target]) -> Table:
 def bring_in(driver: TrafficDriver, targets: dict[Endpoint, Target]) -> None:
     """Warm up, wait for the balancers' checks, put in."""
     apply(
-        driver, {e: Target(OUT, target.weight, target.name) if target.rotation is IN else target for e, target in targets.items()}
+        driver,
+        {
+            e: Target(OUT, target.weight, target.name) if target.rotation is IN else target
+            for e, target in targets.items()
+        },
     )
     prove(driver, *(e for e, target in targets.items() if target.rotation is IN))
     apply(driver, targets)
@@ -219,7 +241,9 @@ def answers(plane: Plane, count: int = 20) -> Counter[str]:
     return Counter(text if status == 200 else str(status) for status, text in replies)
 
 
-def kept(front: Address, count: int, headers: Mapping[str, str] | None = None, method: str = "GET") -> Counter[str]:
+def kept(
+    front: Address, count: int, headers: Mapping[str, str] | None = None, method: str = "GET"
+) -> Counter[str]:
     """Who answers `count` requests over one connection; a failed one counts by its status."""
     found: Counter[str] = Counter()
     connection = http.client.HTTPConnection(*front, timeout=20)
@@ -252,9 +276,12 @@ class Client:
         connection.close()
 
 
-def raise_the_share(plane: Plane, driver: TrafficDriver, backends: Backends, client: Callable[[Address], Client]) -> int:
-    """Three old ones become three new ones by steps: a client that was at a new one stays there, and all get there. How
-    many clients of an instance are still sent there once it is drained."""
+def raise_the_share(
+    plane: Plane, driver: TrafficDriver, backends: Backends, client: Callable[[Address], Client]
+) -> int:
+    """Three old ones become three new ones by steps: a client that was at a new one stays there,
+    and all get there. How many clients of an instance are still sent there once it is drained.
+    """
     old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
     clients: list[Client] = []
     names = {endpoint: f"shop-{number}" for number, endpoint in enumerate([*old, *new])}
@@ -262,20 +289,36 @@ def raise_the_share(plane: Plane, driver: TrafficDriver, backends: Backends, cli
     prove(driver, *new)
     shares = []
     # how many new and old ones, and their weights: as of 10, 20, 50, 50 and 100 percent
-    for young, weight, left, other in ((1, 1, 3, 3), (1, 3, 2, 6), (2, 100, 2, 100), (3, 50, 1, 150), (3, 100, 0, 1)):
-        targets = {e: Target(IN, weight, names[e]) for e in new[:young]} | {e: Target(OUT, name=names[e]) for e in new[young:]}
+    for young, weight, left, other in (
+        (1, 1, 3, 3),
+        (1, 3, 2, 6),
+        (2, 100, 2, 100),
+        (3, 50, 1, 150),
+        (3, 100, 0, 1),
+    ):
+        targets = {e: Target(IN, weight, names[e]) for e in new[:young]} | {
+            e: Target(OUT, name=names[e]) for e in new[young:]
+        }
         targets |= {e: Target(IN, other, names[e]) for e in old[:left]}
         apply(driver, targets)
         remove(driver, targets, *old[left:])
-        clients += [client(front) for front in plane.fronts for _n in range(20)]  # the share is that of clients who come new
+        # the share is that of clients who come new
+        clients += [client(front) for front in plane.fronts for _n in range(20)]
         before = [one.at for one in clients]
         for one in clients:
             one.go()
-        assert not [(was, one.at) for was, one in zip(before, clients, strict=True) if was.startswith("new") and one.at != was]
+        assert not [
+            (was, one.at)
+            for was, one in zip(before, clients, strict=True)
+            if was.startswith("new") and one.at != was
+        ]
         shares.append(sum(one.at.startswith("new") for one in clients) / len(clients))
     assert 0 < shares[0] and shares == sorted(shares) and shares[-1] == 1, shares
     leaving = clients[0].at
-    apply(driver, {e: Target(OUT if backends.ask(e, "/") == leaving else IN, name=names[e]) for e in new})
+    apply(
+        driver,
+        {e: Target(OUT if backends.ask(e, "/") == leaving else IN, name=names[e]) for e in new},
+    )
     its = [one for one in clients if one.at == leaving]
     for one in its:
         one.go()
@@ -299,7 +342,9 @@ class Late:
 
 
 def delayed(driver: t.Any, newer: TrafficDriver) -> TrafficDriver:
-    """A driver whose changes arrive after a newer lease holder has looked, which is enough to fence it."""
+    """A driver whose changes arrive after a newer lease holder has looked, which is enough to
+    fence it.
+    """
     driver.context.transport = Late(driver.context.transport, newer.observe)
     driver.transport = driver.context.transport
     return t.cast(TrafficDriver, driver)
@@ -359,7 +404,9 @@ class TrafficContract:
     def test_an_empty_pool_has_no_entries(self, plane: Plane) -> None:
         assert plane.driver().observe() == {name: {} for name in plane.names}
 
-    def test_a_warm_entry_is_proven_and_gets_no_request(self, plane: Plane, backends: Backends) -> None:
+    def test_a_warm_entry_is_proven_and_gets_no_request(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         targets = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
         bring_in(driver, targets)
@@ -368,9 +415,13 @@ class TrafficContract:
         assert backends.ask(b, "/hits") == "0"
         table = driver.observe()
         assert list(table) == list(plane.names)
-        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(table, b, lambda s: s.rotation is OUT)
+        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(
+            table, b, lambda s: s.rotation is OUT
+        )
 
-    def test_an_entry_the_check_did_not_pass_is_not_put_in(self, plane: Plane, backends: Backends) -> None:
+    def test_an_entry_the_check_did_not_pass_is_not_put_in(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, late = plane.driver(), backends.start("a"), Endpoint("127.0.0.1", free_port())
         targets = {a: Target(IN, name="shop-a"), late: Target(OUT, name="shop-late")}
         bring_in(driver, targets)
@@ -390,7 +441,9 @@ class TrafficContract:
             apply(driver, {a: Target(IN, name="shop-a")})
         assert not any(s.rotation is IN for s in entries(driver.observe(), a))
 
-    def test_a_drained_entry_finishes_its_request_and_gets_no_other(self, plane: Plane, backends: Backends) -> None:
+    def test_a_drained_entry_finishes_its_request_and_gets_no_other(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
         prove(driver, b)
@@ -398,7 +451,8 @@ class TrafficContract:
         request = threading.Thread(target=lambda: reply.append(get(plane.fronts[0], "/hold")))
         request.start()
         until(
-            lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0], "the held request is active at the first balancer"
+            lambda: [s.active for s in entries(driver.observe(), a)] == [1, 0],
+            "the held request is active at the first balancer",
         )
         apply(driver, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"b"}
@@ -406,10 +460,15 @@ class TrafficContract:
         backends.ask(a, "/release")
         request.join()
         assert reply == [(200, "a")]
-        until(lambda: [s.active for s in entries(driver.observe(), a)] == [0, 0], "nothing is active any more")
+        until(
+            lambda: [s.active for s in entries(driver.observe(), a)] == [0, 0],
+            "nothing is active any more",
+        )
         assert backends.ask(a, "/hits") == "1"
 
-    def test_what_is_no_longer_a_target_leaves_no_entry(self, plane: Plane, backends: Backends) -> None:
+    def test_what_is_no_longer_a_target_leaves_no_entry(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
         remove(driver, {b: Target(IN, name="shop-b")}, a)
@@ -417,7 +476,9 @@ class TrafficContract:
         remove(driver, {}, b)
         assert driver.observe() == {name: {} for name in plane.names}
 
-    def test_an_address_can_be_used_again_by_another_instance(self, plane: Plane, backends: Backends) -> None:
+    def test_an_address_can_be_used_again_by_another_instance(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
         remove(driver, {b: Target(IN, name="shop-b")}, a)
@@ -426,18 +487,26 @@ class TrafficContract:
         bring_in(driver, {a: Target(IN, name="shop-c"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"again", "b"}
 
-    def test_several_endpoints_in_one_apply_at_both_balancers(self, plane: Plane, backends: Backends) -> None:
+    def test_several_endpoints_in_one_apply_at_both_balancers(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver = plane.driver()
         apps = [backends.start(f"n{n}") for n in range(5)]
         old = {e: Target(IN, name=f"shop-{n}") for n, e in enumerate(apps[:3])}
         bring_in(driver, old)
         assert set(answers(plane)) == {"n0", "n1", "n2"}
-        bring_in(driver, old | {e: Target(OUT, name=f"shop-{n}") for n, e in enumerate(apps) if n > 2})
+        bring_in(
+            driver, old | {e: Target(OUT, name=f"shop-{n}") for n, e in enumerate(apps) if n > 2}
+        )
         prove(driver, *apps)
-        new = {apps[0]: Target(OUT, name="shop-0")} | {e: Target(IN, name=f"shop-{n}") for n, e in enumerate(apps) if n > 1}
+        new = {apps[0]: Target(OUT, name="shop-0")} | {
+            e: Target(IN, name=f"shop-{n}") for n, e in enumerate(apps) if n > 1
+        }
         remove(driver, new, apps[1])
         assert set(answers(plane)) == {"n2", "n3", "n4"}
-        tables = [{e: s.rotation for e, s in servers.items()} for servers in driver.observe().values()]
+        tables = [
+            {e: s.rotation for e, s in servers.items()} for servers in driver.observe().values()
+        ]
         assert tables == [{e: target.rotation for e, target in new.items()}] * len(plane.names)
 
     def test_a_dead_balancer_is_named(self, plane: Plane, backends: Backends) -> None:
@@ -461,7 +530,9 @@ class TrafficContract:
         before = plane.changes()
         table = apply(driver, targets)
         assert plane.changes() == before
-        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(table, b, lambda s: s.rotation is OUT)
+        assert everywhere(table, a, lambda s: s.rotation is IN) and everywhere(
+            table, b, lambda s: s.rotation is OUT
+        )
         assert apply(plane.driver(), targets).keys() == table.keys() and plane.changes() == before
 
     def test_a_restarted_balancer_is_brought_back(self, plane: Plane, backends: Backends) -> None:
@@ -487,7 +558,10 @@ class TrafficContract:
         both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
         bring_in(driver, both)
         driver.apply(
-            {plane.names[0]: both | {a: Target(OUT, name="shop-a")}, plane.names[1]: both | {b: Target(OUT, name="shop-b")}}
+            {
+                plane.names[0]: both | {a: Target(OUT, name="shop-a")},
+                plane.names[1]: both | {b: Target(OUT, name="shop-b")},
+            }
         )
         assert [{get(front)[1] for _n in range(20)} for front in plane.fronts] == [{"b"}, {"a"}]
         assert [s.rotation for s in entries(driver.observe(), a)] == [OUT, IN]
@@ -501,7 +575,9 @@ class TrafficContract:
         assert any(name in str(refused.value) for name in plane.names)
         assert set(answers(plane)) == {"a"}
 
-    def test_replacing_three_instances_under_load_fails_no_request(self, plane: Plane, backends: Backends) -> None:
+    def test_replacing_three_instances_under_load_fails_no_request(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver = plane.driver()
         targets = {backends.start(f"old{n}"): Target(IN, name=f"shop-old{n}") for n in range(3)}
         bring_in(driver, targets)
@@ -516,11 +592,20 @@ class TrafficContract:
                 apply(driver, targets)
                 targets[old] = Target(OUT, name=targets[old].name)
                 apply(driver, targets)
-                until(lambda old=old: not any(s.active for s in entries(driver.observe(), old)), f"{old} is drained")  # type: ignore[misc]
+                until(
+                    lambda old=old: not any(s.active for s in entries(driver.observe(), old)),
+                    f"{old} is drained",
+                )  # type: ignore[misc]
                 del targets[old]
                 remove(driver, targets, old)
                 backends.kill(old)
-            until(lambda: load.good.total() > 2000 and {f"new{n}" for n in range(3)} <= load.good.keys(), "enough requests", 60)
+            until(
+                lambda: (
+                    load.good.total() > 2000 and {f"new{n}" for n in range(3)} <= load.good.keys()
+                ),
+                "enough requests",
+                60,
+            )
         assert not load.bad, f"{load.bad} beside {load.good}"
 
     def test_requests_go_by_weight_and_are_counted(self, plane: Plane, backends: Backends) -> None:
@@ -528,23 +613,39 @@ class TrafficContract:
         a, b, new = (backends.start(name) for name in ("a", "b", "new"))
 
         def fleet(old: int, young: int) -> dict[Endpoint, Target]:
-            return {a: Target(IN, old, "shop-a"), b: Target(IN, old, "shop-b"), new: Target(IN, young, "shop-new")}
+            return {
+                a: Target(IN, old, "shop-a"),
+                b: Target(IN, old, "shop-b"),
+                new: Target(IN, young, "shop-new"),
+            }
 
         bring_in(driver, fleet(45, 10))
         for old, young in ((45, 10), (10, 80), (100, 200), (256, 1)):
             table = apply(driver, fleet(old, young))  # weights alone differ: one call
             assert driver.observe() == table
-            assert all(everywhere(table, e, lambda s, w=w: s.weight == w) for e, w in ((a, old), (b, old), (new, young)))  # type: ignore[misc]
+            assert all(
+                everywhere(table, e, lambda s, w=w: s.weight == w)
+                for e, w in ((a, old), (b, old), (new, young))
+            )  # type: ignore[misc]
             for name, front in zip(plane.names, plane.fronts, strict=True):
-                before, got, after = driver.observe()[name], kept(front, 200), driver.observe()[name]
+                before, got, after = (
+                    driver.observe()[name],
+                    kept(front, 200),
+                    driver.observe()[name],
+                )
                 assert not self.counts or got == {
                     who: after[e].requests - before[e].requests
                     for e, who in ((a, "a"), (b, "b"), (new, "new"))
                     if after[e].requests > before[e].requests
                 }
-                assert abs(got["new"] - 200 * young / (2 * old + young)) <= 3 and abs(got["a"] - got["b"]) <= 3, got
+                assert (
+                    abs(got["new"] - 200 * young / (2 * old + young)) <= 3
+                    and abs(got["a"] - got["b"]) <= 3
+                ), got
 
-    def test_the_weight_of_an_entry_that_is_out_is_kept(self, plane: Plane, backends: Backends) -> None:
+    def test_the_weight_of_an_entry_that_is_out_is_kept(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
         bring_in(driver, {a: Target(IN, 90, "shop-a"), b: Target(OUT, 10, "shop-b")})
         prove(driver, b)
@@ -555,12 +656,17 @@ class TrafficContract:
         apply(driver, {a: Target(IN, 90, "shop-a"), b: Target(IN, 30, "shop-b")})
         assert all(abs(kept(front, 200)["b"] - 50) <= 3 for front in plane.fronts)
 
-    def test_a_dark_set_gets_no_request_and_one_apply_switches_there_and_back(self, plane: Plane, backends: Backends) -> None:
+    def test_a_dark_set_gets_no_request_and_one_apply_switches_there_and_back(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         driver = plane.driver()
         old, new = ([backends.start(f"{kind}{n}") for n in range(3)] for kind in ("old", "new"))
 
         def fleet(up: list[Endpoint]) -> dict[Endpoint, Target]:
-            return {e: Target(IN if e in up else OUT, name=f"shop-{n}") for n, e in enumerate([*old, *new])}
+            return {
+                e: Target(IN if e in up else OUT, name=f"shop-{n}")
+                for n, e in enumerate([*old, *new])
+            }
 
         bring_in(driver, fleet(old))
         prove(driver, *new)
@@ -571,23 +677,40 @@ class TrafficContract:
                 until(lambda: load.good.total() >= end, "more requests")
 
             more()
-            assert all(sent(driver.observe(), e) == [0, 0] and backends.ask(e, "/hits") == "0" for e in new)
+            assert all(
+                sent(driver.observe(), e) == [0, 0] and backends.ask(e, "/hits") == "0" for e in new
+            )
             for up, out in ((new, old), (old, new)):
                 table = apply(driver, fleet(up))
-                until(lambda out=out: not any(s.active for e in out for s in entries(driver.observe(), e)), "they are done")  # type: ignore[misc]
+                until(
+                    lambda out=out: (
+                        not any(s.active for e in out for s in entries(driver.observe(), e))
+                    ),
+                    "they are done",
+                )  # type: ignore[misc]
                 hits = [backends.ask(e, "/hits") for e in (*out, *up)]
                 more()
                 seen = driver.observe()
-                assert all(sent(seen, e) == sent(table, e) for e in out), "a request after the switch"
+                assert all(sent(seen, e) == sent(table, e) for e in out), (
+                    "a request after the switch"
+                )
                 after = [backends.ask(e, "/hits") for e in (*out, *up)]
-                assert after[:3] == hits[:3] and not set(after[3:]) & set(hits[3:]), "a request after the switch"
-                assert all(everywhere(seen, e, lambda s: s.rotation is OUT and s.lb_healthy) for e in out)
+                assert after[:3] == hits[:3] and not set(after[3:]) & set(hits[3:]), (
+                    "a request after the switch"
+                )
+                assert all(
+                    everywhere(seen, e, lambda s: s.rotation is OUT and s.lb_healthy) for e in out
+                )
                 assert not self.counts or all(min(sent(seen, e)) > 0 for e in up)
         assert not load.bad, f"{load.bad} beside {load.good}"
         table = driver.observe()
-        assert not self.counts or all(int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new))
+        assert not self.counts or all(
+            int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new)
+        )
 
-    def test_a_late_command_of_an_older_lease_changes_nothing(self, plane: Plane, backends: Backends) -> None:
+    def test_a_late_command_of_an_older_lease_changes_nothing(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         first, a, b = plane.driver(epoch=1), backends.start("a"), backends.start("b")
         bring_in(first, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
         prove(first, b)
@@ -602,26 +725,34 @@ class TrafficContract:
             late = delayed(plane.driver(epoch=epoch), newer)
             prove(late, a, b)
             with pytest.raises(
-                LeaseLost, match=rf"a newer lease holder has acted here \(epoch {epoch + 1}, ours is {epoch}\)"
+                LeaseLost,
+                match=(
+                    rf"a newer lease holder has acted here \(epoch {epoch + 1}, ours is {epoch}\)"
+                ),
             ) as lost:
                 late.apply(dict.fromkeys(plane.names, targets))
             assert plane.names[0] in str(lost.value)
-            assert {name: {e: s.rotation for e, s in its.items()} for name, its in newer.observe().items()} == {
-                name: {e: s.rotation for e, s in its.items()} for name, its in shown.items()
-            }
+            assert {
+                name: {e: s.rotation for e, s in its.items()}
+                for name, its in newer.observe().items()
+            } == {name: {e: s.rotation for e, s in its.items()} for name, its in shown.items()}
             epoch += 1
         with pytest.raises(LeaseLost):
             first.observe()
         assert set(answers(plane)) == before == {"a"}
         looks = plane.driver(epoch=0)
-        assert {name: set(its) for name, its in looks.observe().items()} == {name: set(its) for name, its in shown.items()}
+        assert {name: set(its) for name, its in looks.observe().items()} == {
+            name: set(its) for name, its in shown.items()
+        }
         with pytest.raises(TrafficError, match=r"nothing is changed without a lease"):
             apply(looks, {a: Target(OUT, name="shop-a"), b: Target(OUT, name="shop-b")})
         prove(newer, a, b)
         apply(newer, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"b"}
 
-    def test_an_older_lease_is_refused_at_the_preview_as_well(self, plane: Plane, backends: Backends) -> None:
+    def test_an_older_lease_is_refused_at_the_preview_as_well(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         (_driver, preview), a = plane.previewing(), backends.start("a")
         bring_in(preview, {a: Target(IN, name="shop-a")})
         plane.driver(epoch=2).observe()
@@ -629,7 +760,9 @@ class TrafficContract:
             apply(preview, {})
         assert all(kept(address, 1) == {"a": 1} for address in plane.previews)
 
-    def test_what_one_balancer_did_before_another_refused_is_put_back_there_alone(self, plane: Plane, backends: Backends) -> None:
+    def test_what_one_balancer_did_before_another_refused_is_put_back_there_alone(
+        self, plane: Plane, backends: Backends
+    ) -> None:
         a, b = backends.start("a"), backends.start("b")
         old = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
         bring_in(plane.driver(), old)
@@ -658,4 +791,6 @@ class TrafficContract:
         remove(preview, {}, b)
         assert all(kept(address, 1) == {"503": 1} for address in plane.previews)
         assert preview.observe() == {name: {} for name in plane.names}
-        assert all(everywhere(driver.observe(), e, lambda s: s.lb_healthy) for e in (a, b)) and set(answers(plane)) == {"a"}
+        assert all(everywhere(driver.observe(), e, lambda s: s.lb_healthy) for e in (a, b)) and set(
+            answers(plane)
+        ) == {"a"}

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The judge, under load and through a real load balancer: bad canaries go back by themselves, and good ones do not."""
+"""The judge, under load and through a real load balancer: bad canaries go back by themselves,
+and good ones do not.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,36 @@ from collections.abc import Iterator
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
 from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
-from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, BehindHAProxy, Load, Shop, failures, kill_all
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    FRONTS,
+    BehindHAProxy,
+    Load,
+    Shop,
+    failures,
+    kill_all,
+)
 
 KINDS = (("GET", True), ("POST", False))
 RATE = 200  # requests a second, of each kind of client
 INTERVAL = 0.5  # s
 OFTEN = {"interval": "500ms"}
 ERRORS = {"name": "errors"}
-RATE_OF_ERRORS = {"name": "error-rate", "success_condition": "result.new.error_rate < 0.01", "failure_limit": 1}
+RATE_OF_ERRORS = {
+    "name": "error-rate",
+    "success_condition": "result.new.error_rate < 0.01",
+    "failure_limit": 1,
+}
 TENTH, THIRD = {"set_weight": 10}, {"set_weight": 30}
 EVERYWHERE = ("web1", "web2", "web3")
 
 
 def opened(front: t.Any) -> Shop:
     """With revision 1; others fail every twentieth request where there is a file that says so."""
-    shop = Shop(front, env={"START_DELAY": "0.2", "FAIL_EVERY": "20"}, rollout_budget={"max_surge": 6, "max_unavailable": 0})
+    shop = Shop(
+        front,
+        env={"START_DELAY": "0.2", "FAIL_EVERY": "20"},
+        rollout_budget={"max_surge": 6, "max_unavailable": 0},
+    )
     shop.set_env(FAIL_FILE=f"{shop.home}/bad-{{revision}}-{{host}}")
     shop.to("1")
     return shop
@@ -43,7 +60,12 @@ class Canary:
     """A rollout to the next revision, under load."""
 
     def __init__(
-        self, shop: Shop, *steps: t.Any, rate: float = RATE, env: t.Mapping[str, str] | None = None, **variables: t.Any
+        self,
+        shop: Shop,
+        *steps: t.Any,
+        rate: float = RATE,
+        env: t.Mapping[str, str] | None = None,
+        **variables: t.Any,
     ) -> None:
         self.shop = shop
         self.old = shop.journal()["stable"]["revision"]
@@ -86,10 +108,19 @@ class Canary:
         return found if found["id"] != self._last else {}
 
     def events(self, kind: str) -> list[dict[str, t.Any]]:
-        return [event for event in self.shop.timeline(self.record["id"]) if event["kind"] == kind] if self.record else []
+        return (
+            [event for event in self.shop.timeline(self.record["id"]) if event["kind"] == kind]
+            if self.record
+            else []
+        )
 
     def waits_at(self, gate: str) -> None:
-        until(lambda: any(event["what"].startswith(f"waiting at {gate}") for event in self.events("wait")), f"it waits at {gate}")
+        until(
+            lambda: any(
+                event["what"].startswith(f"waiting at {gate}") for event in self.events("wait")
+            ),
+            f"it waits at {gate}",
+        )
 
     def measured(self, gate: str, metric: str) -> int:
         """How many measurements the journal has."""
@@ -109,12 +140,21 @@ class Canary:
         return sum(report["failed"] for report in self.reports)
 
     def went_back(self, outcome: Outcome, *said: str) -> None:
-        """Within an interval and a second of the measurement that showed it; it says why, and all is as it was."""
+        """Within an interval and a second of the measurement that showed it; it says why, and
+        all is as it was.
+        """
         assert outcome.rc != 0, outcome.output
         assert all(word in outcome.failed.msg for word in said), outcome.failed.msg
         assert self.verdict["verdict"] == "fail" and said[0] in self.verdict["message"]
-        shown = max(one["at"] for listed in self.verdict["samples"].values() for one in listed if one["phase"] == "failed")
-        (back,) = [event["at"] for event in self.events("phase") if event["phase"] == "rolling_back"]
+        shown = max(
+            one["at"]
+            for listed in self.verdict["samples"].values()
+            for one in listed
+            if one["phase"] == "failed"
+        )
+        (back,) = [
+            event["at"] for event in self.events("phase") if event["phase"] == "rolling_back"
+        ]
         assert 0 <= back - shown <= INTERVAL + 1
         assert self.record["outcome"] == "rolled_back"
         self.shop.settled(self.old)
@@ -124,7 +164,8 @@ class Canary:
         self.shop.settled(self.new)
 
 
-# Canaries -------------------------------------------------------------------------------------------------------------
+# Canaries
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) -> None:
@@ -135,7 +176,9 @@ def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) ->
 
 
 def test_one_that_is_three_times_as_slow_is_taken_back(shop: Shop) -> None:
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 60}}, env={"LATENCY": "0.03"}) as canary:
+    with Canary(
+        shop, THIRD, {"analysis": {**OFTEN, "count": 60}}, env={"LATENCY": "0.03"}
+    ) as canary:
         canary.went_back(canary.run(), "latency median ", "more than 1.2 times")
         assert failures(canary.reports) == []
 
@@ -172,10 +215,12 @@ def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
         (waits,) = canary.record["gates"].values()
         assert waits["person"] and canary.verdict["verdict"] == "person"
         (said,) = outcome.rollout["waiting"]
-        assert said.startswith("step 2 analysis: inconclusive: errors 0 of ") and said.endswith(" more requests")
+        assert said.startswith("step 2 analysis: inconclusive: errors 0 of ") and said.endswith(
+            " more requests"
+        )
         assert (
-            f": {said.partition(': ')[2]}; the run ended while waiting (parked). Continue with promote.yml"
-            in outcome.one("replace").msg
+            f": {said.partition(': ')[2]}; the run ended while waiting (parked). Continue with"
+            " promote.yml" in outcome.one("replace").msg
         )
         canary.promoted(shop.run("progressive.rollout.promote", canary.variables))
         assert failures(canary.reports) == []
@@ -184,7 +229,10 @@ def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
 def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
     with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
         run = canary.start()
-        until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
+        until(
+            lambda: canary.measured("step 2 analysis", "errors") >= 3,
+            "it is in the middle of its analysis",
+        )
         kill_all(run, shop)
         before = canary.record["gates"]["step 2 analysis"]["memory"]["errors"]
         canary.promoted(canary.run())
@@ -198,10 +246,15 @@ def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
 
 
 def test_a_load_balancer_that_begins_anew_misleads_nobody(shop: Shop) -> None:
-    """Its counters do, too. For a moment there is nobody to send requests to, and no user is told so by the new revision."""
+    """Its counters do, too. For a moment there is nobody to send requests to, and no user is
+    told so by the new revision.
+    """
     with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
         run = canary.start()
-        until(lambda: canary.measured("step 2 analysis", "errors") >= 3, "it is in the middle of its analysis")
+        until(
+            lambda: canary.measured("step 2 analysis", "errors") >= 3,
+            "it is in the middle of its analysis",
+        )
         t.cast(BehindHAProxy, shop.fronts[0]).stop()
         t.cast(BehindHAProxy, shop.fronts[0]).start()
         canary.promoted(canary.over(run))
@@ -210,7 +263,8 @@ def test_a_load_balancer_that_begins_anew_misleads_nobody(shop: Shop) -> None:
         assert requests == sorted(requests) and requests[-1] > requests[0]
 
 
-# In the background, and at the end ------------------------------------------------------------------------------------
+# In the background, and at the end
+# ------------------------------------------------------------------------------------
 
 
 def test_one_that_turns_bad_in_the_middle_is_taken_back(shop: Shop) -> None:
@@ -239,7 +293,9 @@ def test_one_that_turns_bad_while_it_bakes_is_taken_back(shop: Shop) -> None:
 
 
 def test_blue_green_goes_back_in_one_switch(shop: Shop) -> None:
-    gates = {"post_rollout": [{"driver": "analysis", **OFTEN, "count": 60, "metrics": [RATE_OF_ERRORS]}]}
+    gates = {
+        "post_rollout": [{"driver": "analysis", **OFTEN, "count": 60, "metrics": [RATE_OF_ERRORS]}]
+    }
     with Canary(shop, rollout_strategy="blue_green", rollout_gates=gates) as canary:
         canary.turns_bad()
         canary.went_back(canary.run(), "error-rate ", "2 failed > failure_limit 1")
@@ -247,36 +303,62 @@ def test_blue_green_goes_back_in_one_switch(shop: Shop) -> None:
         assert len(canary.events("switch")) == 2
 
 
-# By a Prometheus that looks at the load balancer ----------------------------------------------------------------------
+# By a Prometheus that looks at the load balancer
+# ----------------------------------------------------------------------
 
 
 def test_by_prometheus(shop: Shop) -> None:
     """Both a limit, which decides, and the comparison, which is only told."""
     front = t.cast(BehindHAProxy, shop.fronts[0])
     serial = shop.journal()["serial"]
-    new = "|".join(f"shop-{number}" for number in range(serial + 1, serial + 9))  # as users' own labels say it
+    # as users' own labels say it
+    new = "|".join(f"shop-{number}" for number in range(serial + 1, serial + 9))
     counted = 'haproxy_server_http_responses_total{proxy="shop",code=~"%s"}'
-    labelled = f'label_replace(label_replace({counted}, "revision", "{{stable}}", "", ""), "revision", "{{revision}}", "server", "{new}")'
+    labelled = (
+        f'label_replace(label_replace({counted}, "revision", "{{stable}}", "", ""), "revision",'
+        f' "{{revision}}", "server", "{new}")'
+    )
     since = f"sum by (revision) (increase(({labelled})[{{elapsed}}:500ms]))"
-    with Prometheus({"balancer": front.metrics}) as prometheus, Canary(shop, env={"FAIL_EVERY": "4"}) as canary:
+    with (
+        Prometheus({"balancer": front.metrics}) as prometheus,
+        Canary(shop, env={"FAIL_EVERY": "4"}) as canary,
+    ):
         known = {"driver": "prometheus", "address": prometheus.url, "initial_delay": "4s"}
-        limit = {**known, "name": "limit", "query": since % "5xx", "failure_condition": "max(result) > 2", "failure_limit": 3}
-        compared = {"name": "compared", "requests": since % "[1-5]xx", "errors": since % "5xx", "dry_run": True}
+        limit = {
+            **known,
+            "name": "limit",
+            "query": since % "5xx",
+            "failure_condition": "max(result) > 2",
+            "failure_limit": 3,
+        }
+        compared = {
+            "name": "compared",
+            "requests": since % "[1-5]xx",
+            "errors": since % "5xx",
+            "dry_run": True,
+        }
         prometheus.scraped("balancer")
         analysis = {**OFTEN, "count": 60, "metrics": [limit, {**known, **compared}]}
-        canary.variables |= {"rollout_strategy": "canary", "rollout_steps": [TENTH, {"analysis": analysis}]}
+        canary.variables |= {
+            "rollout_strategy": "canary",
+            "rollout_steps": [TENTH, {"analysis": analysis}],
+        }
         canary.turns_bad()
         canary.went_back(canary.run(), "limit ", "4 failed > failure_limit 3")
         assert canary.verdict["samples"]["compared"][-1]["phase"] == "failed", canary.verdict
 
 
-# Another load balancer ------------------------------------------------------------------------------------------------
+# Another load balancer
+# ------------------------------------------------------------------------------------------------
 
 
 def test_by_the_counters_of_envoy() -> None:
     front = FRONTS["envoy"]()
     try:
-        with opened(front) as shop, Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary:
+        with (
+            opened(front) as shop,
+            Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary,
+        ):
             canary.turns_bad()
             canary.went_back(canary.run(), "errors ", "against 0 of ", "e-value ")
             assert 0 < canary.failed < 50

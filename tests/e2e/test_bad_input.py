@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bad input is refused before anything is touched, with the variable, its value and what to do about it.
+"""Bad input is refused before anything is touched, with the variable, its value and what to do
+about it.
 
-Every row of `CASES` goes through the role, as a user's playbook does; all of them in one run of ansible-playbook.
+Every row of `CASES` goes through the role, as a user's playbook does; all of them in one run of
+ansible-playbook.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ansible_collections.progressive.rollout.tests.support.playbook import Outco
 
 NOTHING_LISTENS = "127.0.0.1:1"
 GONE: t.Any = object()  # this variable is not given
-LB: t.Any = object()  # the address of a real HAProxy with the backends shop (usable) and fixed (static-rr)
+# the address of a real HAProxy with the backends shop (usable) and fixed (static-rr)
+LB: t.Any = object()
 LB_OPERATOR: t.Any = object()  # its socket without `level admin`
 HERE: t.Any = object()  # a directory of the test
 
@@ -65,14 +68,35 @@ ANALYSIS = "rollout_steps[1].analysis"
 ONE = {"set_weight": 20}
 
 
-# Name, what is changed (`rollout_budget.max_surge` is a key of that mapping), words the message must have.
+# Name, what is changed (`rollout_budget.max_surge` is a key of that mapping), words the message
+# must have.
 CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     # unknown and misspelt names
-    ("misspelt variable", {"rollout_replica": 3}, ("rollout_replica:", "rollout_replicas?", "PR-101")),
-    ("misspelt mapping", {"rollout_buget": {"max_surge": 1}}, ("rollout_buget:", "rollout_budget?", "PR-101")),
-    ("unknown variable", {"rollout_colour": "red"}, ("rollout_colour:", "unknown variable", "known", "budget")),
-    ("misspelt key of budget", {"rollout_budget": {"max_surg": 1}}, ("rollout_budget.max_surg:", "rollout_budget.max_surge?")),
-    ("misspelt key of platform", {"rollout_platform.comand": []}, ("rollout_platform.comand:", "rollout_platform.command?")),
+    (
+        "misspelt variable",
+        {"rollout_replica": 3},
+        ("rollout_replica:", "rollout_replicas?", "PR-101"),
+    ),
+    (
+        "misspelt mapping",
+        {"rollout_buget": {"max_surge": 1}},
+        ("rollout_buget:", "rollout_budget?", "PR-101"),
+    ),
+    (
+        "unknown variable",
+        {"rollout_colour": "red"},
+        ("rollout_colour:", "unknown variable", "known", "budget"),
+    ),
+    (
+        "misspelt key of budget",
+        {"rollout_budget": {"max_surg": 1}},
+        ("rollout_budget.max_surg:", "rollout_budget.max_surge?"),
+    ),
+    (
+        "misspelt key of platform",
+        {"rollout_platform.comand": []},
+        ("rollout_platform.comand:", "rollout_platform.command?"),
+    ),
     (
         "misspelt key of traffic",
         {"rollout_traffic": haproxy(bakend="x")},
@@ -83,16 +107,28 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"rollout_traffic": {"backend": "shop"}},
         ("rollout_traffic.backend:", "unknown option", "known: none"),
     ),
-    ("misspelt key of health", {"rollout_health.intervall": "1s"}, ("rollout_health.intervall:", "rollout_health.interval?")),
+    (
+        "misspelt key of health",
+        {"rollout_health.intervall": "1s"},
+        ("rollout_health.intervall:", "rollout_health.interval?"),
+    ),
     ("method of health", {"rollout_health.method": "POST"}, ("rollout_health.method:", "PR-101")),
-    ("misspelt key of store", {"rollout_store.pth": "/x"}, ("rollout_store.pth:", "rollout_store.path?")),
+    (
+        "misspelt key of store",
+        {"rollout_store.pth": "/x"},
+        ("rollout_store.pth:", "rollout_store.path?"),
+    ),
     # missing
     ("no service", {"rollout_service": GONE}, ("rollout_service",)),
     ("no platform", {"rollout_platform": GONE}, ("rollout_platform",)),
     ("no revision", {"rollout_revision": GONE}, ("rollout_revision:", "PR-102")),
     ("empty revision", {"rollout_revision": ""}, ("rollout_revision:", "PR-102")),
     ("no replicas", {"rollout_replicas": GONE}, ("rollout_replicas:", "PR-102")),
-    ("no driver", {"rollout_platform.driver": GONE}, ("rollout_platform.driver:", "process", "PR-108")),
+    (
+        "no driver",
+        {"rollout_platform.driver": GONE},
+        ("rollout_platform.driver:", "process", "PR-108"),
+    ),
     ("no command", {"rollout_platform.command": GONE}, ("rollout_platform", "command")),
     ("no ports", {"rollout_platform.ports": GONE}, ("rollout_platform", "ports")),
     ("no hosts", {"rollout_platform.hosts": GONE}, ("rollout_platform", "hosts")),
@@ -100,98 +136,290 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "fewer slots than instances",
         {"rollout_traffic": haproxy(slots="slot")},
-        ("rollout_traffic: load balancer", "has servers for 3 instances", "rollout_replicas 3 with a surge of 1 needs 4"),
+        (
+            "rollout_traffic: load balancer",
+            "has servers for 3 instances",
+            "rollout_replicas 3 with a surge of 1 needs 4",
+        ),
     ),
     (
         "no place for epochs",
         {"rollout_traffic": haproxy(path="/etc/passwd/x")},
         ("rollout_traffic.path: /etc/passwd is not a directory", "load balancer 127.0.0.1"),
     ),
-    ("a path that is relative", {"rollout_traffic": haproxy(path="x")}, ("rollout_traffic.path: 'x'", "absolute")),
+    (
+        "a path that is relative",
+        {"rollout_traffic": haproxy(path="x")},
+        ("rollout_traffic.path: 'x'", "absolute"),
+    ),
     # types
     ("budget is a number", {"rollout_budget": 3}, ("rollout_budget", "of type int", "dict")),
-    ("platform is text", {"rollout_platform": "process"}, ("rollout_platform", "of type str", "dict")),
-    ("traffic is JSON in a text", {"rollout_traffic": '{"driver": "none"}'}, ("rollout_traffic:", "mapping", "PR-100")),
+    (
+        "platform is text",
+        {"rollout_platform": "process"},
+        ("rollout_platform", "of type str", "dict"),
+    ),
+    (
+        "traffic is JSON in a text",
+        {"rollout_traffic": '{"driver": "none"}'},
+        ("rollout_traffic:", "mapping", "PR-100"),
+    ),
     ("health is a path", {"rollout_health": "/healthz"}, ("rollout_health", "of type str", "dict")),
     ("store is a list", {"rollout_store": ["/x"]}, ("rollout_store", "of type list", "dict")),
     ("driver is a number", {"rollout_traffic": {"driver": 7}}, ("rollout_traffic.driver: 7",)),
     ("service is a list", {"rollout_service": ["shop"]}, ("rollout_service", "['shop']")),
     ("revision is a float", {"rollout_revision": 1.1}, ("rollout_revision: 1.1", "quote")),
     ("revision is true", {"rollout_revision": True}, ("rollout_revision: True",)),
-    ("revision is a mapping", {"rollout_revision": {"is": "2"}}, ("rollout_revision", "{'is': '2'}")),
+    (
+        "revision is a mapping",
+        {"rollout_revision": {"is": "2"}},
+        ("rollout_revision", "{'is': '2'}"),
+    ),
     ("strategy is a list", {"rollout_strategy": ["rolling"]}, ("rollout_strategy", "rolling")),
     ("restart is text", {"rollout_restart": "perhaps"}, ("rollout_restart", "perhaps")),
     # numbers and budgets
     ("replicas 0", {"rollout_replicas": 0}, ("rollout_replicas: 0", "at least 1")),
     ("replicas negative", {"rollout_replicas": -2}, ("rollout_replicas: -2", "at least 1")),
-    ("replicas in words", {"rollout_replicas": "three"}, ("rollout_replicas: 'three'", "whole number")),
+    (
+        "replicas in words",
+        {"rollout_replicas": "three"},
+        ("rollout_replicas: 'three'", "whole number"),
+    ),
     ("replicas a float", {"rollout_replicas": 2.5}, ("rollout_replicas: 2.5", "whole number")),
     ("replicas true", {"rollout_replicas": True}, ("rollout_replicas: True", "whole number")),
     ("replicas a list", {"rollout_replicas": [3]}, ("rollout_replicas: [3]", "whole number")),
-    ("surge 0, unavailable 0", {"rollout_budget": {"max_surge": 0, "max_unavailable": 0}}, ("rollout_budget: max_surge 0", "1")),
-    ("surge 0 alone", {"rollout_budget": {"max_surge": 0}}, ("rollout_budget: max_surge 0 with max_unavailable 0", "1")),
-    ("0 % and 0 %", {"rollout_budget": {"max_surge": "0%", "max_unavailable": "0.0%"}}, ("rollout_budget: max_surge 0", "1")),
-    ("over 100 %", {"rollout_budget.max_surge": "101%"}, ("rollout_budget.max_surge: '101%'", "100%")),
-    ("under 0 %", {"rollout_budget.max_unavailable": "-1%"}, ("rollout_budget.max_unavailable: '-1%'", "0%")),
-    ("not a percentage", {"rollout_budget.max_surge": "some%"}, ("rollout_budget.max_surge: 'some%'", "percentage")),
-    ("infinite percentage", {"rollout_budget.max_surge": "Infinity%"}, ("rollout_budget.max_surge: 'Infinity%'", "percentage")),
-    ("surge a float", {"rollout_budget.max_surge": 0.25}, ("rollout_budget.max_surge: 0.25", "25%")),
-    ("surge negative", {"rollout_budget.max_surge": -1}, ("rollout_budget.max_surge: -1", "at least 0")),
-    ("surge true", {"rollout_budget.max_surge": True}, ("rollout_budget.max_surge: True", "whole number")),
-    ("surge a list", {"rollout_budget.max_surge": [1]}, ("rollout_budget.max_surge: [1]", "whole number")),
+    (
+        "surge 0, unavailable 0",
+        {"rollout_budget": {"max_surge": 0, "max_unavailable": 0}},
+        ("rollout_budget: max_surge 0", "1"),
+    ),
+    (
+        "surge 0 alone",
+        {"rollout_budget": {"max_surge": 0}},
+        ("rollout_budget: max_surge 0 with max_unavailable 0", "1"),
+    ),
+    (
+        "0 % and 0 %",
+        {"rollout_budget": {"max_surge": "0%", "max_unavailable": "0.0%"}},
+        ("rollout_budget: max_surge 0", "1"),
+    ),
+    (
+        "over 100 %",
+        {"rollout_budget.max_surge": "101%"},
+        ("rollout_budget.max_surge: '101%'", "100%"),
+    ),
+    (
+        "under 0 %",
+        {"rollout_budget.max_unavailable": "-1%"},
+        ("rollout_budget.max_unavailable: '-1%'", "0%"),
+    ),
+    (
+        "not a percentage",
+        {"rollout_budget.max_surge": "some%"},
+        ("rollout_budget.max_surge: 'some%'", "percentage"),
+    ),
+    (
+        "infinite percentage",
+        {"rollout_budget.max_surge": "Infinity%"},
+        ("rollout_budget.max_surge: 'Infinity%'", "percentage"),
+    ),
+    (
+        "surge a float",
+        {"rollout_budget.max_surge": 0.25},
+        ("rollout_budget.max_surge: 0.25", "25%"),
+    ),
+    (
+        "surge negative",
+        {"rollout_budget.max_surge": -1},
+        ("rollout_budget.max_surge: -1", "at least 0"),
+    ),
+    (
+        "surge true",
+        {"rollout_budget.max_surge": True},
+        ("rollout_budget.max_surge: True", "whole number"),
+    ),
+    (
+        "surge a list",
+        {"rollout_budget.max_surge": [1]},
+        ("rollout_budget.max_surge: [1]", "whole number"),
+    ),
     (
         "max_in_flight with max_surge",
         {"rollout_budget": {"max_in_flight": 2, "max_surge": 1}},
         ("rollout_budget: max_in_flight", "PR-107"),
     ),
-    ("max_in_flight 0", {"rollout_budget": {"max_in_flight": 0}}, ("rollout_budget.max_in_flight: 0", "at least 1")),
+    (
+        "max_in_flight 0",
+        {"rollout_budget": {"max_in_flight": 0}},
+        ("rollout_budget.max_in_flight: 0", "at least 1"),
+    ),
     ("failure_limit 0", {"rollout_failure_limit": 0}, ("rollout_failure_limit: 0", "at least 1")),
-    ("failure_limit in words", {"rollout_failure_limit": "none"}, ("rollout_failure_limit: 'none'", "whole number")),
+    (
+        "failure_limit in words",
+        {"rollout_failure_limit": "none"},
+        ("rollout_failure_limit: 'none'", "whole number"),
+    ),
     # names that end in paths and commands
-    ("service with a command", {"rollout_service": "shop; rm -rf"}, ("rollout_service: 'shop; rm -rf'", "lower-case")),
-    ("service out of the path", {"rollout_service": "../shop"}, ("rollout_service: '../shop'", "lower-case")),
-    ("service with a substitution", {"rollout_service": "$(x)"}, ("rollout_service: '$(x)'", "lower-case")),
-    ("service with a newline", {"rollout_service": "shop\n"}, ("rollout_service: 'shop\\n'", "lower-case")),
+    (
+        "service with a command",
+        {"rollout_service": "shop; rm -rf"},
+        ("rollout_service: 'shop; rm -rf'", "lower-case"),
+    ),
+    (
+        "service out of the path",
+        {"rollout_service": "../shop"},
+        ("rollout_service: '../shop'", "lower-case"),
+    ),
+    (
+        "service with a substitution",
+        {"rollout_service": "$(x)"},
+        ("rollout_service: '$(x)'", "lower-case"),
+    ),
+    (
+        "service with a newline",
+        {"rollout_service": "shop\n"},
+        ("rollout_service: 'shop\\n'", "lower-case"),
+    ),
     ("service empty", {"rollout_service": ""}, ("rollout_service:", "PR-102")),
     ("service too long", {"rollout_service": "s" * 64}, ("rollout_service: 'ssss", "at most 63")),
     ("service in capitals", {"rollout_service": "Shop"}, ("rollout_service: 'Shop'", "lower-case")),
-    ("revision with a command", {"rollout_revision": "2; rm -rf /"}, ("rollout_revision: '2; rm -rf /'", "letters")),
-    ("revision out of the path", {"rollout_revision": "../../etc"}, ("rollout_revision: '../../etc'", "letters")),
-    ("revision with a substitution", {"rollout_revision": "`id`"}, ("rollout_revision: '`id`'", "letters")),
-    ("revision with a newline", {"rollout_revision": "2\n3"}, ("rollout_revision: '2\\n3'", "letters")),
-    ("revision an option", {"rollout_revision": "--help"}, ("rollout_revision: '--help'", "beginning with a letter")),
-    ("revision too long", {"rollout_revision": "2" * 129}, ("rollout_revision: '2222", "at most 128")),
-    ("hosts with a command", {"rollout_platform.hosts": "$(reboot)"}, ("rollout_platform.hosts: '$(reboot)'", "no host")),
+    (
+        "revision with a command",
+        {"rollout_revision": "2; rm -rf /"},
+        ("rollout_revision: '2; rm -rf /'", "letters"),
+    ),
+    (
+        "revision out of the path",
+        {"rollout_revision": "../../etc"},
+        ("rollout_revision: '../../etc'", "letters"),
+    ),
+    (
+        "revision with a substitution",
+        {"rollout_revision": "`id`"},
+        ("rollout_revision: '`id`'", "letters"),
+    ),
+    (
+        "revision with a newline",
+        {"rollout_revision": "2\n3"},
+        ("rollout_revision: '2\\n3'", "letters"),
+    ),
+    (
+        "revision an option",
+        {"rollout_revision": "--help"},
+        ("rollout_revision: '--help'", "beginning with a letter"),
+    ),
+    (
+        "revision too long",
+        {"rollout_revision": "2" * 129},
+        ("rollout_revision: '2222", "at most 128"),
+    ),
+    (
+        "hosts with a command",
+        {"rollout_platform.hosts": "$(reboot)"},
+        ("rollout_platform.hosts: '$(reboot)'", "no host"),
+    ),
     # hosts and ports
-    ("host not in the inventory", {"rollout_platform.hosts": "mars"}, ("rollout_platform.hosts: 'mars'", "no host")),
-    ("group without hosts", {"rollout_platform.hosts": "nobody"}, ("rollout_platform.hosts: 'nobody'", "no host")),
+    (
+        "host not in the inventory",
+        {"rollout_platform.hosts": "mars"},
+        ("rollout_platform.hosts: 'mars'", "no host"),
+    ),
+    (
+        "group without hosts",
+        {"rollout_platform.hosts": "nobody"},
+        ("rollout_platform.hosts: 'nobody'", "no host"),
+    ),
     ("unreachable host", {"rollout_platform.hosts": "web:far"}, ("rollout_platform.hosts", "far1")),
-    ("too few ports", {"rollout_platform.ports": "8100-8100"}, ("rollout_replicas 3", "surge of 1", "rollout_platform.ports")),
-    ("ports reversed", {"rollout_platform.ports": "8199-8100"}, ("rollout_platform.ports: '8199-8100'", "lower one first")),
-    ("ports over 65535", {"rollout_platform.ports": "65000-65536"}, ("rollout_platform.ports: '65000-65536'", "65535")),
+    (
+        "too few ports",
+        {"rollout_platform.ports": "8100-8100"},
+        ("rollout_replicas 3", "surge of 1", "rollout_platform.ports"),
+    ),
+    (
+        "ports reversed",
+        {"rollout_platform.ports": "8199-8100"},
+        ("rollout_platform.ports: '8199-8100'", "lower one first"),
+    ),
+    (
+        "ports over 65535",
+        {"rollout_platform.ports": "65000-65536"},
+        ("rollout_platform.ports: '65000-65536'", "65535"),
+    ),
     ("port 0", {"rollout_platform.ports": "0-9"}, ("rollout_platform.ports: '0-9'", "between 1")),
-    ("ports in words", {"rollout_platform.ports": "some"}, ("rollout_platform.ports: 'some'", "8100-8199")),
-    ("ports a list", {"rollout_platform.ports": [8100, 8101]}, ("rollout_platform.ports", "8100, 8101", "8100-8199")),
+    (
+        "ports in words",
+        {"rollout_platform.ports": "some"},
+        ("rollout_platform.ports: 'some'", "8100-8199"),
+    ),
+    (
+        "ports a list",
+        {"rollout_platform.ports": [8100, 8101]},
+        ("rollout_platform.ports", "8100, 8101", "8100-8199"),
+    ),
     # the platform's options
-    ("unknown platform", {"rollout_platform.driver": "nomad"}, ("rollout_platform.driver", "'nomad'", "documentation")),
-    ("platform a module", {"rollout_platform.driver": "os.system"}, ("rollout_platform.driver", "'os.system'")),
+    (
+        "unknown platform",
+        {"rollout_platform.driver": "nomad"},
+        ("rollout_platform.driver", "'nomad'", "documentation"),
+    ),
+    (
+        "platform a module",
+        {"rollout_platform.driver": "os.system"},
+        ("rollout_platform.driver", "'os.system'"),
+    ),
     ("platform a path", {"rollout_platform.driver": "../x"}, ("rollout_platform.driver", "'../x'")),
-    ("platform of no collection", {"rollout_platform.driver": "acme.cloud.vm"}, ("rollout_platform.driver", "'acme.cloud.vm'")),
-    ("command as text", {"rollout_platform.command": "/bin/shop --port 1"}, ("rollout_platform.command:", "list", "PR-100")),
+    (
+        "platform of no collection",
+        {"rollout_platform.driver": "acme.cloud.vm"},
+        ("rollout_platform.driver", "'acme.cloud.vm'"),
+    ),
+    (
+        "command as text",
+        {"rollout_platform.command": "/bin/shop --port 1"},
+        ("rollout_platform.command:", "list", "PR-100"),
+    ),
     ("command empty", {"rollout_platform.command": []}, ("rollout_platform.command:", "PR-100")),
-    ("command with no program", {"rollout_platform.command": ["", "x"]}, ("rollout_platform.command", "empty")),
-    ("command with a list", {"rollout_platform.command": ["/bin/true", ["x"]]}, ("rollout_platform.command", "list")),
+    (
+        "command with no program",
+        {"rollout_platform.command": ["", "x"]},
+        ("rollout_platform.command", "empty"),
+    ),
+    (
+        "command with a list",
+        {"rollout_platform.command": ["/bin/true", ["x"]]},
+        ("rollout_platform.command", "list"),
+    ),
     (
         "unknown placeholder",
         {"rollout_platform.command": ["/bin/true", "{prot}"]},
         ("rollout_platform.command", "'{prot}'", "{port}"),
     ),
-    ("program not there", {"rollout_platform.command": ["/no/such"]}, ("rollout_platform.command", "/no/such", "web1")),
-    ("program not a program", {"rollout_platform.command": ["/etc/passwd"]}, ("rollout_platform.command", "/etc/passwd")),
+    (
+        "program not there",
+        {"rollout_platform.command": ["/no/such"]},
+        ("rollout_platform.command", "/no/such", "web1"),
+    ),
+    (
+        "program not a program",
+        {"rollout_platform.command": ["/etc/passwd"]},
+        ("rollout_platform.command", "/etc/passwd"),
+    ),
     ("env a list", {"rollout_platform.env": ["A=1"]}, ("rollout_platform.env",)),
-    ("env with a bad name", {"rollout_platform.env": {"A=B": "1"}}, ("rollout_platform.env", "'A=B'")),
-    ("env with a list", {"rollout_platform.env": {"A": ["1"]}}, ("rollout_platform.env.A", "quotes")),
-    ("env unknown placeholder", {"rollout_platform.env": {"A": "{x}"}}, ("rollout_platform.env.A", "placeholder")),
+    (
+        "env with a bad name",
+        {"rollout_platform.env": {"A=B": "1"}},
+        ("rollout_platform.env", "'A=B'"),
+    ),
+    (
+        "env with a list",
+        {"rollout_platform.env": {"A": ["1"]}},
+        ("rollout_platform.env.A", "quotes"),
+    ),
+    (
+        "env unknown placeholder",
+        {"rollout_platform.env": {"A": "{x}"}},
+        ("rollout_platform.env.A", "placeholder"),
+    ),
     ("cwd relative", {"rollout_platform.cwd": "srv"}, ("rollout_platform.cwd: 'srv'", "/")),
     ("cwd not there", {"rollout_platform.cwd": "/no/such"}, ("rollout_platform.cwd", "/no/such")),
     ("path relative", {"rollout_platform.path": "lib"}, ("rollout_platform.path: 'lib'", "/")),
@@ -200,47 +428,127 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"rollout_platform.path": "/etc/passwd/x"},
         ("rollout_platform.path", "/etc/passwd is not a directory"),
     ),
-    ("stop signal", {"rollout_platform.stop_signal": "BOO"}, ("rollout_platform.stop_signal: 'BOO'", "TERM")),
-    ("stop timeout", {"rollout_platform.stop_timeout": "soon"}, ("rollout_platform.stop_timeout: 'soon'", "10m")),
+    (
+        "stop signal",
+        {"rollout_platform.stop_signal": "BOO"},
+        ("rollout_platform.stop_signal: 'BOO'", "TERM"),
+    ),
+    (
+        "stop timeout",
+        {"rollout_platform.stop_timeout": "soon"},
+        ("rollout_platform.stop_timeout: 'soon'", "10m"),
+    ),
     # the load balancer
     ("unknown balancer", {"rollout_traffic": {"driver": "f5"}}, ("rollout_traffic.driver", "'f5'")),
-    ("unreachable balancer", {"rollout_traffic": haproxy(socket=[NOTHING_LISTENS])}, (NOTHING_LISTENS, "rollout_traffic.socket")),
+    (
+        "unreachable balancer",
+        {"rollout_traffic": haproxy(socket=[NOTHING_LISTENS])},
+        (NOTHING_LISTENS, "rollout_traffic.socket"),
+    ),
     (
         "no such socket",
         {"rollout_traffic": haproxy(hosts="web1", socket=["/no/such.sock"])},
         ("/no/such.sock", "rollout_traffic.socket"),
     ),
-    ("socket without hosts", {"rollout_traffic": haproxy(socket=["/no/such"])}, ("rollout_traffic.socket: '/no/such'", "hosts")),
-    ("socket not one", {"rollout_traffic": haproxy(socket=["admin"])}, ("rollout_traffic.socket", "'admin'")),
-    ("socket not allowed", {"rollout_traffic": haproxy(hosts="web1", socket=[LB_OPERATOR])}, ("rollout_traffic.socket", "admin")),
-    ("no such backend", {"rollout_traffic": haproxy(backend="shoe")}, ("rollout_traffic.backend: 'shoe'",)),
-    ("backend that cannot", {"rollout_traffic": haproxy(backend="fixed")}, ("rollout_traffic.backend: 'fixed'",)),
-    ("backend with a command", {"rollout_traffic": haproxy(backend="shop; show info")}, ("rollout_traffic.backend", "show info")),
-    ("balancers not in the inventory", {"rollout_traffic": haproxy(hosts="mars")}, ("rollout_traffic.hosts: 'mars'", "no host")),
-    ("drain timeout", {"rollout_traffic": haproxy(drain_timeout="-1s")}, ("rollout_traffic.drain_timeout: '-1s'", "duration")),
-    ("no such slots", {"rollout_traffic": haproxy(slots="place")}, ("rollout_traffic.slots", "place")),
+    (
+        "socket without hosts",
+        {"rollout_traffic": haproxy(socket=["/no/such"])},
+        ("rollout_traffic.socket: '/no/such'", "hosts"),
+    ),
+    (
+        "socket not one",
+        {"rollout_traffic": haproxy(socket=["admin"])},
+        ("rollout_traffic.socket", "'admin'"),
+    ),
+    (
+        "socket not allowed",
+        {"rollout_traffic": haproxy(hosts="web1", socket=[LB_OPERATOR])},
+        ("rollout_traffic.socket", "admin"),
+    ),
+    (
+        "no such backend",
+        {"rollout_traffic": haproxy(backend="shoe")},
+        ("rollout_traffic.backend: 'shoe'",),
+    ),
+    (
+        "backend that cannot",
+        {"rollout_traffic": haproxy(backend="fixed")},
+        ("rollout_traffic.backend: 'fixed'",),
+    ),
+    (
+        "backend with a command",
+        {"rollout_traffic": haproxy(backend="shop; show info")},
+        ("rollout_traffic.backend", "show info"),
+    ),
+    (
+        "balancers not in the inventory",
+        {"rollout_traffic": haproxy(hosts="mars")},
+        ("rollout_traffic.hosts: 'mars'", "no host"),
+    ),
+    (
+        "drain timeout",
+        {"rollout_traffic": haproxy(drain_timeout="-1s")},
+        ("rollout_traffic.drain_timeout: '-1s'", "duration"),
+    ),
+    (
+        "no such slots",
+        {"rollout_traffic": haproxy(slots="place")},
+        ("rollout_traffic.slots", "place"),
+    ),
     # health
-    ("health path", {"rollout_health.http": "healthz"}, ("rollout_health.http: 'healthz'", "begin it with /")),
-    ("health path injects", {"rollout_health.http": "/x HTTP/1.1\r\nA: b"}, ("rollout_health.http: '/x HTTP/1.1\\r\\nA: b'",)),
-    ("health path a number", {"rollout_health.http": 8080}, ("rollout_health.http: 8080", "/healthz")),
+    (
+        "health path",
+        {"rollout_health.http": "healthz"},
+        ("rollout_health.http: 'healthz'", "begin it with /"),
+    ),
+    (
+        "health path injects",
+        {"rollout_health.http": "/x HTTP/1.1\r\nA: b"},
+        ("rollout_health.http: '/x HTTP/1.1\\r\\nA: b'",),
+    ),
+    (
+        "health path a number",
+        {"rollout_health.http": 8080},
+        ("rollout_health.http: 8080", "/healthz"),
+    ),
     ("health status", {"rollout_health.status": 2000}, ("rollout_health.status: 2000", "200")),
-    ("health status in words", {"rollout_health.status": "ok"}, ("rollout_health.status: 'ok'", "200")),
+    (
+        "health status in words",
+        {"rollout_health.status": "ok"},
+        ("rollout_health.status: 'ok'", "200"),
+    ),
     (
         "health header injects",
         {"rollout_health.headers": {"X": "1\r\nHost: evil"}},
         ("rollout_health.headers.X", "one line"),
     ),
-    ("health header name", {"rollout_health.headers": {"X Y": "1"}}, ("rollout_health.headers: 'X Y'",)),
-    ("health headers a list", {"rollout_health.headers": ["X: 1"]}, ("rollout_health.headers: ['X: 1']", "mapping")),
+    (
+        "health header name",
+        {"rollout_health.headers": {"X Y": "1"}},
+        ("rollout_health.headers: 'X Y'",),
+    ),
+    (
+        "health headers a list",
+        {"rollout_health.headers": ["X: 1"]},
+        ("rollout_health.headers: ['X: 1']", "mapping"),
+    ),
     ("http and tcp", {"rollout_health.tcp": True}, ("rollout_health:", "PR-107")),
-    ("http setting with tcp", {"rollout_health": {"tcp": True, "body": "ok"}}, ("rollout_health.body", "http")),
+    (
+        "http setting with tcp",
+        {"rollout_health": {"tcp": True, "body": "ok"}},
+        ("rollout_health.body", "http"),
+    ),
     ("tcp neither", {"rollout_health": {"tcp": "perhaps"}}, ("rollout_health.tcp: 'perhaps'",)),
     ("rise 0", {"rollout_health.rise": 0}, ("rollout_health.rise: 0", "PR-104")),
     ("fall negative", {"rollout_health.fall": -3}, ("rollout_health.fall: -3", "PR-104")),
     ("interval 0", {"rollout_health.interval": 0}, ("rollout_health.interval: 0", "least")),
     ("timeout 0", {"rollout_health.timeout": "0s"}, ("rollout_health.timeout: '0s'", "least")),
     ("health port", {"rollout_health.port": 70000}, ("rollout_health.port: 70000", "65535")),
-    ("health from nowhere", {"rollout_health.from": "moon"}, ("rollout_health.from: 'moon'", "controller")),
+    (
+        "health from nowhere",
+        {"rollout_health.from": "moon"},
+        ("rollout_health.from: 'moon'", "controller"),
+    ),
     ("tls neither", {"rollout_health.tls": "maybe"}, ("rollout_health.tls: 'maybe'",)),
     (
         "health deadline",
@@ -248,68 +556,185 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_health.deadline: 120 s", "rollout_progress_deadline (60 s)"),
     ),
     # times
-    ("duration in words", {"rollout_progress_deadline": "10 minutes"}, ("rollout_progress_deadline: '10 minutes'", '"10m"')),
+    (
+        "duration in words",
+        {"rollout_progress_deadline": "10 minutes"},
+        ("rollout_progress_deadline: '10 minutes'", '"10m"'),
+    ),
     ("duration negative", {"rollout_min_ready": -1}, ("rollout_min_ready: -1", "duration")),
     ("duration nonsense", {"rollout_min_ready": "abc"}, ("rollout_min_ready: 'abc'", "duration")),
     ("duration true", {"rollout_min_ready": True}, ("rollout_min_ready: True", "duration")),
     ("duration a list", {"rollout_lease": [60]}, ("rollout_lease: [60]", "duration")),
-    ("progress deadline 0", {"rollout_progress_deadline": 0}, ("rollout_progress_deadline: 0", "at least 1")),
-    ("min_ready too long", {"rollout_min_ready": "1m"}, ("rollout_min_ready: 60 s", "rollout_progress_deadline (60 s)")),
+    (
+        "progress deadline 0",
+        {"rollout_progress_deadline": 0},
+        ("rollout_progress_deadline: 0", "at least 1"),
+    ),
+    (
+        "min_ready too long",
+        {"rollout_min_ready": "1m"},
+        ("rollout_min_ready: 60 s", "rollout_progress_deadline (60 s)"),
+    ),
     ("lease too short", {"rollout_lease": "1s"}, ("rollout_lease: '1s'", "at least 5 s")),
     # choices and the store
     ("unknown strategy", {"rollout_strategy": "yolo"}, ("rollout_strategy", "yolo", "rolling")),
-    ("unknown on_failure", {"rollout_on_failure": "explode"}, ("rollout_on_failure", "explode", "rollback")),
+    (
+        "unknown on_failure",
+        {"rollout_on_failure": "explode"},
+        ("rollout_on_failure", "explode", "rollback"),
+    ),
     ("unknown store", {"rollout_store.driver": "redis"}, ("rollout_store.driver", "'redis'")),
-    ("store path relative", {"rollout_store.path": "journal"}, ("rollout_store.path: 'journal'", "begin it with /")),
-    ("store not writable", {"rollout_store.path": "/etc/passwd/x"}, ("rollout_store.path", "/etc/passwd/x")),
-    ("store host not in the inventory", {"rollout_store.host": "mars"}, ("rollout_store.host: 'mars'", "inventory")),
+    (
+        "store path relative",
+        {"rollout_store.path": "journal"},
+        ("rollout_store.path: 'journal'", "begin it with /"),
+    ),
+    (
+        "store not writable",
+        {"rollout_store.path": "/etc/passwd/x"},
+        ("rollout_store.path", "/etc/passwd/x"),
+    ),
+    (
+        "store host not in the inventory",
+        {"rollout_store.host": "mars"},
+        ("rollout_store.host: 'mars'", "inventory"),
+    ),
     ("store host a group", {"rollout_store.host": "web"}, ("rollout_store.host: 'web'", "3 hosts")),
-    ("store host unreachable", {"rollout_store.host": "far1"}, ("rollout_store.host", "far1", "cannot be reached")),
+    (
+        "store host unreachable",
+        {"rollout_store.host": "far1"},
+        ("rollout_store.host", "far1", "cannot be reached"),
+    ),
     # canary, blue-green, gates and people
     ("canary without steps", {"rollout_strategy": "canary"}, ("rollout_steps: []", "set_weight")),
-    ("steps of rolling", {"rollout_steps": [{"set_weight": 20}]}, ("rollout_steps", "rollout_strategy", "PR-109")),
-    ("steps that descend", canary({"set_weight": 40}, {"set_weight": 20}), ("rollout_steps", "weight 20 after 40", "higher")),
-    ("more than the replicas", canary({"set_replicas": 9}), ("rollout_steps: step 1", "9", "3 replicas", "no more than that")),
-    ("Singularity's group of none", canary(group_size=0), ("rollout_steps.group_size: 0", "at least 1")),
-    ("Cloud Foundry's weights descend", canary({"instance_weight": 4}, {"instance_weight": 2}), ("instance_weight 2 after 4",)),
+    (
+        "steps of rolling",
+        {"rollout_steps": [{"set_weight": 20}]},
+        ("rollout_steps", "rollout_strategy", "PR-109"),
+    ),
+    (
+        "steps that descend",
+        canary({"set_weight": 40}, {"set_weight": 20}),
+        ("rollout_steps", "weight 20 after 40", "higher"),
+    ),
+    (
+        "more than the replicas",
+        canary({"set_replicas": 9}),
+        ("rollout_steps: step 1", "9", "3 replicas", "no more than that"),
+    ),
+    (
+        "Singularity's group of none",
+        canary(group_size=0),
+        ("rollout_steps.group_size: 0", "at least 1"),
+    ),
+    (
+        "Cloud Foundry's weights descend",
+        canary({"instance_weight": 4}, {"instance_weight": 2}),
+        ("instance_weight 2 after 4",),
+    ),
     ("gates a list", {"rollout_gates": [{"driver": "web"}]}, ("rollout_gates", "list", "dict")),
-    ("gates of an unknown moment", {"rollout_gates": {"confirm": []}}, ("rollout_gates.confirm:", "no such setting")),
+    (
+        "gates of an unknown moment",
+        {"rollout_gates": {"confirm": []}},
+        ("rollout_gates.confirm:", "no such setting"),
+    ),
     ("approval a time", {"rollout_approval": "1h"}, ("rollout_approval", "of type str", "dict")),
     ("auto_promote neither", {"rollout_auto_promote": "later"}, ("rollout_auto_promote", "later")),
     ("supersede neither", {"rollout_supersede": "maybe"}, ("rollout_supersede", "maybe")),
     ("freeze a date", {"rollout_freeze": "2026-12-24"}, ("rollout_freeze", "of type str", "dict")),
-    ("an analysis of a list", {"rollout_analysis": ["errors"]}, ("rollout_analysis", "list", "dict")),
-    ("an analysis of no step", {"rollout_analysis": {"starting_step": 2}}, ("rollout_analysis.starting_step:", "no step 2")),
-    ("blue-green without a balancer", {"rollout_strategy": "blue_green"}, ("blue_green", "rollout_traffic", "rolling")),
+    (
+        "an analysis of a list",
+        {"rollout_analysis": ["errors"]},
+        ("rollout_analysis", "list", "dict"),
+    ),
+    (
+        "an analysis of no step",
+        {"rollout_analysis": {"starting_step": 2}},
+        ("rollout_analysis.starting_step:", "no step 2"),
+    ),
+    (
+        "blue-green without a balancer",
+        {"rollout_strategy": "blue_green"},
+        ("blue_green", "rollout_traffic", "rolling"),
+    ),
     # what only this moment shows
-    ("restart of nothing", {"rollout_restart": True, "rollout_revision": GONE}, ("rollout_restart", "PR-609")),
+    (
+        "restart of nothing",
+        {"rollout_restart": True, "rollout_revision": GONE},
+        ("rollout_restart", "PR-609"),
+    ),
 ]
 
 # Of single steps: name, task, words.
 STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("budget a number", {"begin": {"budget": 3}}, ("rollout_budget:", "mapping", "PR-100")),
     ("budget a percentage", {"begin": {"budget": "25%"}}, ("rollout_budget:", "mapping", "PR-100")),
-    ("platform a list", {"begin": {"platform": ["process"]}}, ("rollout_platform:", "mapping", "PR-100")),
-    ("traffic a name", {"begin": {"traffic": "haproxy"}}, ("rollout_traffic:", "mapping", "PR-100")),
+    (
+        "platform a list",
+        {"begin": {"platform": ["process"]}},
+        ("rollout_platform:", "mapping", "PR-100"),
+    ),
+    (
+        "traffic a name",
+        {"begin": {"traffic": "haproxy"}},
+        ("rollout_traffic:", "mapping", "PR-100"),
+    ),
     ("health a path", {"begin": {"health": "/healthz"}}, ("rollout_health:", "mapping", "PR-100")),
     ("store a path", {"begin": {"store": "/var/lib"}}, ("rollout_store:", "mapping", "PR-100")),
     ("strategy of a step", {"plan": {"strategy": "yolo"}}, ("rollout_strategy: 'yolo'", "rolling")),
-    ("on_failure of a step", {"plan": {"on_failure": "explode"}}, ("rollout_on_failure: 'explode'", "rollback")),
+    (
+        "on_failure of a step",
+        {"plan": {"on_failure": "explode"}},
+        ("rollout_on_failure: 'explode'", "rollback"),
+    ),
     ("no instances to drain", {"drain": {}}, ("rollout_instances: None", "list")),
-    ("instances as text", {"drain": {"instances": "shop-1"}}, ("rollout_instances:", "list", "PR-100")),
+    (
+        "instances as text",
+        {"drain": {"instances": "shop-1"}},
+        ("rollout_instances:", "list", "PR-100"),
+    ),
     ("instances of nobody", {"drain": {"instances": []}}, ("rollout_instances:", "list", "PR-100")),
     ("instances as numbers", {"drain": {"instances": [1]}}, ("rollout_instances: [1]", "list")),
-    ("instance of another service", {"drain": {"instances": ["../x"]}}, ("rollout_instances: '../x'", "shop")),
-    ("instance of a service that begins alike", {"drain": {"instances": ["shop-api-1"]}}, ("rollout_instances: 'shop-api-1'",)),
-    ("misspelt option of a step", {"scale": {"replica": 2}}, ("rollout_replica:", "rollout_replicas?")),
-    ("option of another step", {"scale": {"instances": ["shop-1"]}}, ("rollout_instances:", "no such")),
+    (
+        "instance of another service",
+        {"drain": {"instances": ["../x"]}},
+        ("rollout_instances: '../x'", "shop"),
+    ),
+    (
+        "instance of a service that begins alike",
+        {"drain": {"instances": ["shop-api-1"]}},
+        ("rollout_instances: 'shop-api-1'",),
+    ),
+    (
+        "misspelt option of a step",
+        {"scale": {"replica": 2}},
+        ("rollout_replica:", "rollout_replicas?"),
+    ),
+    (
+        "option of another step",
+        {"scale": {"instances": ["shop-1"]}},
+        ("rollout_instances:", "no such"),
+    ),
     (
         "a gate of a fleet that is only thought of",
-        {"plan": {"fleet": [], "gates": {"post_rollout": [{"driver": "web", "url": "file:///etc/passwd"}]}}},
+        {
+            "plan": {
+                "fleet": [],
+                "gates": {"post_rollout": [{"driver": "web", "url": "file:///etc/passwd"}]},
+            }
+        },
         (f"{GATE}.url",),
     ),
-    ("a fleet of too many", {"plan": {"fleet": [{"revision": "1", "state": "ready", "count": 999999999}]}}, ("count", "10000")),
-    ("replicas of too many", {"plan": {"fleet": [], "replicas": 999999999}}, ("rollout_replicas: 999999999", "10000")),
+    (
+        "a fleet of too many",
+        {"plan": {"fleet": [{"revision": "1", "state": "ready", "count": 999999999}]}},
+        ("count", "10000"),
+    ),
+    (
+        "replicas of too many",
+        {"plan": {"fleet": [], "replicas": 999999999}},
+        ("rollout_replicas: 999999999", "10000"),
+    ),
     ("fleet as text", {"plan": {"fleet": "three"}}, ("rollout_fleet:", "list", "PR-100")),
     ("fleet of texts", {"plan": {"fleet": ["1"]}}, ("rollout_fleet[0]:", "mapping", "PR-100")),
     (
@@ -317,58 +742,150 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"plan": {"fleet": [{"revision": "1", "state": "fine"}]}},
         ("rollout_fleet[0].state: 'fine'",),
     ),
-    ("fleet with an unknown key", {"plan": {"fleet": [{"revison": "1"}]}}, ("rollout_fleet[0].revison:", "revision?")),
-    ("fleet without a revision", {"plan": {"fleet": [{"state": "ready"}]}}, ("rollout_fleet[0].revision: None",)),
+    (
+        "fleet with an unknown key",
+        {"plan": {"fleet": [{"revison": "1"}]}},
+        ("rollout_fleet[0].revison:", "revision?"),
+    ),
+    (
+        "fleet without a revision",
+        {"plan": {"fleet": [{"state": "ready"}]}},
+        ("rollout_fleet[0].revision: None",),
+    ),
     # of canary and blue-green
     ("a step that is a number", {"begin": listed(20)}, ("rollout_steps[0]", "int", "mapping")),
-    ("steps as text", {"begin": {"strategy": "canary", "steps": "20"}}, ("rollout_steps", "str", "list")),
-    ("a weight of 0", {"begin": listed({"set_weight": 0})}, ("rollout_steps[0].set_weight: 0", "at least 1")),
+    (
+        "steps as text",
+        {"begin": {"strategy": "canary", "steps": "20"}},
+        ("rollout_steps", "str", "list"),
+    ),
+    (
+        "a weight of 0",
+        {"begin": listed({"set_weight": 0})},
+        ("rollout_steps[0].set_weight: 0", "at least 1"),
+    ),
     (
         "a weight with a sign",
         {"begin": listed({"set_weight": "20%"})},
         ("rollout_steps[0].set_weight: '20%'", "without the sign"),
     ),
     # of analyses, of which tests/unit/test_analysis.py has the others
-    ("an analysis as text", {"begin": listed(ONE, {"analysis": "errors"})}, (ANALYSIS, "mapping", "PR-100")),
+    (
+        "an analysis as text",
+        {"begin": listed(ONE, {"analysis": "errors"})},
+        (ANALYSIS, "mapping", "PR-100"),
+    ),
     (
         "an analysis of nothing",
         {"begin": listed(ONE, {"analysis": {}})},
         (f"{ANALYSIS}.metrics[0].of: 'errors'", "count nothing"),
     ),
-    ("a background", {"begin": {"analysis": {"bake": "a while"}}}, ("rollout_analysis.bake: 'a while'", "duration")),
+    (
+        "a background",
+        {"begin": {"analysis": {"bake": "a while"}}},
+        ("rollout_analysis.bake: 'a while'", "duration"),
+    ),
     ("a gate that measures", gate("analysis", marginal=96), (f"{GATE}.marginal: 96", "lower one")),
-    ("replicas of nothing", {"begin": listed({"set_replicas": "0%"})}, ("rollout_steps[0].set_replicas: '0%'",)),
-    ("a pause in words", {"begin": listed(ONE, {"pause": "a while"})}, ("rollout_steps[1].pause: 'a while'", "10m")),
-    ("a step's consequence", {"begin": listed({**ONE, "on_failure": "cry"})}, ("rollout_steps[0].on_failure: 'cry'", "hold")),
-    ("a group in words", {"begin": {"strategy": "canary", "steps": {"cycles": "some"}}}, ("rollout_steps.cycles: 'some'",)),
+    (
+        "replicas of nothing",
+        {"begin": listed({"set_replicas": "0%"})},
+        ("rollout_steps[0].set_replicas: '0%'",),
+    ),
+    (
+        "a pause in words",
+        {"begin": listed(ONE, {"pause": "a while"})},
+        ("rollout_steps[1].pause: 'a while'", "10m"),
+    ),
+    (
+        "a step's consequence",
+        {"begin": listed({**ONE, "on_failure": "cry"})},
+        ("rollout_steps[0].on_failure: 'cry'", "hold"),
+    ),
+    (
+        "a group in words",
+        {"begin": {"strategy": "canary", "steps": {"cycles": "some"}}},
+        ("rollout_steps.cycles: 'some'",),
+    ),
     (
         "a wait for nothing",
         {"begin": {"strategy": "canary", "steps": {"wait": "1m"}}},
         ("rollout_steps.wait:", "timed", "PR-107"),
     ),
-    ("a delay in words", {"begin": {"promote_delay": "later"}}, ("rollout_promote_delay: 'later'", "duration")),
+    (
+        "a delay in words",
+        {"begin": {"promote_delay": "later"}},
+        ("rollout_promote_delay: 'later'", "duration"),
+    ),
     ("a hold in words", {"begin": {"hold": "warm"}}, ("rollout_hold: 'warm'", "duration")),
     ("a wait in words", {"begin": {"wait": "lunch"}}, ("rollout_wait: 'lunch'", "duration")),
-    ("an approval by nothing", {"begin": {"approval": {"flie": "/x"}}}, ("rollout_approval.flie:", "rollout_approval.file?")),
-    ("an approval that goes on", {"begin": {"approval": {"on_timeout": "go"}}}, ("rollout_approval.on_timeout: 'go'", "promote")),
-    ("a freeze of nobody", {"begin": {"freeze": ["xmas"]}}, ("rollout_freeze[0]:", "from and to", "PR-100")),
-    ("a freeze by half", {"begin": {"freeze": [{"from": "2026-12-24"}]}}, ("rollout_freeze[0]", "from", "to")),
-    ("a freeze that ends first", frozen("2026-12-24", "2026-12-20"), ("rollout_freeze[0].to: '2026-12-20'", "not after")),
-    ("a freeze in no zone", frozen("2026-12-24", "2026-12-26", timezone="Mars"), ("rollout_freeze[0].timezone: 'Mars'",)),
+    (
+        "an approval by nothing",
+        {"begin": {"approval": {"flie": "/x"}}},
+        ("rollout_approval.flie:", "rollout_approval.file?"),
+    ),
+    (
+        "an approval that goes on",
+        {"begin": {"approval": {"on_timeout": "go"}}},
+        ("rollout_approval.on_timeout: 'go'", "promote"),
+    ),
+    (
+        "a freeze of nobody",
+        {"begin": {"freeze": ["xmas"]}},
+        ("rollout_freeze[0]:", "from and to", "PR-100"),
+    ),
+    (
+        "a freeze by half",
+        {"begin": {"freeze": [{"from": "2026-12-24"}]}},
+        ("rollout_freeze[0]", "from", "to"),
+    ),
+    (
+        "a freeze that ends first",
+        frozen("2026-12-24", "2026-12-20"),
+        ("rollout_freeze[0].to: '2026-12-20'", "not after"),
+    ),
+    (
+        "a freeze in no zone",
+        frozen("2026-12-24", "2026-12-26", timezone="Mars"),
+        ("rollout_freeze[0].timezone: 'Mars'",),
+    ),
     # of gates, each refused when the rollout begins and not when it comes to them
     ("a gate without a driver", gate(url="http://h"), (f"{GATE}.driver: None", "driver: web")),
     ("a gate of no driver", gate("prayer"), (f"{GATE}.driver", "'prayer'")),
-    ("a gate's interval", gate("web", url="http://h", interval=0), (f"{GATE}.interval: 0", "least")),
-    ("a gate's timeout", gate("web", url="http://h", timeout="never"), (f"{GATE}.timeout: 'never'", "duration")),
-    ("a gate's error", gate("web", url="http://h", on_error="retry"), (f"{GATE}.on_error: 'retry'", "ignore")),
+    (
+        "a gate's interval",
+        gate("web", url="http://h", interval=0),
+        (f"{GATE}.interval: 0", "least"),
+    ),
+    (
+        "a gate's timeout",
+        gate("web", url="http://h", timeout="never"),
+        (f"{GATE}.timeout: 'never'", "duration"),
+    ),
+    (
+        "a gate's error",
+        gate("web", url="http://h", on_error="retry"),
+        (f"{GATE}.on_error: 'retry'", "ignore"),
+    ),
     ("a pause without end", gate("pause"), (GATE, "duration")),
     ("a pause that is none", gate("pause", duration="soon"), (f"{GATE}.duration: 'soon'", "10m")),
-    ("an approval somewhere", gate("approval", file="ok"), (f"{GATE}.file: 'ok'", "begin it with /")),
+    (
+        "an approval somewhere",
+        gate("approval", file="ok"),
+        (f"{GATE}.file: 'ok'", "begin it with /"),
+    ),
     ("a hook nowhere", gate("web", url="shop/ok"), (f"{GATE}.url:", "https://host/path")),
     ("a hook of a password", gate("web", url="http://ann:pw@h"), (f"{GATE}.url:", "header")),
-    ("a hook that is asked for ever", gate("web", url="http://h", retries=99), (f"{GATE}.retries: 99", "10")),
+    (
+        "a hook that is asked for ever",
+        gate("web", url="http://h", retries=99),
+        (f"{GATE}.retries: 99", "10"),
+    ),
     # what is measured
-    ("metrics that are none", gate("analysis", metrics="errors"), (f"{GATE}.metrics: 'errors'", "[{name: errors}]")),
+    (
+        "metrics that are none",
+        gate("analysis", metrics="errors"),
+        (f"{GATE}.metrics: 'errors'", "[{name: errors}]"),
+    ),
     ("a metric without a name", metric(name=None), (f"{METRIC}.name", "None")),
     ("a metric of no judge", metric(judge="me"), (f"{METRIC}.judge: 'me'", "kayenta")),
     ("a metric of no driver", metric(driver="stars"), (f"{METRIC}.driver", "'stars'")),
@@ -378,24 +895,72 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         metric(success_condition="result > 1 && true"),
         (f"{METRIC}.success_condition:", "`and`"),
     ),
-    ("Prometheus nowhere", metric(driver="prometheus", query="up"), (METRIC, "required", "address")),
-    ("Prometheus without a question", asked(), (f"{METRIC}: it has no query", "errors and requests")),
-    ("Prometheus asked half", asked(errors="up"), (f"{METRIC}: it has errors", "errors and requests")),
-    ("Prometheus by a misspelt word", asked(query='up{a="{revison}"}'), (f"{METRIC}.query:", "'{revison}'", "{revision}")),
-    ("Prometheus by half a name", asked(query="up", username="ann"), (f"{METRIC}.username:", "password")),
-    ("Prometheus known by nobody", asked(query="up", ca_path="/no/such"), (f"{METRIC}.ca_path: '/no/such'", "can be read")),
+    (
+        "Prometheus nowhere",
+        metric(driver="prometheus", query="up"),
+        (METRIC, "required", "address"),
+    ),
+    (
+        "Prometheus without a question",
+        asked(),
+        (f"{METRIC}: it has no query", "errors and requests"),
+    ),
+    (
+        "Prometheus asked half",
+        asked(errors="up"),
+        (f"{METRIC}: it has errors", "errors and requests"),
+    ),
+    (
+        "Prometheus by a misspelt word",
+        asked(query='up{a="{revison}"}'),
+        (f"{METRIC}.query:", "'{revison}'", "{revision}"),
+    ),
+    (
+        "Prometheus by half a name",
+        asked(query="up", username="ann"),
+        (f"{METRIC}.username:", "password"),
+    ),
+    (
+        "Prometheus known by nobody",
+        asked(query="up", ca_path="/no/such"),
+        (f"{METRIC}.ca_path: '/no/such'", "can be read"),
+    ),
     (
         "a path of another language",
         metric(driver="web", url="http://h", path="$..x"),
         (f"{METRIC}.path: '$..x'", "data.items[0]"),
     ),
-    ("a metric's command in a line", metric(driver="command", command="/bin/true now"), (f"{METRIC}.command", "list of words")),
-    ("a hook's header", gate("web", url="http://h", headers={"X Y": "1"}), (f"{GATE}.headers: 'X Y'",)),
-    ("a hook signs nothing", gate("web", url="http://h", secret="k", method="GET"), (f"{GATE}.secret:", "POST")),
-    ("a hook without authorities", gate("web", url="http://h", ca_path="/no/such"), (f"{GATE}.ca_path: '/no/such'",)),
+    (
+        "a metric's command in a line",
+        metric(driver="command", command="/bin/true now"),
+        (f"{METRIC}.command", "list of words"),
+    ),
+    (
+        "a hook's header",
+        gate("web", url="http://h", headers={"X Y": "1"}),
+        (f"{GATE}.headers: 'X Y'",),
+    ),
+    (
+        "a hook signs nothing",
+        gate("web", url="http://h", secret="k", method="GET"),
+        (f"{GATE}.secret:", "POST"),
+    ),
+    (
+        "a hook without authorities",
+        gate("web", url="http://h", ca_path="/no/such"),
+        (f"{GATE}.ca_path: '/no/such'",),
+    ),
     ("a command as text", gate("command", command="/bin/true now"), (f"{GATE}.command:", "list")),
-    ("a command of no port", gate("command", command=["true", "{port}"]), (f"{GATE}.command:", "'{port}'", "{revision}")),
-    ("a command nowhere", gate("command", command=["true"], host="mars"), (f"{GATE}.host: 'mars'", "inventory")),
+    (
+        "a command of no port",
+        gate("command", command=["true", "{port}"]),
+        (f"{GATE}.command:", "'{port}'", "{revision}"),
+    ),
+    (
+        "a command nowhere",
+        gate("command", command=["true"], host="mars"),
+        (f"{GATE}.host: 'mars'", "inventory"),
+    ),
     (
         "a gate of a step",
         {"begin": listed(ONE, {"gate": {"driver": "command", "command": []}})},
@@ -414,7 +979,11 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     # of single steps and of the operator's word
     ("a gate as text", {"gate": {"gate": "web"}}, ("rollout_gate:", "str", "mapping")),
     ("no gate", {"gate": {}}, ("PR-102",)),
-    ("a hook of a step", {"gate": {"gate": {"driver": "web", "url": "x"}}}, ("rollout_gate.url:", "https://")),
+    (
+        "a hook of a step",
+        {"gate": {"gate": {"driver": "web", "url": "x"}}},
+        ("rollout_gate.url:", "https://"),
+    ),
     (
         "a label of two lines",
         {"gate": {"gate": {"driver": "pause", "duration": 1}, "label": "a\nb"}},
@@ -424,12 +993,36 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("a share of more than all", {"traffic": {"share": 101}}, ("rollout_share: 101", "1 to 100")),
     ("back to nowhere", {"rollback": {"to": "../1"}}, ("rollout_to: '../1'", "letters")),
     ("no word", {"control": {}}, ("rollout_command:", "pause", "PR-102")),
-    ("an unknown word", {"control": {"command": "stop"}}, ("rollout_command: 'stop'", "pause", "hold")),
-    ("a word as a list", {"control": {"command": ["abort"]}}, ("rollout_command: ['abort']", "PR-100")),
-    ("a word that is forced", {"control": {"command": "abort", "force": True}}, ("rollout_force: abort", "only promote")),
-    ("force neither", {"control": {"command": "promote", "force": "much"}}, ("rollout_force: 'much'",)),
-    ("a reason as a list", {"control": {"command": "abort", "why": ["a"]}}, ("rollout_why:", "PR-100")),
-    ("a word to nobody", {"control": {"command": "abort"}}, ("cannot abort: shop", "rollback.yml", "PR-700")),
+    (
+        "an unknown word",
+        {"control": {"command": "stop"}},
+        ("rollout_command: 'stop'", "pause", "hold"),
+    ),
+    (
+        "a word as a list",
+        {"control": {"command": ["abort"]}},
+        ("rollout_command: ['abort']", "PR-100"),
+    ),
+    (
+        "a word that is forced",
+        {"control": {"command": "abort", "force": True}},
+        ("rollout_force: abort", "only promote"),
+    ),
+    (
+        "force neither",
+        {"control": {"command": "promote", "force": "much"}},
+        ("rollout_force: 'much'",),
+    ),
+    (
+        "a reason as a list",
+        {"control": {"command": "abort", "why": ["a"]}},
+        ("rollout_why:", "PR-100"),
+    ),
+    (
+        "a word to nobody",
+        {"control": {"command": "abort"}},
+        ("cannot abort: shop", "rollback.yml", "PR-700"),
+    ),
     ("timeline neither", {"info": {"timeline": "perhaps"}}, ("rollout_timeline: 'perhaps'",)),
 ]
 
@@ -447,7 +1040,9 @@ class Answers:
     balancer: tuple[list[list[str]], list[list[str]]]  # the state of its servers before and after
 
 
-def variables(base: Mapping[str, t.Any], changes: Changes, stand_ins: Mapping[int, str]) -> dict[str, t.Any]:
+def variables(
+    base: Mapping[str, t.Any], changes: Changes, stand_ins: Mapping[int, str]
+) -> dict[str, t.Any]:
     """The variables of a good service with the changes of a case."""
     result = copy.deepcopy(dict(base))
     for key, value in changes.items():
@@ -476,7 +1071,9 @@ def refused(name: str, task: Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def servers(balancer: HAProxy) -> list[list[str]]:
-    """The state of all servers, without for how long they have had it (srv_time_since_last_change)."""
+    """The state of all servers, without for how long they have had it
+    (srv_time_since_last_change).
+    """
     version, names, *lines = balancer.ask("show servers state").splitlines()
     clock = names.removeprefix("# ").split(" ").index("srv_time_since_last_change")
     columns = [line.split(" ") for line in lines]
@@ -485,28 +1082,61 @@ def servers(balancer: HAProxy) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[Answers]:
-    far = {"far": {"hosts": {"far1": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}}}}
-    balancer = HAProxy("".join(f"    server slot{number} 127.0.0.1:1 check fall 2 disabled\n" for number in range(3)))
+    far = {
+        "far": {
+            "hosts": {
+                "far1": {
+                    "ansible_connection": "ssh",
+                    "ansible_host": "127.0.0.1",
+                    "ansible_port": 1,
+                }
+            }
+        }
+    }
+    balancer = HAProxy(
+        "".join(
+            f"    server slot{number} 127.0.0.1:1 check fall 2 disabled\n" for number in range(3)
+        )
+    )
     try:
         with Playground(inventory=far) as playground:
             base, playground.variables = playground.variables, {}
             stand_ins = {id(LB): balancer.api, id(LB_OPERATOR): f"{balancer.socket}.operator"}
             role = {"ansible.builtin.include_role": {"name": "progressive.rollout.rolling"}}
-            tasks = [refused(n, {**role, "vars": variables(base, changes, stand_ins)}) for n, changes, _words in CASES]
+            tasks = [
+                refused(n, {**role, "vars": variables(base, changes, stand_ins)})
+                for n, changes, _words in CASES
+            ]
             common = {key.removeprefix("rollout_"): value for key, value in base.items()}
             for name, step, _words in STEPS:
-                tasks.append(refused(name, {f"progressive.rollout.{key}": {**common, **own} for key, own in step.items()}))
+                tasks.append(
+                    refused(
+                        name,
+                        {
+                            f"progressive.rollout.{key}": {**common, **own}
+                            for key, own in step.items()
+                        },
+                    )
+                )
             before = servers(balancer)
             outcome = playground.run([{**SEEN, "tasks": tasks}], timeout=400)
-            messages = {task.task: task.msg for task in outcome.tasks if task.action == "ansible.builtin.debug"}
+            messages = {
+                task.task: task.msg
+                for task in outcome.tasks
+                if task.action == "ansible.builtin.debug"
+            }
             state = (before, servers(balancer))
             yield Answers(outcome, messages, playground.files(), len(playground.records()), state)
     finally:
         balancer.close()
 
 
-@pytest.mark.parametrize(("name", "words"), [pytest.param(n, words, id=n) for n, _changes, words in CASES + STEPS])
-def test_is_refused_with_the_variable_and_the_value(answers: Answers, name: str, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"), [pytest.param(n, words, id=n) for n, _changes, words in CASES + STEPS]
+)
+def test_is_refused_with_the_variable_and_the_value(
+    answers: Answers, name: str, words: tuple[str, ...]
+) -> None:
     message = answers.messages.get(name, f"not asked: {answers.outcome.output[-2000:]}")
     for word in words:
         assert word in message
@@ -556,7 +1186,15 @@ def test_a_lease_of_somebody_else_is_respected(fleet: Playground) -> None:
     store_agent.main({**place, "op": "acquire", **lease})
     try:
         outcome = fleet.run(variables={"rollout_revision": "2"})
-        undisturbed(fleet, outcome, "service shop", "lease is held by ann@elsewhere pid 7", "since 20", "until ", "wait")
+        undisturbed(
+            fleet,
+            outcome,
+            "service shop",
+            "lease is held by ann@elsewhere pid 7",
+            "since 20",
+            "until ",
+            "wait",
+        )
     finally:
         store_agent.main({**place, "op": "release", "token": "theirs"})
 
@@ -570,10 +1208,15 @@ def test_a_lease_of_somebody_else_is_respected(fleet: Playground) -> None:
         ),
         ({"scale": {"replicas": 1000}}, ("rollout_replicas 1000", "rollout_platform.ports")),
         ({"traffic": {"share": 20}}, ("rollout_share", "no rollout of shop", "PR-611")),
-        ({"rollback": {"to": "7"}}, ("rollout_to: '7'", "never promoted", "known revisions: 1", "PR-609")),
+        (
+            {"rollback": {"to": "7"}},
+            ("rollout_to: '7'", "never promoted", "known revisions: 1", "PR-609"),
+        ),
     ],
 )
-def test_what_does_not_fit_the_fleet_is_refused(fleet: Playground, task: Changes, words: tuple[str, ...]) -> None:
+def test_what_does_not_fit_the_fleet_is_refused(
+    fleet: Playground, task: Changes, words: tuple[str, ...]
+) -> None:
     undisturbed(fleet, fleet.steps(task), *words)
 
 
@@ -582,6 +1225,12 @@ def test_a_damaged_journal_is_not_guessed_at(fleet: Playground) -> None:
     whole = path.read_text()
     path.write_text(whole[:40])
     try:
-        undisturbed(fleet, fleet.run(variables={"rollout_revision": "2"}), str(path), "is damaged", "restore it")
+        undisturbed(
+            fleet,
+            fleet.run(variables={"rollout_revision": "2"}),
+            str(path),
+            "is damaged",
+            "restore it",
+        )
     finally:
         path.write_text(whole)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rollouts of containers of podman and docker on real hosts, over SSH, behind HAProxy, under load."""
+"""Rollouts of containers of podman and docker on real hosts, over SSH, behind HAProxy, under
+load.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Site(Playground):
     def close(self) -> None:
         super().close()
         for name in self.machines.names:  # the next one uses the same ports
-            script = f"{self.engine} ps --all --quiet | xargs --no-run-if-empty {self.engine} rm --force"
+            script = (
+                f"{self.engine} ps --all --quiet | xargs --no-run-if-empty {self.engine} rm --force"
+            )
             self.machines.run(name, "/bin/sh", "-c", script)
 
     def to(self, revision: str, **variables: t.Any) -> Outcome:
@@ -60,7 +64,9 @@ class Site(Playground):
         for name in self.machines.names:
             ids = self.machines.run(name, self.engine, "ps", "--quiet", *which).split()
             label = '--format={{index .Config.Labels "progressive.rollout.revision"}}'
-            found.update(self.machines.run(name, self.engine, "inspect", label, *ids).split() if ids else ())
+            found.update(
+                self.machines.run(name, self.engine, "inspect", label, *ids).split() if ids else ()
+            )
         return found
 
 
@@ -90,7 +96,10 @@ def test_containers_are_replaced_and_a_bad_revision_goes_back(site: Site) -> Non
         assert site.containers() == {"2": 2}
         missing = site.to("9")
         assert missing.rc != 0
-        assert "rollout_platform.image: localhost/shop:9 is not there, and is never pulled" in missing.failed.msg
+        assert (
+            "rollout_platform.image: localhost/shop:9 is not there, and is never pulled"
+            in missing.failed.msg
+        )
         never_ready = {**site.platform, "env": {"CRASH_AFTER": "0.1", "START_READY_DELAY": "1000"}}
         bad = site.to("3", rollout_platform=never_ready, rollout_failure_limit=1)
         assert bad.rc != 0
@@ -100,4 +109,5 @@ def test_containers_are_replaced_and_a_bad_revision_goes_back(site: Site) -> Non
     assert failures(reports) == []
     assert all(report["by_revision"].keys() == {"1", "2"} for report in reports)
     assert site.containers() == {"2": 2}
-    assert site.containers("--all") == {"1": 2, "2": 2}  # one of the revision before is kept on each host
+    # one of the revision before is kept on each host
+    assert site.containers("--all") == {"1": 2, "2": 2}

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rollback that was decided is done by whoever comes next, also when the run that decided it is gone."""
+"""A rollback that was decided is done by whoever comes next, also when the run that decided it
+is gone.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +28,40 @@ def test_the_next_run_does_the_rollback_that_was_decided(playground: Playground)
     assert playground.revisions() == ["1"] * 3
 
 
-def test_a_rollback_to_what_cannot_be_started_any_more_is_refused_and_leaves_nothing(playground: Playground) -> None:
-    """As where the image of the revision before was pruned on one host, and the registry does not have it."""
+def test_a_rollback_to_what_cannot_be_started_any_more_is_refused_and_leaves_nothing(
+    playground: Playground,
+) -> None:
+    """As where the image of the revision before was pruned on one host, and the registry does
+    not have it.
+    """
     for revision in ("1", "2"):
         (playground.home / f"shop-{revision}").symlink_to(sys.executable)
     _python, *rest = playground.variables["rollout_platform"]["command"]
     command = [f"{playground.home}/shop-{{revision}}", *rest]
-    platform = {"rollout_platform": {**playground.variables["rollout_platform"], "command": command}}
+    platform = {
+        "rollout_platform": {**playground.variables["rollout_platform"], "command": command}
+    }
     assert playground.run(variables=platform).rc == 0
     assert playground.run(variables={**platform, "rollout_revision": "2"}).rc == 0
     (playground.home / "shop-1").unlink()
     pids = [record["pid"] for record in playground.living()]
 
     refused = playground.run("progressive.rollout.rollback", platform)
-    assert refused.rc != 0 and "shop cannot be rolled back to 1" in refused.failed.msg and "shop-1" in refused.failed.msg
+    assert (
+        refused.rc != 0
+        and "shop cannot be rolled back to 1" in refused.failed.msg
+        and "shop-1" in refused.failed.msg
+    )
     assert "nothing was touched" in refused.failed.msg
-    assert [record["pid"] for record in playground.living()] == pids and len(playground.records()) == 3
+    assert [record["pid"] for record in playground.living()] == pids and len(
+        playground.records()
+    ) == 3
     record = playground.journal()["rollout"]
-    assert (record["phase"], record["revision"], record["outcome"]) == ("finished", "2", "promoted"), "no rollout is left behind"
+    assert (record["phase"], record["revision"], record["outcome"]) == (
+        "finished",
+        "2",
+        "promoted",
+    ), "no rollout is left behind"
 
     (playground.home / "shop-1").symlink_to(sys.executable)
     again = playground.run("progressive.rollout.rollback", platform)

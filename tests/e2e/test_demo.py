@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The demo as it stands, only with instances that start at once: nothing fails, and nothing is left."""
+"""The demo as it stands, only with instances that start at once: nothing fails, and nothing is
+left.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,18 @@ def test_demo_of_blue_green(tmp_path: Path) -> None:
     variables = {"rollout_strategy": "blue_green", "demo_state": str(state), **quick}
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        *("-i", "playbooks/files/demo-inventory.yml", "playbooks/demo.yml", "-e", json.dumps(variables)),
+        *(
+            "-i",
+            "playbooks/files/demo-inventory.yml",
+            "playbooks/demo.yml",
+            "-e",
+            json.dumps(variables),
+        ),
     ]
     try:
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        result = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        )
     finally:
         helper = [sys.executable, "playbooks/files/demo.py", "stop", "--state", str(state)]
         left = subprocess.run(helper, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -32,4 +42,8 @@ def test_demo_of_blue_green(tmp_path: Path) -> None:
     assert re.findall(r"requests failed +(\d+)", result.stdout) == ["0", "0"]
     assert "6 instances of revision 1 replaced by revision 2" in result.stdout
     assert "revision 3 aborted, and rolled back to revision 2" in result.stdout
-    assert re.findall(r"(switch(?: back)?) +[0-9.]+ ms", result.stdout) == ["switch", "switch", "switch back"]
+    assert re.findall(r"(switch(?: back)?) +[0-9.]+ ms", result.stdout) == [
+        "switch",
+        "switch",
+        "switch back",
+    ]

@@ -48,7 +48,9 @@ SHOP = {
 
 
 class Site:
-    """The site that the pages tell of, on this machine: its addresses, ports and paths are replaced by free ones."""
+    """The site that the pages tell of, on this machine: its addresses, ports and paths are
+    replaced by free ones.
+    """
 
     def __init__(self, playground: Playground) -> None:
         self.playground, self.home = playground, playground.home
@@ -102,7 +104,12 @@ class Site:
         result = subprocess.run(
             ["bash", "-euc", text],
             cwd=self.home,
-            env={**self.playground._environment(), "RESULTS": os.devnull, "PATH": path, **(env or {})},
+            env={
+                **self.playground._environment(),
+                "RESULTS": os.devnull,
+                "PATH": path,
+                **(env or {}),
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -116,7 +123,9 @@ class Site:
         """The revisions that answer through the load balancer."""
         found = set()
         for _number in range(12):
-            with urllib.request.urlopen(urllib.request.Request(self.url, headers=headers), timeout=10) as response:
+            with urllib.request.urlopen(
+                urllib.request.Request(self.url, headers=headers), timeout=10
+            ) as response:
                 found.add(str(response.read().decode()).split()[0])
         return found
 
@@ -144,7 +153,9 @@ def site(playground: Playground) -> Site:
     return Site(playground)
 
 
-def deploy(site: Site, revision: str, *variables: str, playbook: str = "progressive.rollout.rollout") -> str:
+def deploy(
+    site: Site, revision: str, *variables: str, playbook: str = "progressive.rollout.rollout"
+) -> str:
     """Roll SHOP out behind the load balancer that these snippets of variables set up."""
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
     (site.home / "shop.yml").write_text("\n".join([site.replace(yaml.safe_dump(SHOP)), *variables]))
@@ -156,7 +167,11 @@ def deploy(site: Site, revision: str, *variables: str, playbook: str = "progress
 
 def test_readme_installation(site: Site) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")
     source = site.home / "source"
     for name in filter(None, listed):
@@ -165,7 +180,9 @@ def test_readme_installation(site: Site) -> None:
             shutil.copy2(ROOT / name, source / name)
     git = "git -c user.name=x -c user.email=x@example.org"
     site.shell(f"cd source && git init -q -b main && git add . && {git} commit -qm x")
-    site.replaced["https://github.com/progressive-rollout/progressive.rollout.git"] = f"file://{source}"
+    site.replaced["https://github.com/progressive-rollout/progressive.rollout.git"] = (
+        f"file://{source}"
+    )
     env = {
         "ANSIBLE_COLLECTIONS_PATH": str(site.home / "collections"),
         "PYTHONPATH": "",  # or it would be found there
@@ -174,9 +191,16 @@ def test_readme_installation(site: Site) -> None:
         "GIT_CONFIG_VALUE_0": "always",
     }
     # The name that git clone makes of the real address.
-    site.shell(site.text("README.md", "install").replace(f"file://{source}", f"file://{source} progressive.rollout"), env=env)
+    site.shell(
+        site.text("README.md", "install").replace(
+            f"file://{source}", f"file://{source} progressive.rollout"
+        ),
+        env=env,
+    )
     installed = site.home / "collections/ansible_collections/progressive/rollout"
-    assert (installed / "roles/rolling/tasks/main.yml").exists() and not (installed / ".git").exists()
+    assert (installed / "roles/rolling/tasks/main.yml").exists() and not (
+        installed / ".git"
+    ).exists()
     shutil.rmtree(installed)
     site.write(f"{HOW_TO}/awx.md", "requirements.yml")
     site.shell("ansible-galaxy collection install -r requirements.yml", env=env)
@@ -187,33 +211,59 @@ def test_readme_installation(site: Site) -> None:
 
 
 def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None:
-    """The play of in-a-play.md rolls out; drain-an-instance.md takes one away; troubleshoot.md looks at it."""
+    """The play of in-a-play.md rolls out; drain-an-instance.md takes one away; troubleshoot.md
+    looks at it.
+    """
     balancer = Balancer(site, f"{HOW_TO}/haproxy.md", "haproxy.cfg")
     site.write(f"{HOW_TO}/in-a-play.md", "play.yml")
     site.write(f"{HOW_TO}/drain-an-instance.md", "drain.yml")
     try:
-        printed = deploy(site, "2.4.1", site.text(f"{HOW_TO}/haproxy.md", "slots.yml"), playbook="play.yml")
+        printed = deploy(
+            site, "2.4.1", site.text(f"{HOW_TO}/haproxy.md", "slots.yml"), playbook="play.yml"
+        )
         assert printed.count("shop 2.4.1 promoted") == 1  # once for all hosts of the play
         balancer.stop()  # forgets nothing
         balancer.start()
         assert site.served() == {"2.4.1"}
         assert "changed=1" in site.shell(site.text(f"{HOW_TO}/drain-an-instance.md", "drain"))
-        assert "shop-1" not in {record["id"] for record in site.playground.living()} and site.served() == {"2.4.1"}
+        assert "shop-1" not in {
+            record["id"] for record in site.playground.living()
+        } and site.served() == {"2.4.1"}
         assert "shop 2.4.1 promoted" in site.shell(site.text(f"{HOW_TO}/troubleshoot.md", "look"))
-        events = [json.loads(line) for line in site.shell(site.text(f"{HOW_TO}/troubleshoot.md", "events")).splitlines()]
+        events = [
+            json.loads(line)
+            for line in site.shell(site.text(f"{HOW_TO}/troubleshoot.md", "events")).splitlines()
+        ]
         assert [event["outcome"] for event in events if event["kind"] == "end"] == ["promoted"]
     finally:
         balancer.stop()
 
 
-def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_awx(site: Site) -> None:
-    """Servers are added as needed here. No job waits: the rollout is parked, and promote.yml continues it."""
+def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_awx(
+    site: Site,
+) -> None:
+    """Servers are added as needed here. No job waits: the rollout is parked, and promote.yml
+    continues it.
+    """
     page = f"{HOW_TO}/awx.md"
     balancer = Balancer(site, f"{HOW_TO}/load-balancers.md", "match.cfg")
     site.write(page, "promote.yml")
-    assert site.text(page, "abort.yml") == site.text(page, "promote.yml").replace("promote", "abort")
+    assert site.text(page, "abort.yml") == site.text(page, "promote.yml").replace(
+        "promote", "abort"
+    )
     secret = yaml.safe_dump(
-        {"rollout_gates": {"rollback": [{"driver": "web", "url": "http://127.0.0.1:1/", "secret": "swordfish", "retries": 0}]}}
+        {
+            "rollout_gates": {
+                "rollback": [
+                    {
+                        "driver": "web",
+                        "url": "http://127.0.0.1:1/",
+                        "secret": "swordfish",
+                        "retries": 0,
+                    }
+                ]
+            }
+        }
     )
     try:
         parked = look(site, site.text(f"{HOW_TO}/load-balancers.md", "preview.yml"), secret)
@@ -221,7 +271,11 @@ def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_
         site.shell("ansible-playbook -i inventory.yml promote.yml -e @shop.yml")
         assert site.served() == site.served(**ALWAYS) == {"2.4.1"}
         assert "shop-preview" not in balancer.ask("show stat shop-preview 4 -1")
-        kept = "".join(path.read_text(errors="replace") for path in (site.home / "rollout").rglob("*") if path.is_file())
+        kept = "".join(
+            path.read_text(errors="replace")
+            for path in (site.home / "rollout").rglob("*")
+            if path.is_file()
+        )
         assert "swordfish" not in parked + kept
     finally:
         balancer.stop()
@@ -231,8 +285,13 @@ ALWAYS = {"X-Canary": "always"}
 
 
 def look(site: Site, *variables: str) -> str:
-    """Deploy, then a blue-green rollout that is parked while its new instances are idle, seen by a header alone."""
-    more = "rollout_strategy: blue_green\nrollout_auto_promote: false\nrollout_wait: 0\nrollout_hold: 0\n"
+    """Deploy, then a blue-green rollout that is parked while its new instances are idle, seen by
+    a header alone.
+    """
+    more = (
+        "rollout_strategy: blue_green\nrollout_auto_promote: false\nrollout_wait:"
+        " 0\nrollout_hold: 0\n"
+    )
     deploy(site, "2.4.0", *variables, more)
     assert site.served(**ALWAYS) == {"2.4.0"}
     printed = deploy(site, "2.4.1", *variables, more)
@@ -256,7 +315,8 @@ def envoy(site: Site) -> Iterator[Envoy]:
 def test_envoy_sends_what_matches_to_the_new_ones(site: Site, envoy: Envoy) -> None:
     look(site, site.text(f"{HOW_TO}/load-balancers.md", "match.yml"))
     clusters = {
-        one["name"]: one.get("host_statuses", []) for one in json.loads(envoy.get("/clusters?format=json"))["cluster_statuses"]
+        one["name"]: one.get("host_statuses", [])
+        for one in json.loads(envoy.get("/clusters?format=json"))["cluster_statuses"]
     }
     assert len(clusters["shop"]) == 6 and len(clusters["shop~preview"]) == 3
 
@@ -265,7 +325,11 @@ def test_nginx(site: Site) -> None:
     page = f"{HOW_TO}/nginx.md"
     site.shell(site.text(page, "nginx-files"))
     nginx = Nginx.__new__(Nginx)
-    nginx.home, nginx.config, nginx.pid = site.home, site.home / "nginx/nginx.conf", site.home / "nginx.pid"
+    nginx.home, nginx.config, nginx.pid = (
+        site.home,
+        site.home / "nginx/nginx.conf",
+        site.home / "nginx.pid",
+    )
     nginx.front, nginx.process = (f"{site.network}.2", site.port), None
     nginx.config.write_text(site.text(page, "nginx.conf"))
     nginx.start()
@@ -294,7 +358,9 @@ def test_in_place_instead_of_serial(site: Site) -> None:
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
     site.write(page, "site.yml", "deploy.yml", "shop.yml")
     (site.home / "roles/shop/tasks").mkdir(parents=True)
-    (site.home / "roles/shop/tasks/main.yml").write_text(ROLE.format(home=site.home, python=sys.executable, app=APP))
+    (site.home / "roles/shop/tasks/main.yml").write_text(
+        ROLE.format(home=site.home, python=sys.executable, app=APP)
+    )
     balancer = Balancer(site, page, "haproxy.cfg")
     run, env = site.text(page, "run"), {"ANSIBLE_GATHERING": "explicit"}
     try:
@@ -323,12 +389,19 @@ def test_the_drivers_of_the_example_work(site: Site) -> None:
 
     try:
         for revision in ("2.4.0", "2.4.1"):
-            site.shell(RUN.format("progressive.rollout.rollout", revision), env={"ANSIBLE_COLLECTIONS_PATH": paths})
+            site.shell(
+                RUN.format("progressive.rollout.rollout", revision),
+                env={"ANSIBLE_COLLECTIONS_PATH": paths},
+            )
             assert [record["revision"] for record in records()] == [revision] * 3
             upstreams = json.loads((site.home / "rollout/upstreams.json").read_text())
-            assert {(entry["name"], entry["rotation"]) for entry in upstreams} == {(record["id"], "in") for record in records()}
+            assert {(entry["name"], entry["rotation"]) for entry in upstreams} == {
+                (record["id"], "in") for record in records()
+            }
             for entry in upstreams:
-                with urllib.request.urlopen(f"http://{entry['address']}:{entry['port']}/", timeout=10) as response:
+                with urllib.request.urlopen(
+                    f"http://{entry['address']}:{entry['port']}/", timeout=10
+                ) as response:
                     assert response.headers["X-Revision"] == revision
     finally:
         for record in records():
@@ -340,13 +413,19 @@ def test_the_tasks_of_the_example_make_hosts_ready(tmp_path: Path) -> None:
     (tmp_path / "1/shop").touch()
     with Playground(2) as playground:
         home = playground.home
-        (home / "shop.conf.j2").write_text("revision {{ rollout_revision }} on {{ inventory_hostname }}\n")
-        tasks = SNIPPETS[f"{HOW_TO}/prepare-hosts.md"]["prepare.yml"].replace("/opt/shop", f"{home}/{{{{ inventory_hostname }}}}")
+        (home / "shop.conf.j2").write_text(
+            "revision {{ rollout_revision }} on {{ inventory_hostname }}\n"
+        )
+        tasks = SNIPPETS[f"{HOW_TO}/prepare-hosts.md"]["prepare.yml"].replace(
+            "/opt/shop", f"{home}/{{{{ inventory_hostname }}}}"
+        )
         (home / "prepare.yml").write_text(tasks.replace("/srv/releases", str(home)))
         subprocess.run(["tar", "-czf", home / "shop-1.tar.gz", "-C", tmp_path, "1"], check=True)
         for host in playground.hosts:
             (home / host).mkdir()
-        outcome = playground.run("progressive.rollout.prepare", {"rollout_prepare_tasks": "prepare.yml"})
+        outcome = playground.run(
+            "progressive.rollout.prepare", {"rollout_prepare_tasks": "prepare.yml"}
+        )
         assert outcome.rc == 0, outcome.output
         assert all((home / host / "1/shop").exists() for host in playground.hosts)
         assert (home / "web2/1/shop.conf").read_text() == "revision 1 on web2\n"

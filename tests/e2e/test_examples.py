@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The EXAMPLES of every step are run, as they stand, against local processes behind a real HAProxy."""
+"""The EXAMPLES of every step are run, as they stand, against local processes behind a real
+HAProxy.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,16 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, ROOT, STEPS, Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    ROLLOUT,
+    ROOT,
+    STEPS,
+    Outcome,
+    Playground,
+)
 
-# In an order in which each finds what it is about; and whether each task changes something when run for the first time.
+# In an order in which each finds what it is about; and whether each task changes something when run
+# for the first time.
 ORDER = {
     "plan": [False, False, False, False, False],
     "begin": [True, True, True, True, True],
@@ -30,7 +39,8 @@ ORDER = {
     "rollback": [True],
     "info": [False, False, False],
 }
-WAVES = ("vacate", "settle")  # of a play over the hosts that are deployed in place: test_in_place.py runs the role's
+# of a play over the hosts that are deployed in place: test_in_place.py runs the role's
+WAVES = ("vacate", "settle")
 
 
 class Shop:
@@ -58,17 +68,30 @@ class Shop:
 
     def roll_out(self, revision: str) -> None:
         """Another revision, so that there is one to go back from."""
-        variables = {"rollout_revision": revision, "rollout_replicas": 4, "rollout_traffic": self.variables["shop_traffic"]}
-        outcome = self.playground.run(ROLLOUT, {**variables, "rollout_health": {"http": "/healthz"}})
+        variables = {
+            "rollout_revision": revision,
+            "rollout_replicas": 4,
+            "rollout_traffic": self.variables["shop_traffic"],
+        }
+        outcome = self.playground.run(
+            ROLLOUT, {**variables, "rollout_health": {"http": "/healthz"}}
+        )
         assert outcome.rc == 0, outcome.output
 
     def traces(self) -> tuple[t.Any, ...]:
         """What a step would leave: instances, servers at the balancer, the journal."""
-        return self.playground.records(), self.balancer.servers(), self.playground.files(), self.playground.journal()
+        return (
+            self.playground.records(),
+            self.balancer.servers(),
+            self.playground.files(),
+            self.playground.journal(),
+        )
 
 
 def examples(step: str) -> list[dict[str, t.Any]]:
-    module = importlib.import_module(f"ansible_collections.progressive.rollout.plugins.modules.{step}")
+    module = importlib.import_module(
+        f"ansible_collections.progressive.rollout.plugins.modules.{step}"
+    )
     return t.cast("list[dict[str, t.Any]]", yaml.safe_load(module.EXAMPLES))
 
 
@@ -89,7 +112,11 @@ def test_the_examples_of_waves_are_what_the_role_does(step: str) -> None:
     """Its arguments are those of the role's task, and of the play's common ones."""
     name = f"progressive.rollout.{step}"
     (example,) = (task[name] for task in examples(step) if name in task)
-    (task,) = (task[name] for task in yaml.safe_load((ROOT / "roles/in_place/tasks/wave.yml").read_text()) if name in task)
+    (task,) = (
+        task[name]
+        for task in yaml.safe_load((ROOT / "roles/in_place/tasks/wave.yml").read_text())
+        if name in task
+    )
     assert set(example) - {"service", "platform", "traffic", "health", "store"} == set(task)
 
 
@@ -104,5 +131,6 @@ def test_the_examples_do_what_they_say(shop: Shop, step: str) -> None:
 def test_check_mode_touches_nothing(shop: Shop) -> None:
     """On the fleet that the examples have left."""
     before = shop.traces()
-    shop.run([step for step in ORDER if step != "control"], "--check", "--diff")  # there is no rollout to say anything to
+    # there is no rollout to say anything to
+    shop.run([step for step in ORDER if step != "control"], "--check", "--diff")
     assert shop.traces() == before

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What befalls hosts: how each rollout ends then, and what it says. Units of systemd on real hosts, over SSH, behind HAProxy.
+"""What befalls hosts: how each rollout ends then, and what it says. Units of systemd on real hosts,
+over SSH, behind HAProxy.
 
 A load balancer that is restarted: tests/e2e/test_zero_failed.py.
 """
@@ -17,12 +18,19 @@ from contextlib import contextmanager
 import pytest
 from ansible_collections.progressive.rollout.tests.support.host_image import KNOWN_HOSTS
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Outcome,
+    Playground,
+    Run,
+    until,
+)
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
 STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"
 READY = "/run/shop-{revision}"  # a new instance is not ready before there is this file on its host
-SSH = "iptables --{} INPUT --protocol tcp --destination-port 22 --jump REJECT --reject-with tcp-reset"
+SSH = (
+    "iptables --{} INPUT --protocol tcp --destination-port 22 --jump REJECT --reject-with tcp-reset"
+)
 
 
 class Site(Playground):
@@ -50,8 +58,13 @@ class Site(Playground):
     def inventory(self, **other: dict[str, t.Any]) -> None:
         """Write it, with other variables of some hosts."""
         common = {"ansible_become": True, "ansible_ssh_timeout": 5}
-        known = {name: {**self.machines.variables(name), **common, **other.get(name, {})} for name in self.machines.names}
-        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"shop": {"hosts": known}}}}))
+        known = {
+            name: {**self.machines.variables(name), **common, **other.get(name, {})}
+            for name in self.machines.names
+        }
+        (self.home / "hosts.json").write_text(
+            json.dumps({"all": {"children": {"shop": {"hosts": known}}}})
+        )
 
     def sh(self, name: str, script: str) -> str:
         return self.machines.run(name, "/bin/sh", "-ec", script)
@@ -62,11 +75,17 @@ class Site(Playground):
             self.sh(name, f"touch {READY.format(revision=self.revision)}")
 
     def begin(self, **variables: t.Any) -> Run:
-        """Begin the rollout of the next revision, up to where the first new instance waits to be ready."""
+        """Begin the rollout of the next revision, up to where the first new instance waits to be
+        ready.
+        """
         self.revision += 1
         before = len(self.front.known())
         run = self.start(variables={"rollout_revision": str(self.revision), **variables})
-        until(lambda: len(self.front.known()) > before or run.process.poll() is not None, "a new instance is started", 200)
+        until(
+            lambda: len(self.front.known()) > before or run.process.poll() is not None,
+            "a new instance is started",
+            200,
+        )
         assert run.process.poll() is None, run.output
         return run
 
@@ -96,14 +115,20 @@ class Site(Playground):
         found: Counter[str] = Counter()
         for name in set(self.machines.names) - self.off:
             lines = self.sh(name, "cat /var/lib/rollout/env/* 2>&1 || true").splitlines()
-            running = self.sh(name, "systemctl list-units --plain --no-legend 'shop@*'").splitlines()
-            revisions = [line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION=")]
+            running = self.sh(
+                name, "systemctl list-units --plain --no-legend 'shop@*'"
+            ).splitlines()
+            revisions = [
+                line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION=")
+            ]
             assert len(running) == len(revisions), (name, running, lines)
             found.update(revisions)
         return found
 
     def settled(self) -> None:
-        """There are three instances of the last revision, in rotation, and nothing else anywhere."""
+        """There are three instances of the last revision, in rotation, and nothing else
+        anywhere.
+        """
         assert self.units() == {str(self.revision): 3}
         assert len(self.front.serving()) == 3 and self.front.known() == self.front.serving()
 
@@ -134,12 +159,20 @@ def test_hosts_that_do_not_let_us_in_are_named_with_the_reason(site: Site) -> No
     known = site.home / "known_hosts"
     known.write_text(f"* {STRANGER}\n")
     clerk = {**site.machines.variables("web1", "clerk"), "ansible_become_password": "not this one"}
-    arguments = site.machines.variables("web2")["ansible_ssh_common_args"].replace(str(KNOWN_HOSTS), str(known))
-    site.inventory(web1=clerk, web2={"ansible_ssh_common_args": arguments, "ansible_control_path_dir": str(site.home)})
+    arguments = site.machines.variables("web2")["ansible_ssh_common_args"].replace(
+        str(KNOWN_HOSTS), str(known)
+    )
+    site.inventory(
+        web1=clerk,
+        web2={"ansible_ssh_common_args": arguments, "ansible_control_path_dir": str(site.home)},
+    )
     message = site.refused()
     site.inventory()
     assert "web1: Incorrect sudo password; check ansible_become_password" in message
-    assert f"web2: its host key is not the known one ({known}:1); if the host was installed anew, remove the old" in message
+    assert (
+        f"web2: its host key is not the known one ({known}:1); if the host was installed anew,"
+        " remove the old" in message
+    )
     assert "web3" not in message and "not this one" not in message
 
 
@@ -151,7 +184,12 @@ def test_an_image_that_is_not_there(site: Site) -> None:
         "image": "localhost/none:{revision}",
         "container_port": 80,
     }
-    own = {"rollout_service": "none", "rollout_platform": image, "rollout_traffic": {"driver": "none"}, "rollout_replicas": 1}
+    own = {
+        "rollout_service": "none",
+        "rollout_platform": image,
+        "rollout_traffic": {"driver": "none"},
+        "rollout_replicas": 1,
+    }
     outcome = site.run(variables={**own, "rollout_revision": "1"})
     assert outcome.rc != 0 and outcome.rollout["outcome"] == "failed", outcome.output
     assert "rollout_platform.image: localhost/none:1 cannot be pulled: " in outcome.failed.msg
@@ -160,8 +198,12 @@ def test_an_image_that_is_not_there(site: Site) -> None:
 
 def test_a_port_that_a_stranger_has_is_passed_by(site: Site) -> None:
     """The next new instance would get it."""
-    used = max(port for address, port in site.front.known() if address == site.machines.addresses["web1"])
-    site.sh("web1", f"systemd-run --quiet --unit=stranger /usr/bin/python3 -m http.server {used + 1}")
+    used = max(
+        port for address, port in site.front.known() if address == site.machines.addresses["web1"]
+    )
+    site.sh(
+        "web1", f"systemd-run --quiet --unit=stranger /usr/bin/python3 -m http.server {used + 1}"
+    )
     with no_request_fails(site):
         run = site.begin()
         site.make_ready()
@@ -169,7 +211,10 @@ def test_a_port_that_a_stranger_has_is_passed_by(site: Site) -> None:
     site.sh("web1", "systemctl stop stranger")
     text = next(site.store.glob("journal/shop/*.jsonl")).parent
     events = "".join(path.read_text() for path in text.glob("*.jsonl"))
-    assert f"port {used + 1} at {site.machines.addresses['web1']} is taken by another program; end it" in events
+    assert (
+        f"port {used + 1} at {site.machines.addresses['web1']} is taken by another program; end it"
+        in events
+    )
     site.settled()
 
 
@@ -187,16 +232,23 @@ def test_ssh_refused_for_a_while(site: Site) -> None:
 @contextmanager
 def small_disk(site: Site, host: str) -> Iterator[None]:
     """What is recorded on a host is on a disk of its own meanwhile."""
-    site.sh(host, "mount -t tmpfs -o size=512k rollout /mnt; cp -a /var/lib/rollout/. /mnt; mount --bind /mnt /var/lib/rollout")
+    site.sh(
+        host,
+        "mount -t tmpfs -o size=512k rollout /mnt; cp -a /var/lib/rollout/. /mnt; mount --bind /mnt"
+        " /var/lib/rollout",
+    )
     yield
     site.sh(
         host,
-        "umount /var/lib/rollout; cp -a /mnt /var/lib/new; umount /mnt; rm -r /var/lib/rollout; mv /var/lib/new /var/lib/rollout",
+        "umount /var/lib/rollout; cp -a /mnt /var/lib/new; umount /mnt; rm -r /var/lib/rollout; mv"
+        " /var/lib/new /var/lib/rollout",
     )
 
 
 def test_a_disk_that_is_full(site: Site) -> None:
-    """An instance that cannot be started there is started elsewhere. One that cannot be stopped is waited for."""
+    """An instance that cannot be started there is started elsewhere. One that cannot be stopped
+    is waited for.
+    """
     serving = {address for address, _port in site.front.serving()}
     host = next(name for name, address in site.machines.addresses.items() if address in serving)
     fill = "cat /dev/zero >/var/lib/rollout/full || true"
@@ -205,31 +257,45 @@ def test_a_disk_that_is_full(site: Site) -> None:
         site.sh(host, fill)
         site.make_ready()
         site.says(
-            run, f"retrying: cannot know what runs on {host}: [Errno 28] No space left on device: '/var/lib/rollout/{host}/"
+            run,
+            f"retrying: cannot know what runs on {host}: [Errno 28] No space left on device:"
+            f" '/var/lib/rollout/{host}/",
         )
         site.sh(host, "rm /var/lib/rollout/full")
         site.promoted(run)
         site.settled()
         site.sh(host, fill)
-        assert f"rollout_platform.path: the file system of /var/lib/rollout is full; make room (on {host})" in site.refused()
+        assert (
+            "rollout_platform.path: the file system of /var/lib/rollout is full; make room (on"
+            f" {host})" in site.refused()
+        )
         site.sh(host, "rm /var/lib/rollout/full")
 
 
 def test_a_host_that_is_switched_off_in_the_middle_is_gone_on_without(site: Site) -> None:
-    """It is off at the moment when a new instance on it is to become ready. What is promised of requests begins when the load
-    balancer has noticed: those that it sent there before are lost.
+    """It is off at the moment when a new instance on it is to become ready. What is promised of
+    requests begins when the load balancer has noticed: those that it sent there before are lost.
     """
     run = site.begin(rollout_budget={"max_surge": 3, "max_unavailable": 0})
     until(lambda: len(site.front.known()) == 6, "new instances are started everywhere", 200)
     site.machines.kill("web3")
     site.off = {"web3"}
     off = site.machines.addresses["web3"]
-    until(lambda: all(address != off for address, _port in site.front.serving()), "the load balancer notices", 60)
+    until(
+        lambda: all(address != off for address, _port in site.front.serving()),
+        "the load balancer notices",
+        60,
+    )
     with no_request_fails(site):
         site.make_ready("web1", "web2")
         outcome = site.promoted(run)
-        assert "on web3 not stopped: host unreachable" in outcome.output and "[PR-610]" in outcome.output
-        assert len(site.front.serving()) == 3 and all(address != off for address, _port in site.front.serving())
+        assert (
+            "on web3 not stopped: host unreachable" in outcome.output
+            and "[PR-610]" in outcome.output
+        )
+        assert len(site.front.serving()) == 3 and all(
+            address != off for address, _port in site.front.serving()
+        )
         message = site.refused()
         assert (
             "rollout_platform.hosts: cannot look at web3: " in message

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host that accepts connections and then hangs, over SSH and behind HAProxy: the others are rolled out in their usual time."""
+"""A host that accepts connections and then hangs, over SSH and behind HAProxy: the others are
+rolled out in their usual time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from collections.abc import Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Outcome,
+    Playground,
+    Run,
+    until,
+)
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 PYTHON = """\
@@ -25,7 +32,9 @@ exec {python} "$@"
 
 
 class Site(Playground):
-    """The service on three hosts over SSH, of which any may hang; its lease lives for no longer than it may."""
+    """The service on three hosts over SSH, of which any may hang; its lease lives for no longer
+    than it may.
+    """
 
     def __init__(self, sshd: Sshd, front: HAProxy) -> None:
         super().__init__()
@@ -36,11 +45,18 @@ class Site(Playground):
             python.write_text(PYTHON.format(home=self.home, host=name, python=sys.executable))
             python.chmod(0o755)
             known[name] = {**sshd.variables(address), "ansible_python_interpreter": str(python)}
-        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"web": {"hosts": known}}}}))
+        (self.home / "hosts.json").write_text(
+            json.dumps({"all": {"children": {"web": {"hosts": known}}}})
+        )
         self.variables |= {
             "rollout_lease": "5s",
             "rollout_replicas": 6,
-            "rollout_traffic": {"driver": "haproxy", "socket": front.api, "backend": "shop", "drain_timeout": "2s"},
+            "rollout_traffic": {
+                "driver": "haproxy",
+                "socket": front.api,
+                "backend": "shop",
+                "drain_timeout": "2s",
+            },
         }
 
     def hang(self, host: str) -> None:

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deployed in place by tasks of the users' own, behind HAProxy and under load: no request fails, whatever does.
+"""Deployed in place by tasks of the users' own, behind HAProxy and under load: no request fails,
+whatever does.
 
 All tests share one service of four hosts. Each finds it settled at some revision, and leaves it so.
 """
@@ -20,8 +21,18 @@ from itertools import islice
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.tests.support.playbook import APP, Outcome, Playground, until
-from ansible_collections.progressive.rollout.tests.support.shop import Load, Reloadable, Watch, failures
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    APP,
+    Outcome,
+    Playground,
+    until,
+)
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    Load,
+    Reloadable,
+    Watch,
+    failures,
+)
 
 HOSTS, PORT = 4, 8100
 RATE = 60  # requests a second, of each kind of client
@@ -67,7 +78,8 @@ with socket.create_connection(({api[0]!r}, {api[2]})) as connection:
     lines = b"".join(iter(lambda: connection.recv(65536), b"")).decode().splitlines()
 print(next(line.split(",")[17] for line in lines if line.split(",")[1:2] == sys.argv[1:]), end="")
 """
-SSH = {"ansible_connection": "ssh", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}  # nobody listens there
+# nobody listens there
+SSH = {"ansible_connection": "ssh", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}
 
 
 class Fleet(Playground):
@@ -79,7 +91,10 @@ class Fleet(Playground):
             host: {"ansible_host": address, "shop_address": address, "ansible_connection": "local"}
             for host, address in self.addresses.items()
         }
-        lines = [SERVER.format(host=host, address=address, port=PORT) for host, address in self.addresses.items()]
+        lines = [
+            SERVER.format(host=host, address=address, port=PORT)
+            for host, address in self.addresses.items()
+        ]
         self.front = Reloadable(servers="".join(lines))
         (self.home / "restart.py").write_text(RESTART)
         (self.home / "deploy.yml").write_text(TASKS.format(python=sys.executable, home=self.home))
@@ -87,7 +102,12 @@ class Fleet(Playground):
             "rollout_service": "shop",
             "rollout_platform": {"driver": "static", "hosts": "web", "port": PORT},
             "rollout_traffic": {**self.front.traffic, "drain_timeout": "5s"},
-            "rollout_health": {"http": "/healthz", "interval": "100ms", "rise": 1, "deadline": "3s"},
+            "rollout_health": {
+                "http": "/healthz",
+                "interval": "100ms",
+                "rise": 1,
+                "deadline": "3s",
+            },
             "rollout_budget": {"max_unavailable": 2},
             "rollout_progress_deadline": "30s",
             "rollout_store": {"driver": "file", "path": str(self.store)},
@@ -101,8 +121,13 @@ class Fleet(Playground):
 
     def hosts_are(self, **changed: Mapping[str, t.Any]) -> None:
         """Write the inventory, with these hosts' variables changed."""
-        hosts = {host: {**variables, **changed.get(host, {})} for host, variables in self.inventory.items()}
-        (self.home / "hosts.json").write_text(json.dumps({"all": {"children": {"web": {"hosts": hosts}}}}))
+        hosts = {
+            host: {**variables, **changed.get(host, {})}
+            for host, variables in self.inventory.items()
+        }
+        (self.home / "hosts.json").write_text(
+            json.dumps({"all": {"children": {"web": {"hosts": hosts}}}})
+        )
 
     def to(self, revision: str, *options: str, **variables: t.Any) -> Outcome:
         """Roll a revision out; it shall end well."""
@@ -128,7 +153,10 @@ class Fleet(Playground):
     def drained(self, host: str) -> bool:
         """Whether the host was taken out in the last rollout."""
         events = self.timeline(self.record["id"])
-        return any(event.get("instance") == f"shop-{host}" and event.get("state") == "draining" for event in events)
+        return any(
+            event.get("instance") == f"shop-{host}" and event.get("state") == "draining"
+            for event in events
+        )
 
     def serving(self) -> set[str]:
         """The hosts that HAProxy sends requests to."""
@@ -147,7 +175,9 @@ class Fleet(Playground):
         assert not self.held()
 
     def lease(self) -> dict[str, t.Any]:
-        return t.cast("dict[str, t.Any]", json.loads((self.store / "journal" / "shop.lease.json").read_text()))
+        return t.cast(
+            "dict[str, t.Any]", json.loads((self.store / "journal" / "shop.lease.json").read_text())
+        )
 
     def held(self) -> bool:
         """Whether somebody holds the lease."""
@@ -185,7 +215,10 @@ def fleet(made: Fleet) -> Iterator[Fleet]:
 @contextmanager
 def loaded(fleet: Fleet, fewest: int = HOSTS - 2) -> Iterator[Load]:
     """Under load and watched: no request fails, and the budget is kept."""
-    with Watch(fleet, fleet.front) as watch, Load(fleet.front.url, KINDS, connections=2, rate=RATE) as load:
+    with (
+        Watch(fleet, fleet.front) as watch,
+        Load(fleet.front.url, KINDS, connections=2, rate=RATE) as load,
+    ):
         yield load
         assert failures(load.stop()) == []
     assert watch.wrong == [] and watch.looks and watch.fewest >= fewest, (watch.wrong, watch.fewest)
@@ -205,26 +238,43 @@ def next_of(fleet: Fleet) -> tuple[str, str, int]:
 
 
 def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
-    """The first is lost in the middle of its tasks, and Ansible takes it out of the play: that counts, and makes waves smaller."""
+    """The first is lost in the middle of its tasks, and Ansible takes it out of the play: that
+    counts, and makes waves smaller.
+    """
     old, new, before = next_of(fleet)
-    lost = f"- ansible.builtin.raw: touch {fleet.home}/lost\n  when: shop_lost | default(false)\n- ansible.builtin.raw: exit 0\n"
+    lost = (
+        f"- ansible.builtin.raw: touch {fleet.home}/lost\n  when: shop_lost | default(false)\n-"
+        " ansible.builtin.raw: exit 0\n"
+    )
     (fleet.home / "lost.yml").write_text((fleet.home / "deploy.yml").read_text() + lost)
-    tasks = {"rollout_deploy_tasks": f"{fleet.home}/lost.yml", "rollout_rollback_tasks": f"{fleet.home}/deploy.yml"}
-    connection = f"{{{{ 'ssh' if lookup('ansible.builtin.fileglob', '{fleet.home}/lost') else 'local' }}}}"
+    tasks = {
+        "rollout_deploy_tasks": f"{fleet.home}/lost.yml",
+        "rollout_rollback_tasks": f"{fleet.home}/deploy.yml",
+    }
+    connection = (
+        f"{{{{ 'ssh' if lookup('ansible.builtin.fileglob', '{fleet.home}/lost') else 'local' }}}}"
+    )
     fleet.hosts_are(web1={**SSH, "ansible_connection": connection, "shop_lost": True})
     with loaded(fleet), fleet.flag(f"fails-web3-{new}"):
-        outcome = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks})
+        outcome = fleet.run(
+            IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks}
+        )
         message = outcome.failed.msg
-        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, outcome.output
+        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, (
+            outcome.output
+        )
         assert "web1: unreachable before its tasks came to an end" in message
         assert (
             "web3: Restart the shop: non-zero return code: the disk is full" in message
             and "(rollout_failure_limit is 2)" in message
         )
-        # One at a time, as long as the lost one is missing; what failed is mended first; the lost one cannot be.
+        # One at a time, as long as the lost one is missing; what failed is mended first; the lost
+        # one cannot be.
         expected = [{("web1", new), ("web2", new)}, {("web3", old)}, {("web2", old)}]
         assert in_waves(fleet.since(before), 2, 1, 1) == expected
-        assert fleet.serving() == {"web2", "web3", "web4"} and fleet.record["outcome"] == "rolled_back"
+        assert (
+            fleet.serving() == {"web2", "web3", "web4"} and fleet.record["outcome"] == "rolled_back"
+        )
         (fleet.home / "lost").unlink()
         fleet.hosts_are()
         fleet.to(old)
@@ -232,7 +282,9 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
     fleet.settled(old)
 
 
-def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_run(fleet: Fleet) -> None:
+def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_run(
+    fleet: Fleet,
+) -> None:
     _old, new, before = next_of(fleet)
     fleet.hosts_are(web2=SSH)
     with loaded(fleet):
@@ -251,14 +303,24 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
 
 
 def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet: Fleet) -> None:
-    """As one that Ansible has lost while it gathered facts, it is not touched. The one is unreachable while HAProxy drains it."""
+    """As one that Ansible has lost while it gathered facts, it is not touched. The one is
+    unreachable while HAProxy drains it.
+    """
     old, new, before = next_of(fleet)
     (fleet.home / "asks.py").write_text(ASKS.format(api=fleet.front.api.partition(":")))
-    drained = f"lookup('ansible.builtin.pipe', '{sys.executable} {fleet.home}/asks.py web2') == 'DRAIN'"
-    fleet.hosts_are(web2={**SSH, "ansible_connection": f"{{{{ 'ssh' if {drained} else 'local' }}}}"}, web4=SSH)
+    drained = (
+        f"lookup('ansible.builtin.pipe', '{sys.executable} {fleet.home}/asks.py web2') == 'DRAIN'"
+    )
+    fleet.hosts_are(
+        web2={**SSH, "ansible_connection": f"{{{{ 'ssh' if {drained} else 'local' }}}}"}, web4=SSH
+    )
     with loaded(fleet):
-        outcome = fleet.run(IN_PLACE, {"rollout_revision": new}, env={"ANSIBLE_GATHERING": "implicit"})
-        assert outcome.rc != 0 and "web2: cannot be reached any more" in outcome.failed.msg, outcome.output
+        outcome = fleet.run(
+            IN_PLACE, {"rollout_revision": new}, env={"ANSIBLE_GATHERING": "implicit"}
+        )
+        assert outcome.rc != 0 and "web2: cannot be reached any more" in outcome.failed.msg, (
+            outcome.output
+        )
         assert "web4: unreachable: it left the play" in outcome.failed.msg
         assert fleet.serving() == set(fleet.hosts) and fleet.revisions() == [new, old, new, old]
         assert fleet.drained("web2") and not fleet.drained("web4")
@@ -268,24 +330,38 @@ def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet:
     fleet.settled(new)
 
 
-def test_the_others_of_a_failed_wave_go_back_with_it_and_serve_nothing_meanwhile(fleet: Fleet) -> None:
+def test_the_others_of_a_failed_wave_go_back_with_it_and_serve_nothing_meanwhile(
+    fleet: Fleet,
+) -> None:
     """In a play in which one error were the end for all hosts, were it not for us."""
     old, new, before = next_of(fleet)
     play = {"hosts": "web", "any_errors_fatal": True, "roles": ["progressive.rollout.in_place"]}
     begun = time.time()
     with loaded(fleet) as load, fleet.flag(f"fails-web2-{new}"):
         outcome = fleet.run([play], {"rollout_revision": new, "rollout_failure_limit": 1})
-        assert outcome.rc != 0 and f"now rolled back to {old}. Why: web2: Restart the shop" in outcome.failed.msg, outcome.output
+        assert (
+            outcome.rc != 0
+            and f"now rolled back to {old}. Why: web2: Restart the shop" in outcome.failed.msg
+        ), outcome.output
         assert load.served(begun, time.time()).keys() == {old}
     assert in_waves(fleet.since(before), 1, 2) == [{("web1", new)}, {("web1", old), ("web2", old)}]
     fleet.settled(old)
 
 
-def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_turn(fleet: Fleet) -> None:
+def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_turn(
+    fleet: Fleet,
+) -> None:
     _old, new, before = next_of(fleet)
-    for_all = "- ansible.builtin.fail: {msg: the disk is full}\n  run_once: true\n  when: \"'web1' in _rollout_wave.hosts\"\n"
+    for_all = (
+        "- ansible.builtin.fail: {msg: the disk is full}\n  run_once: true\n  when: \"'web1' in"
+        ' _rollout_wave.hosts"\n'
+    )
     (fleet.home / "all.yml").write_text(for_all + (fleet.home / "deploy.yml").read_text())
-    canary = {"rollout_revision": new, "rollout_strategy": "canary", "rollout_steps": [{"set_replicas": 1}]}
+    canary = {
+        "rollout_revision": new,
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_replicas": 1}],
+    }
     with loaded(fleet):
         outcome = fleet.run(IN_PLACE, {**canary, "rollout_deploy_tasks": f"{fleet.home}/all.yml"})
         assert "3 of 4 instances have it" in outcome.failed.msg, outcome.output
@@ -298,32 +374,57 @@ def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_tur
 
 def test_a_host_that_ends_the_play_is_told_so(fleet: Fleet) -> None:
     _old, new, before = next_of(fleet)
-    (fleet.home / "ends.yml").write_text("- ansible.builtin.meta: end_host\n  when: inventory_hostname == 'web2'\n")
-    (fleet.home / "includes.yml").write_text(f"- ansible.builtin.include_tasks: {fleet.home}/ends.yml\n")
+    (fleet.home / "ends.yml").write_text(
+        "- ansible.builtin.meta: end_host\n  when: inventory_hostname == 'web2'\n"
+    )
+    (fleet.home / "includes.yml").write_text(
+        f"- ansible.builtin.include_tasks: {fleet.home}/ends.yml\n"
+    )
     with loaded(fleet):
-        refused = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/ends.yml"})
+        refused = fleet.run(
+            IN_PLACE, {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/ends.yml"}
+        )
         assert "meta: end_host takes a host out of the play" in refused.output and refused.rc != 0
         (fleet.home / "includes.yml").open("a").write((fleet.home / "deploy.yml").read_text())
-        outcome = fleet.run(IN_PLACE, {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/includes.yml"})
-        assert "web2: left the play before its tasks came to an end, although it can be reached" in outcome.failed.msg, (
-            outcome.output
+        outcome = fleet.run(
+            IN_PLACE,
+            {"rollout_revision": new, "rollout_deploy_tasks": f"{fleet.home}/includes.yml"},
         )
+        assert (
+            "web2: left the play before its tasks came to an end, although it can be reached"
+            in outcome.failed.msg
+        ), outcome.output
         assert fleet.serving() == {"web1", "web3", "web4"}
         fleet.to(new)
     assert fleet.since(before)[3:] == [("web2", new)]
     fleet.settled(new)
 
 
-def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided(fleet: Fleet) -> None:
+def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided(
+    fleet: Fleet,
+) -> None:
     old, new, before = next_of(fleet)
     with fleet.flag(f"sick-web1-{new}"):
-        short = {"rollout_progress_deadline": "8s", "rollout_health": {**fleet.variables["rollout_health"], "deadline": "7s"}}
+        short = {
+            "rollout_progress_deadline": "8s",
+            "rollout_health": {**fleet.variables["rollout_health"], "deadline": "7s"},
+        }
         run = fleet.start(IN_PLACE, {"rollout_revision": new, **short})
-        until(lambda: len(fleet.since(before)) == 2 and "web2" in fleet.serving(), "the one that works is back")
+        until(
+            lambda: len(fleet.since(before)) == 2 and "web2" in fleet.serving(),
+            "the one that works is back",
+        )
         fleet.front.stop()
         outcome = run.wait()
-    told = f"shop {new}: rolling back to {old}, 2 of 4 instances have {new}; rerun to finish the rollback. load balancer"
-    assert outcome.rc != 0 and told in outcome.failed.msg and "Why: no progress for 8 s" in outcome.failed.msg, outcome.output
+    told = (
+        f"shop {new}: rolling back to {old}, 2 of 4 instances have {new}; rerun to finish the"
+        " rollback. load balancer"
+    )
+    assert (
+        outcome.rc != 0
+        and told in outcome.failed.msg
+        and "Why: no progress for 8 s" in outcome.failed.msg
+    ), outcome.output
     fleet.front.start()
     assert f"rolled back to {old}" in fleet.run(IN_PLACE, {"rollout_revision": new}).failed.msg
     fleet.settled(old)
@@ -349,21 +450,36 @@ def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> Non
 
 
 def test_a_balancer_that_is_reloaded_during_the_tasks_sends_nothing_there(fleet: Fleet) -> None:
-    """A reloaded HAProxy has read its configuration, in which all hosts are in rotation. The lease is kept as well."""
+    """A reloaded HAProxy has read its configuration, in which all hosts are in rotation. The
+    lease is kept as well.
+    """
     _old, new, before = next_of(fleet)
     with loaded(fleet), fleet.flag("wait"):
-        run = fleet.start(IN_PLACE, {"rollout_revision": new, "shop_waits": True, "rollout_lease": "5s"})
+        run = fleet.start(
+            IN_PLACE, {"rollout_revision": new, "shop_waits": True, "rollout_lease": "5s"}
+        )
         until(lambda: len(fleet.since(before)) == 2, "two hosts run the new one")
         expires = fleet.lease()["until"]
         fleet.front.reload()
         # The old HAProxy may answer for a moment still, and shows what was wanted.
-        until(lambda: "web1, web2 taken out of rotation again" in run.output, "what was taken out is taken out again", 10)
+        until(
+            lambda: "web1, web2 taken out of rotation again" in run.output,
+            "what was taken out is taken out again",
+            10,
+        )
         until(lambda: fleet.serving() == {"web3", "web4"}, "what was taken out is out again", 3)
-        until(lambda: fleet.lease()["until"] > expires + 1, "the lease is renewed while the tasks run", 10)
+        until(
+            lambda: fleet.lease()["until"] > expires + 1,
+            "the lease is renewed while the tasks run",
+            10,
+        )
         (fleet.home / "wait").unlink()
         outcome = run.wait()
     assert outcome.rc == 0, outcome.output
-    assert any("taken out of rotation again" in event.get("message", "") for event in fleet.timeline(fleet.record["id"]))
+    assert any(
+        "taken out of rotation again" in event.get("message", "")
+        for event in fleet.timeline(fleet.record["id"])
+    )
     fleet.settled(new)
 
 
@@ -382,7 +498,11 @@ def test_nothing_goes_on_at_the_balancers_once_the_run_is_gone(fleet: Fleet) -> 
 
 def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> None:
     _old, new, before = next_of(fleet)
-    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 25}, {"pause": {}}], "rollout_wait": 0}
+    canary = {
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_weight": 25}, {"pause": {}}],
+        "rollout_wait": 0,
+    }
     with loaded(fleet):
         fleet.to(new, "--limit", "web1,web3", **canary)
         assert fleet.since(before) == [("web1", new)] and fleet.record["phase"] == "paused"
@@ -398,13 +518,31 @@ def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> No
 
 BEGIN: dict[str, t.Any] = {"hosts": "{{ groups.web }}", "revision": "99"}
 WRONG: list[tuple[dict[str, t.Any], str]] = [
-    ({"hosts": "{{ omit }}"}, "deployed in place (static) and cannot be started or stopped; use the playbook in_place.yml"),
+    (
+        {"hosts": "{{ omit }}"},
+        (
+            "deployed in place (static) and cannot be started or stopped; use the playbook"
+            " in_place.yml"
+        ),
+    ),
     ({"hosts": ["db1"]}, "none of the play's 1 host(s) is among them"),
     ({"strategy": "blue_green"}, "rollout_strategy: blue_green needs a second set of instances"),
-    ({"budget": {"max_surge": 1}}, "rollout_budget: in place an instance is missing while it is deployed; give max_unavailable"),
+    (
+        {"budget": {"max_surge": 1}},
+        (
+            "rollout_budget: in place an instance is missing while it is deployed; give"
+            " max_unavailable"
+        ),
+    ),
     ({"replicas": 3}, "rollout_replicas: 3 are asked for, and in place there are exactly 4"),
-    ({"platform": {"driver": "static", "hosts": "web", "port": [8100, 8101, 8102]}}, "is less than the 3 of one host"),
-    ({"platform": {"driver": "static", "hosts": "web,localhost", "port": "http"}}, "rollout_platform.port: 'http' is not a port"),
+    (
+        {"platform": {"driver": "static", "hosts": "web", "port": [8100, 8101, 8102]}},
+        "is less than the 3 of one host",
+    ),
+    (
+        {"platform": {"driver": "static", "hosts": "web,localhost", "port": "http"}},
+        "rollout_platform.port: 'http' is not a port",
+    ),
     (
         {"platform": {"driver": "process", "hosts": "web", "ports": 8100, "command": ["x"]}},
         "the role in_place is for driver static",
@@ -416,12 +554,23 @@ def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
     before = fleet.journal()
     tasks = [{"progressive.rollout.begin": {**BEGIN, **wrong}} for wrong, _message in WRONG]
     taken = {f"rollout_{name}": name for name in variables.COMMON}
-    given = {name: fleet.variables[variable] for variable, name in taken.items() if variable in fleet.variables}
-    play = {"hosts": "localhost", "ignore_errors": True, "module_defaults": {"group/progressive.rollout.steps": given}}
+    given = {
+        name: fleet.variables[variable]
+        for variable, name in taken.items()
+        if variable in fleet.variables
+    }
+    play = {
+        "hosts": "localhost",
+        "ignore_errors": True,
+        "module_defaults": {"group/progressive.rollout.steps": given},
+    }
     outcome = fleet.run([{**play, "tasks": [*tasks, {"progressive.rollout.rollback": {}}]}])
     for task, (wrong, message) in zip(outcome.of("begin"), WRONG, strict=True):
         assert task.status == "failed" and message in task.msg, (wrong, task.msg)
-    assert f"To go back, deploy {before['before']['revision']}, which was before" in outcome.one("rollback").msg
+    assert (
+        f"To go back, deploy {before['before']['revision']}, which was before"
+        in outcome.one("rollback").msg
+    )
     assert fleet.journal() == before
 
 
@@ -433,7 +582,13 @@ PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
     ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: with host_pinned "),
     ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: is 0 in the play"),
     ("tags", {}, {}, ["--tags", "code"], "--tags, --skip-tags: exclude every step of the rollout"),
-    ("ports", {}, PORTS, [], "rollout_platform.port: 8101 and 8100, by the variables of different hosts"),
+    (
+        "ports",
+        {},
+        PORTS,
+        [],
+        "rollout_platform.port: 8101 and 8100, by the variables of different hosts",
+    ),
     (
         "unreachable",
         {},
@@ -444,18 +599,31 @@ PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("play", "variables", "options", "message"), [one[1:] for one in PLAYS], ids=[one[0] for one in PLAYS])
+@pytest.mark.parametrize(
+    ("play", "variables", "options", "message"),
+    [one[1:] for one in PLAYS],
+    ids=[one[0] for one in PLAYS],
+)
 def test_a_play_in_which_it_would_break_is_refused_before_anything_is_touched(
-    fleet: Fleet, play: dict[str, t.Any], variables: dict[str, t.Any], options: list[str], message: str
+    fleet: Fleet,
+    play: dict[str, t.Any],
+    variables: dict[str, t.Any],
+    options: list[str],
+    message: str,
 ) -> None:
     before, done = fleet.journal(), fleet.deployed()
     lost = SSH if "rollout_failure_limit" in variables else {}
     fleet.hosts_are(
-        web1={"shop_port": 8101, **lost}, web2={"shop_port": PORT, **lost}, **{h: {"shop_port": PORT} for h in ("web3", "web4")}
+        web1={"shop_port": 8101, **lost},
+        web2={"shop_port": PORT, **lost},
+        **{h: {"shop_port": PORT} for h in ("web3", "web4")},
     )
     outcome = fleet.run([{**ROLES, **play}], {"rollout_revision": "99", **variables}, *options)
     assert outcome.rc != 0 and message in outcome.output, outcome.output
-    assert {**fleet.journal(), "rollout": None} == {**before, "rollout": None} and fleet.deployed() == done
+    assert {**fleet.journal(), "rollout": None} == {
+        **before,
+        "rollout": None,
+    } and fleet.deployed() == done
     assert fleet.serving() == set(fleet.hosts)
 
 
@@ -478,11 +646,23 @@ CONFIGURES = """
 def test_check_mode_says_what_a_restart_and_the_tasks_would_do(fleet: Fleet) -> None:
     old, _new, before = next_of(fleet)
     (fleet.home / "configures.yml").write_text(CONFIGURES.format(home=fleet.home))
-    own = {"rollout_deploy_tasks": f"{fleet.home}/configures.yml", "rollout_check_tasks": True, "rollout_revision": "99"}
+    own = {
+        "rollout_deploy_tasks": f"{fleet.home}/configures.yml",
+        "rollout_check_tasks": True,
+        "rollout_revision": "99",
+    }
     restart = fleet.run(IN_PLACE, {"rollout_restart": True}, "--check", "--diff")
     assert restart.rc == 0 and restart.one("begin").changed, restart.output
-    assert f"wave 1: web1, web2 to {old}" in restart.output and f"wave 2: web3, web4 to {old}" in restart.output
+    assert (
+        f"wave 1: web1, web2 to {old}" in restart.output
+        and f"wave 2: web3, web4 to {old}" in restart.output
+    )
     outcome = fleet.run(IN_PLACE, own, "--check", "--diff")
     assert outcome.rc == 0 and outcome.output.count("+revision 99") == HOSTS, outcome.output
-    assert "Configure the shop" not in fleet.run(IN_PLACE, {**own, "rollout_check_tasks": False}, "--check", "--diff").output
+    assert (
+        "Configure the shop"
+        not in fleet.run(
+            IN_PLACE, {**own, "rollout_check_tasks": False}, "--check", "--diff"
+        ).output
+    )
     assert fleet.since(before) == [] and not list(fleet.home.glob("*.conf"))

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rollout that is killed, told to stop, or doubled: run again, it ends as if nothing had been; no request fails."""
+"""A rollout that is killed, told to stop, or doubled: run again, it ends as if nothing had been;
+no request fails.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Run, until
-from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    FRONTS,
+    Front,
+    Load,
+    Shop,
+    Watch,
+    failures,
+    kill_all,
+    stood,
+)
 
 KILLS = 5  # at each load balancer
 RATE = 150  # requests a second, of each kind of client
@@ -50,7 +61,9 @@ def reached(shop: Shop, run: Run, moment: int) -> bool:
 
 
 def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Random) -> None:
-    """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the rollout or of a rollback."""
+    """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the
+    rollout or of a rollback.
+    """
     events = 60  # of a rollout of six, about
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
         kills = 0
@@ -64,7 +77,10 @@ def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Rand
             if run.process.poll() is None:
                 kills += 1
                 kill_all(run, shop) if whole else run.process.kill()
-                print(f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} + {delay:.3f} s: {stood(shop)}")
+                print(
+                    f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} +"
+                    f" {delay:.3f} s: {stood(shop)}"
+                )
             run.process.wait()
             began = time.monotonic()
             shop.to(str(target))
@@ -90,9 +106,13 @@ def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
 
 
-@pytest.mark.parametrize(("front", "number"), [("haproxy", signal.SIGTERM), ("envoy", signal.SIGINT)], indirect=["front"])
+@pytest.mark.parametrize(
+    ("front", "number"), [("haproxy", signal.SIGTERM), ("envoy", signal.SIGINT)], indirect=["front"]
+)
 def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
-    """The action in hand is finished, the journal says why, the lease is given back, and the next run goes on at once."""
+    """The action in hand is finished, the journal says why, the lease is given back, and the
+    next run goes on at once.
+    """
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
         run = shop.start(variables={"rollout_revision": "2"})
         until(lambda: steps_of(shop) > 25, "the rollout is under way")
@@ -101,7 +121,9 @@ def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
         run.wait(30)
         until(lambda: shop.lease() is None, "the lease is given back", 30)
         last = shop.timeline(rollout)[-1]
-        assert last["kind"] == "interrupted" and "rerun the playbook to resume" in last["reason"], last
+        assert last["kind"] == "interrupted" and "rerun the playbook to resume" in last["reason"], (
+            last
+        )
         assert set(shop.revisions()) == {"1", "2"}
         outcome = shop.to("2")
         assert outcome.rollout["id"] == rollout
@@ -138,10 +160,14 @@ def test_who_lost_the_lease_stops_before_its_next_action(front: Front, shop: Sho
         events = len(shop.timeline(shop.journal()["rollout"]["id"]))
         outcome = run.wait()
         assert outcome.rc != 0
-        assert "this run no longer holds the lease; it is held by somebody else" in outcome.failed.msg, outcome.failed.msg
-        assert len(shop.timeline(shop.journal()["rollout"]["id"])) == events  # and nothing is done that is not written before
+        assert (
+            "this run no longer holds the lease; it is held by somebody else" in outcome.failed.msg
+        ), outcome.failed.msg
+        # and nothing is done that is not written before
+        assert len(shop.timeline(shop.journal()["rollout"]["id"])) == events
         lease = shop.store / "journal" / "shop.lease.json"
-        lease.write_text(json.dumps({**json.loads(lease.read_text()), "until": time.time() - 1}))  # somebody else is gone
+        # somebody else is gone
+        lease.write_text(json.dumps({**json.loads(lease.read_text()), "until": time.time() - 1}))
         shop.to("2")
         shop.settled("2")
         assert failures(load.stop()) == []
@@ -153,6 +179,12 @@ def take_lease(shop: Shop) -> None:
     with open(path.with_name("shop.lock"), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = json.loads(path.read_text())
-        taken = {**held, "token": "f" * 32, "holder": "somebody else", "epoch": held["epoch"] + 1, "until": time.time() + 600}
+        taken = {
+            **held,
+            "token": "f" * 32,
+            "holder": "somebody else",
+            "epoch": held["epoch"] + 1,
+            "until": time.time() + 600,
+        }
         path.with_suffix(".test").write_text(json.dumps({**taken, "details": {}}))
         os.replace(path.with_suffix(".test"), path)

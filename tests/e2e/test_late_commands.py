@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command for a load balancer whose run was killed arrives after another run has finished: it changes nothing."""
+"""A command for a load balancer whose run was killed arrives after another run has finished: it
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ if late:
 sys.stdout.buffer.write(said.stdout)
 """
 REPLICAS = 3
-NEW = rb"'op': 'apply'.*'in': True, 'weight': \d+, 'name': 'shop-([4-9]|1\d)'"  # an instance of the second rollout
+# an instance of the second rollout
+NEW = rb"'op': 'apply'.*'in': True, 'weight': \d+, 'name': 'shop-([4-9]|1\d)'"
 
 
 class SlowHost:
@@ -87,7 +90,12 @@ def slots() -> Front:
 CASES: list[tuple[str, Callable[[], Front], bytes, bool]] = [
     # What is held back of the rollout of 2, and whether that is rolled back then, or run again.
     ("slots: admitted", slots, rb"set server shop/slot\d state ready", True),
-    ("slots: entered", slots, rb"addr [^;]*;set server shop/slot\d weight [^;]*;set server shop/slot\d state drain", False),
+    (
+        "slots: entered",
+        slots,
+        rb"addr [^;]*;set server shop/slot\d weight [^;]*;set server shop/slot\d state drain",
+        False,
+    ),
     ("slots: left", slots, rb"set server shop/slot\d state maint", False),
     ("haproxy: admitted", BehindHAProxy, rb"set server shop/shop-\d+ state ready", True),
     ("envoy: admitted", BehindEnvoy, NEW, True),
@@ -95,14 +103,27 @@ CASES: list[tuple[str, Callable[[], Front], bytes, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "pattern", "back"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_late_command_changes_nothing(slow: SlowHost, make: Callable[[], Front], pattern: bytes, back: bool) -> None:
+@pytest.mark.parametrize(
+    ("make", "pattern", "back"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_a_late_command_changes_nothing(
+    slow: SlowHost, make: Callable[[], Front], pattern: bytes, back: bool
+) -> None:
     front = make()
     kinds = (("GET", not isinstance(front, BehindNginx)), ("POST", False))
     try:
-        few = {"rollout_replicas": REPLICAS, "rollout_budget": {"max_surge": 1, "max_unavailable": 0}}
+        few = {
+            "rollout_replicas": REPLICAS,
+            "rollout_budget": {"max_surge": 1, "max_unavailable": 0},
+        }
         traffic = {**front.traffic, "hosts": "lb1"}
-        with Shop(front, inventory=slow.inventory, env={"START_DELAY": "0.1"}, rollout_traffic=traffic, **few) as shop:
+        with Shop(
+            front,
+            inventory=slow.inventory,
+            env={"START_DELAY": "0.1"},
+            rollout_traffic=traffic,
+            **few,
+        ) as shop:
             shop.to("1")
             slow.hold(pattern)
             run = shop.start(variables={"rollout_revision": "2"})
@@ -135,7 +156,10 @@ def test_what_was_left_at_a_load_balancer_is_put_right_by_any_run() -> None:
             shop.settled("1")
             free = next(name for name, status in front.servers().items() if status == "MAINT")
             for state in ("ready", "drain"):
-                front.ask(f"set server shop/{free} addr 127.0.0.9 port 9;set server shop/{free} state {state}")
+                front.ask(
+                    f"set server shop/{free} addr 127.0.0.9 port 9;set server shop/{free} state"
+                    f" {state}"
+                )
                 assert ("127.0.0.9", 9) in front.known()
                 checked = shop.run(ROLLOUT, {"rollout_revision": "1"}, "--check")
                 assert checked.one("Begin").result["changed"], "what --check sees"

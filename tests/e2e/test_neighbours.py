@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two services whose names begin alike, on the same hosts, in the same journal, behind the same load balancer."""
+"""Two services whose names begin alike, on the same hosts, in the same journal, behind the same
+load balancer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ class Street:
         variables = {
             "rollout_service": service,
             "rollout_revision": revision,
-            "rollout_platform": {**self.playground.variables["rollout_platform"], "ports": PORTS[service], "env": env},
+            "rollout_platform": {
+                **self.playground.variables["rollout_platform"],
+                "ports": PORTS[service],
+                "env": env,
+            },
             "rollout_traffic": {
                 "driver": "haproxy",
                 "socket": self.balancer.api,
@@ -44,12 +50,20 @@ class Street:
 
     def living(self, service: str) -> dict[str, str]:
         """The revision of each instance."""
-        return {record["id"]: record["revision"] for record in self.playground.living() if record["service"] == service}
+        return {
+            record["id"]: record["revision"]
+            for record in self.playground.living()
+            if record["service"] == service
+        }
 
     def states(self, service: str) -> set[str]:
         """In which its instances were, in its last rollout."""
-        events = self.playground.timeline(self.playground.journal(service)["rollout"]["id"], service)
-        assert {event["instance"].rpartition("-")[0] for event in events if event["kind"] == "state"} == {service}
+        events = self.playground.timeline(
+            self.playground.journal(service)["rollout"]["id"], service
+        )
+        assert {
+            event["instance"].rpartition("-")[0] for event in events if event["kind"] == "state"
+        } == {service}
         return {event["state"] for event in events if event["kind"] == "state"}
 
 
@@ -69,7 +83,10 @@ def test_one_that_fails_is_nothing_to_its_neighbour(street: Street) -> None:
     before = street.living("shop")
     assert sorted(before.values()) == sorted(street.living("shop-api").values()) == ["1"] * 3
 
-    bad, good = both(street.start("shop", "2", HEALTH="fail", CRASH_AFTER="0.3"), street.start("shop-api", "2", START_DELAY="1"))
+    bad, good = both(
+        street.start("shop", "2", HEALTH="fail", CRASH_AFTER="0.3"),
+        street.start("shop-api", "2", START_DELAY="1"),
+    )
     assert bad.rc != 0 and bad.rollout["outcome"] == "rolled_back", bad.output
     assert good.rc == 0 and good.rollout["outcome"] == "promoted", good.output
     assert "failed" in street.states("shop") and "failed" not in street.states("shop-api")

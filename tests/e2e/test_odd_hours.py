@@ -1,14 +1,20 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What operators do to a service when something is wrong already: steps by hand, twice, or in an order nobody planned."""
+"""What operators do to a service when something is wrong already: steps by hand, twice, or in an
+order nobody planned.
+"""
 
 from __future__ import annotations
 
 import typing as t
 
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Outcome,
+    Playground,
+    until,
+)
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"
@@ -49,10 +55,16 @@ def test_a_rollback_after_a_restart_goes_to_the_revision_before(playground: Play
     assert playground.revisions() == ["1"] * 3
 
 
-def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(playground: Playground) -> None:
+def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(
+    playground: Playground,
+) -> None:
     to(playground, "1")
     to(playground, "2")
-    left = {**broken(playground), "rollout_on_failure": "continue", "rollout_progress_deadline": "1s"}
+    left = {
+        **broken(playground),
+        "rollout_on_failure": "continue",
+        "rollout_progress_deadline": "1s",
+    }
     left["rollout_platform"] = {**left["rollout_platform"], "command": ["/bin/sleep", "600"]}
     assert playground.run(variables={**left, "rollout_health": {"tcp": True}}).rc != 0
     assert playground.revisions() == ["2", "2", "2", "broken"]
@@ -63,14 +75,30 @@ def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(pl
     assert not playground.run(ROLLBACK).one("rollback").changed
 
 
-def test_a_first_deployment_that_failed_and_was_left_is_gone_back_to(playground: Playground) -> None:
+def test_a_first_deployment_that_failed_and_was_left_is_gone_back_to(
+    playground: Playground,
+) -> None:
     """What of it serves must not go because the next revision fails, too."""
     platform = playground.variables["rollout_platform"]
-    halting = ["/bin/sh", "-c", '[ "$SLOT" = 0 ] && exec sleep 600; exec "$@"', "sh", *platform["command"]]
+    halting = [
+        "/bin/sh",
+        "-c",
+        '[ "$SLOT" = 0 ] && exec sleep 600; exec "$@"',
+        "sh",
+        *platform["command"],
+    ]
     first = {"rollout_platform": {**platform, "command": halting}, "rollout_health": {"tcp": True}}
-    left = playground.run(variables={**first, "rollout_on_failure": "continue", "rollout_progress_deadline": "2s"})
+    left = playground.run(
+        variables={**first, "rollout_on_failure": "continue", "rollout_progress_deadline": "2s"}
+    )
     assert left.rc != 0 and playground.journal()["stable"] is None, left.output
-    failed = playground.run(variables={**broken(playground), "rollout_health": {"tcp": True}, "rollout_progress_deadline": "2s"})
+    failed = playground.run(
+        variables={
+            **broken(playground),
+            "rollout_health": {"tcp": True},
+            "rollout_progress_deadline": "2s",
+        }
+    )
     assert failed.rc != 0 and playground.revisions() == ["1"] * 3, failed.output
 
 
@@ -83,9 +111,13 @@ def test_scaling_another_revision_leaves_the_stable_one_as_it_is(playground: Pla
     assert playground.revisions() == ["1", "1", "1"]
 
 
-def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one(playground: Playground) -> None:
+def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one(
+    playground: Playground,
+) -> None:
     to(playground, "1")
-    outcome = playground.steps({"begin": {"revision": "2"}}, {"scale": {"revision": "1", "replicas": 4}})
+    outcome = playground.steps(
+        {"begin": {"revision": "2"}}, {"scale": {"revision": "1", "replicas": 4}}
+    )
     assert outcome.rc == 0, outcome.output
     assert playground.revisions() == ["1"] * 4
 
@@ -124,10 +156,16 @@ def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: 
         assert checked.one(step).result["diff"]["after"] == "shop 1: 3\n", checked.output
 
 
-def test_status_tells_what_it_knows_while_a_load_balancer_and_a_host_are_down(playground: Playground) -> None:
+def test_status_tells_what_it_knows_while_a_load_balancer_and_a_host_are_down(
+    playground: Playground,
+) -> None:
     balancer = HAProxy()
     try:
-        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop"}
+        playground.variables["rollout_traffic"] = {
+            "driver": "haproxy",
+            "socket": balancer.api,
+            "backend": "shop",
+        }
         to(playground, "1")
         up = playground.steps({"info": {}}).one("info").result
         assert up["troubles"] == [] and {one["rotation"] for one in up["instances"]} == {"in"}
@@ -138,7 +176,10 @@ def test_status_tells_what_it_knows_while_a_load_balancer_and_a_host_are_down(pl
         lines = down.one("info").result["lines"]
         assert "shop 1 promoted" in lines[0] and lines[1] == "lease: free"
         assert lines[2].startswith("unknown at present: cannot know what runs on web3: ")
-        assert lines[3].startswith("unknown at present: load balancer ") and "Connection refused" in lines[3]
+        assert (
+            lines[3].startswith("unknown at present: load balancer ")
+            and "Connection refused" in lines[3]
+        )
         assert len(lines) == 4 + 1 + 2, "a heading, and the instances of the others"
     finally:
         balancer.close()
@@ -148,13 +189,21 @@ def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playgr
     balancer = HAProxy()
     try:
         own = {"path": str(playground.home / "fences")}
-        playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop", **own}
+        playground.variables["rollout_traffic"] = {
+            "driver": "haproxy",
+            "socket": balancer.api,
+            "backend": "shop",
+            **own,
+        }
         to(playground, "1")
         failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
         assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
         balancer.stop()
         run = playground.start(ROLLBACK)
-        until(lambda: "waiting:" in run.output or run.process.poll() is not None, "it waits, or gives up")
+        until(
+            lambda: "waiting:" in run.output or run.process.poll() is not None,
+            "it waits, or gives up",
+        )
         balancer.start()
         outcome = run.wait()
         assert outcome.rc == 0, outcome.output

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The roles in every kind of play: a service is rolled out once, by one worker, however many hosts the play has."""
+"""The roles in every kind of play: a service is rolled out once, by one worker, however many
+hosts the play has.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, Outcome, Playground
-from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, Shop, Watch, failures
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindHAProxy,
+    Load,
+    Shop,
+    Watch,
+    failures,
+)
 
 ROLE = "progressive.rollout.rolling"
 REPLICAS, SURGE = 4, 2
@@ -21,14 +29,26 @@ PLAYS: dict[str, dict[str, t.Any]] = {
     "serial": {"hosts": "web", "serial": 1, "roles": [ROLE]},
     "free": {"hosts": "web", "strategy": "free", "roles": [ROLE]},
     "included": {"hosts": "web", "tasks": [{"ansible.builtin.include_role": {"name": ROLE}}]},
-    "included, free": {"hosts": "web", "strategy": "free", "tasks": [{"ansible.builtin.include_role": {"name": ROLE}}]},
+    "included, free": {
+        "hosts": "web",
+        "strategy": "free",
+        "tasks": [{"ansible.builtin.include_role": {"name": ROLE}}],
+    },
     "imported, delegated": {
         "hosts": "web",
-        "tasks": [{"ansible.builtin.import_role": {"name": ROLE}, "delegate_to": "localhost", "run_once": True}],
+        "tasks": [
+            {
+                "ansible.builtin.import_role": {"name": ROLE},
+                "delegate_to": "localhost",
+                "run_once": True,
+            }
+        ],
     },
     "included for one host": {
         "hosts": "web",
-        "tasks": [{"ansible.builtin.include_role": {"name": ROLE}, "when": "inventory_hostname == 'web2'"}],
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": ROLE}, "when": "inventory_hostname == 'web2'"}
+        ],
     },
 }
 
@@ -36,7 +56,10 @@ PLAYS: dict[str, dict[str, t.Any]] = {
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
     front = BehindHAProxy()
-    given = {"rollout_replicas": REPLICAS, "rollout_budget": {"max_surge": SURGE, "max_unavailable": 0}}
+    given = {
+        "rollout_replicas": REPLICAS,
+        "rollout_budget": {"max_surge": SURGE, "max_unavailable": 0},
+    }
     given["rollout_health"] = {"http": "/healthz", "interval": "100ms", "rise": 1}
     with Shop(front, env={"START_DELAY": "0.3"}, **given) as made:
         made.to("1")
@@ -53,7 +76,10 @@ def ran(outcome: Outcome, step: str) -> int:
 def test_one_worker_walks_whatever_the_play(shop: Shop, kind: str) -> None:
     before = len(shop.journal()["history"])
     new = str(int(shop.journal()["stable"]["revision"]) + 1)
-    with Watch(shop, *shop.fronts) as watch, Load(shop.fronts[0].url, connections=2, rate=100) as load:
+    with (
+        Watch(shop, *shop.fronts) as watch,
+        Load(shop.fronts[0].url, connections=2, rate=100) as load,
+    ):
         outcome = shop.run([{"gather_facts": False, **PLAYS[kind]}], {"rollout_revision": new})
         assert failures(load.stop()) == []
     assert outcome.rc == 0, outcome.output
@@ -61,19 +87,28 @@ def test_one_worker_walks_whatever_the_play(shop: Shop, kind: str) -> None:
     assert watch.most <= REPLICAS + SURGE and watch.fewest >= REPLICAS, (watch.most, watch.fewest)
     assert len(shop.journal()["history"]) == before + 1
     assert ran(outcome, "replace") == 1
-    assert ran(outcome, "begin") == (len(shop.hosts) if "serial" in PLAYS[kind] or "strategy" in PLAYS[kind] else 1)
+    assert ran(outcome, "begin") == (
+        len(shop.hosts) if "serial" in PLAYS[kind] or "strategy" in PLAYS[kind] else 1
+    )
     shop.settled(new)
 
 
 @pytest.mark.parametrize("kind", ["serial", "free"])
 def test_a_restart_is_one_for_the_whole_play(shop: Shop, kind: str) -> None:
-    """The second batch, or a host that comes late, finds nothing to do, though it asks for a restart, too."""
+    """The second batch, or a host that comes late, finds nothing to do, though it asks for a
+    restart, too.
+    """
     before = len(shop.journal()["history"])
-    outcome = shop.run([{"gather_facts": False, **PLAYS[kind]}], {"rollout_restart": True, "rollout_revision": None})
+    outcome = shop.run(
+        [{"gather_facts": False, **PLAYS[kind]}],
+        {"rollout_restart": True, "rollout_revision": None},
+    )
     assert outcome.rc == 0, outcome.output
     assert len(shop.journal()["history"]) == before + 1 and ran(outcome, "replace") == 1
     others = [task.msg for task in outcome.of("begin") if "elsewhere" in task.result]
-    assert len(others) == 2 and all(msg.startswith("shop: done once for all hosts of the play") for msg in others)
+    assert len(others) == 2 and all(
+        msg.startswith("shop: done once for all hosts of the play") for msg in others
+    )
 
 
 @pytest.mark.parametrize("kind", ["all hosts", "serial", "free"])
@@ -82,82 +117,133 @@ def test_every_step_that_fails_ends_red(playground: Playground, kind: str, step:
     """By a setting that this step alone is given."""
     defaults = {f"progressive.rollout.{step}": {"lease": "never"}}
     if step == "rollback":
-        playground.variables["rollout_gates"] = {"confirm_promotion": [{"driver": "command", "command": ["/bin/false"]}]}
-    outcome = playground.run([{"gather_facts": False, "module_defaults": defaults, **PLAYS[kind]}], {"rollout_replicas": 1})
-    assert outcome.rc != 0 and "rollout_lease: 'never' is not a duration" in outcome.output, outcome.output
+        playground.variables["rollout_gates"] = {
+            "confirm_promotion": [{"driver": "command", "command": ["/bin/false"]}]
+        }
+    outcome = playground.run(
+        [{"gather_facts": False, "module_defaults": defaults, **PLAYS[kind]}],
+        {"rollout_replicas": 1},
+    )
+    assert outcome.rc != 0 and "rollout_lease: 'never' is not a duration" in outcome.output, (
+        outcome.output
+    )
 
 
 def test_a_failed_rollout_is_not_tried_again_for_the_next_hosts(playground: Playground) -> None:
-    playground.variables["rollout_gates"] = {"confirm_rollout": [{"driver": "command", "command": ["/bin/false"]}]}
+    playground.variables["rollout_gates"] = {
+        "confirm_rollout": [{"driver": "command", "command": ["/bin/false"]}]
+    }
     for kind in ("serial", "free"):
-        outcome = playground.run([{"gather_facts": False, **PLAYS[kind]}], {"rollout_revision": kind})
+        outcome = playground.run(
+            [{"gather_facts": False, **PLAYS[kind]}], {"rollout_revision": kind}
+        )
         assert outcome.rc != 0
-        assert [one["revision"] for one in playground.journal()["history"]].count(kind) == 1, outcome.output
+        assert [one["revision"] for one in playground.journal()["history"]].count(kind) == 1, (
+            outcome.output
+        )
 
 
-def test_single_steps_of_a_play_on_many_hosts_are_refused_but_for_one(playground: Playground) -> None:
+def test_single_steps_of_a_play_on_many_hosts_are_refused_but_for_one(
+    playground: Playground,
+) -> None:
     """Without run_once: one of them walks, the others are told which."""
     names = {key.removeprefix("rollout_"): f"{{{{ {key} }}}}" for key in playground.variables}
-    tasks: list[dict[str, t.Any]] = [{f"progressive.rollout.{step}": {}} for step in ("begin", "replace")]
-    play = {"hosts": "web", "gather_facts": False, "module_defaults": {"group/progressive.rollout.steps": names}, "tasks": tasks}
+    tasks: list[dict[str, t.Any]] = [
+        {f"progressive.rollout.{step}": {}} for step in ("begin", "replace")
+    ]
+    play = {
+        "hosts": "web",
+        "gather_facts": False,
+        "module_defaults": {"group/progressive.rollout.steps": names},
+        "tasks": tasks,
+    }
     platform = {**playground.variables["rollout_platform"], "env": {"START_DELAY": "8"}}
     outcome = playground.run([play], {"rollout_platform": platform})
     assert outcome.rc != 0
-    walked, refused = ([task for task in outcome.of("replace") if task.status == status] for status in ("ok", "failed"))
+    walked, refused = (
+        [task for task in outcome.of("replace") if task.status == status]
+        for status in ("ok", "failed")
+    )
     assert (len(walked), len(refused)) == (1, 2), outcome.output
     for task in refused:
-        assert "of this run already works on shop (worker pid " in task.msg and "run each step once" in task.msg
+        assert (
+            "of this run already works on shop (worker pid " in task.msg
+            and "run each step once" in task.msg
+        )
     assert playground.revisions() == ["1"] * 3
 
 
 def test_a_condition_that_leaves_out_the_first_host_is_not_green(playground: Playground) -> None:
     role = {"ansible.builtin.import_role": {"name": ROLE}, "when": "inventory_hostname == 'web2'"}
     outcome = playground.run([{"hosts": "web", "gather_facts": False, "tasks": [role]}])
-    assert outcome.rc != 0 and "nothing was rolled out: the condition (when) at the role" in outcome.output, outcome.output
+    assert (
+        outcome.rc != 0
+        and "nothing was rolled out: the condition (when) at the role" in outcome.output
+    ), outcome.output
     assert playground.files() == set()
 
 
 # What is left out of a run.
 
 # The demo is not for services of others; what is deployed in place may be limited to hosts.
-PLAYBOOKS = sorted({path.stem for path in (ROOT / "playbooks").glob("*.yml")} - {"demo", "everything", "in_place"})
+PLAYBOOKS = sorted(
+    {path.stem for path in (ROOT / "playbooks").glob("*.yml")} - {"demo", "everything", "in_place"}
+)
 
 
 @pytest.mark.parametrize("options", [("--limit", "web1"), ("--tags", "deploy")], ids=" ".join)
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
-def test_a_run_that_would_do_nothing_is_refused(playground: Playground, playbook: str, options: tuple[str, str]) -> None:
+def test_a_run_that_would_do_nothing_is_refused(
+    playground: Playground, playbook: str, options: tuple[str, str]
+) -> None:
     outcome = playground.run(f"progressive.rollout.{playbook}", {}, *options)
     assert outcome.rc != 0
-    assert f"{' '.join(options)}: " in outcome.failed.result["results"][0 if "--limit" in options else 1]["msg"]
+    assert (
+        f"{' '.join(options)}: "
+        in outcome.failed.result["results"][0 if "--limit" in options else 1]["msg"]
+    )
     assert "so nothing would be done; run it without" in outcome.output
     assert playground.files() == set()
 
 
 def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
-    with Playground(inventory={"lb": {"hosts": {"lb1": {"ansible_connection": "local"}}}}) as playground:
+    with Playground(
+        inventory={"lb": {"hosts": {"lb1": {"ansible_connection": "local"}}}}
+    ) as playground:
         outcome = playground.run("progressive.rollout.in_place", {}, "--limit", "lb1")
         assert outcome.rc != 0 and not playground.files()
         assert (
-            "--limit lb1: leaves out every host of rollout_platform.hosts (web), so nothing would be done" in outcome.failed.msg
+            "--limit lb1: leaves out every host of rollout_platform.hosts (web), so nothing would"
+            " be done" in outcome.failed.msg
         )
 
 
 def test_a_limit_on_the_hosts_of_a_service_is_refused(playground: Playground) -> None:
     outcome = playground.run([{"gather_facts": False, **PLAYS["all hosts"]}], {}, "--limit", "web1")
     assert outcome.rc != 0
-    assert "rollout_platform.hosts: --limit leaves out web2, web3, whose instances would not be seen" in outcome.failed.msg
+    assert (
+        "rollout_platform.hosts: --limit leaves out web2, web3, whose instances would not be seen"
+        in outcome.failed.msg
+    )
     assert playground.files() == set()
 
 
-@pytest.mark.parametrize("role", [ROLE, "progressive.rollout.canary", "progressive.rollout.blue_green"])
-def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(playground: Playground, role: str) -> None:
+@pytest.mark.parametrize(
+    "role", [ROLE, "progressive.rollout.canary", "progressive.rollout.blue_green"]
+)
+def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(
+    playground: Playground, role: str
+) -> None:
     def run(options: tuple[str, ...], **keywords: t.Any) -> Outcome:
         play = {"hosts": "web", "gather_facts": False, "roles": [{"role": role, **keywords}]}
         variables = {"rollout_steps": [{"set_replicas": 1}]} if role.endswith("canary") else {}
         return playground.run([play], variables, *options)
 
     untagged = run(("--tags", "deploy"))
-    assert untagged.rc != 0 and "exclude every step of the rollout, so nothing would be done" in untagged.failed.msg
+    assert (
+        untagged.rc != 0
+        and "exclude every step of the rollout, so nothing would be done" in untagged.failed.msg
+    )
     other = run(("--tags", "config"), tags=["deploy"])
     assert other.rc == 0 and ran(other, "begin") == 0, other.output
     skipped = run(("--skip-tags", "deploy"), tags=["deploy"])
@@ -165,20 +251,34 @@ def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(playground: 
     assert playground.files() == set()
     wanted = run(("--tags", "deploy"), tags=["deploy"])
     if role.endswith("blue_green"):
-        assert "rollout_strategy: blue_green switches requests at a load balancer" in wanted.failed.msg
+        assert (
+            "rollout_strategy: blue_green switches requests at a load balancer" in wanted.failed.msg
+        )
     else:
         assert wanted.rc == 0 and playground.revisions() == ["1"] * 3, wanted.output
 
 
 @pytest.mark.parametrize("keywords", [{}, {"serial": 1}, {"strategy": "free"}], ids=str)
-def test_a_word_is_said_once_for_the_whole_play(playground: Playground, keywords: dict[str, t.Any]) -> None:
+def test_a_word_is_said_once_for_the_whole_play(
+    playground: Playground, keywords: dict[str, t.Any]
+) -> None:
     """A second one would let the rollout pass at its next pause, too."""
     assert playground.run().rc == 0
     steps = [{"set_replicas": 1}, {"pause": {}}, {"set_replicas": 2}, {"pause": {}}]
-    canary = {"rollout_revision": "2", "rollout_strategy": "canary", "rollout_steps": steps, "rollout_wait": 0}
+    canary = {
+        "rollout_revision": "2",
+        "rollout_strategy": "canary",
+        "rollout_steps": steps,
+        "rollout_wait": 0,
+    }
     assert playground.run(variables=canary).rc == 0
-    role = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "control"}, "vars": {"rollout_command": "promote"}}
-    outcome = playground.run([{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}], canary)
+    role = {
+        "ansible.builtin.include_role": {"name": ROLE, "tasks_from": "control"},
+        "vars": {"rollout_command": "promote"},
+    }
+    outcome = playground.run(
+        [{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}], canary
+    )
     assert outcome.rc == 0, outcome.output
     assert len((playground.store / "journal" / "shop.words.jsonl").read_text().splitlines()) == 1
     assert playground.revisions() == ["1", "2", "2"] and ran(outcome, "replace") == 1
@@ -186,23 +286,39 @@ def test_a_word_is_said_once_for_the_whole_play(playground: Playground, keywords
 
 
 @pytest.mark.parametrize("keywords", [{}, {"serial": 1}, {"strategy": "free"}], ids=str)
-def test_a_rollback_is_one_for_the_whole_play(playground: Playground, keywords: dict[str, t.Any]) -> None:
+def test_a_rollback_is_one_for_the_whole_play(
+    playground: Playground, keywords: dict[str, t.Any]
+) -> None:
     for revision in ("1", "2"):
         assert playground.run(variables={"rollout_revision": revision}).rc == 0
     role = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "rollback"}}
-    outcome = playground.run([{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}], {"rollout_revision": None})
+    outcome = playground.run(
+        [{"hosts": "web", "gather_facts": False, **keywords, "tasks": [role]}],
+        {"rollout_revision": None},
+    )
     assert outcome.rc == 0, outcome.output
-    assert [one["kind"] for one in playground.journal()["history"]] == ["rollout", "rollout", "rollback"]
+    assert [one["kind"] for one in playground.journal()["history"]] == [
+        "rollout",
+        "rollout",
+        "rollback",
+    ]
     assert playground.revisions() == ["1"] * 3
 
 
 def test_a_step_that_fails_once_the_rollout_is_over_ends_red(playground: Playground) -> None:
-    """The result of a failed step says `finished` then; that must not be taken for an end that is well."""
+    """The result of a failed step says `finished` then; that must not be taken for an end that
+    is well.
+    """
     assert playground.run().rc == 0
     names = {key.removeprefix("rollout_"): f"{{{{ {key} }}}}" for key in playground.variables}
     away = {"driver": "haproxy", "socket": ["127.0.0.1:1"], "backend": "shop"}
-    defaults = {"group/progressive.rollout.steps": names, "progressive.rollout.replace": {"traffic": away}}
+    defaults = {
+        "group/progressive.rollout.steps": names,
+        "progressive.rollout.replace": {"traffic": away},
+    }
     walk = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "walk"}}
-    outcome = playground.run([{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [walk]}])
+    outcome = playground.run(
+        [{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [walk]}]
+    )
     assert outcome.of("replace")[0].result["rollout"]["phase"] == "finished"
     assert outcome.rc != 0 and "127.0.0.1:1" in outcome.failed.msg, outcome.output

@@ -11,18 +11,30 @@ import typing as t
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
 
-# What a task sees of its process: directory, environment, limits, signals; and of Ansible's settings.
-LOOK = "pwd; env | grep -vE '^(_|RESULTS|PWD|OLDPWD)=' | sort; ulimit -a; grep '^Sig[BIC]' /proc/self/status"
+# What a task sees of its process: directory, environment, limits, signals; and of Ansible's
+# settings.
+LOOK = (
+    "pwd; env | grep -vE '^(_|RESULTS|PWD|OLDPWD)=' | sort; ulimit -a; grep '^Sig[BIC]'"
+    " /proc/self/status"
+)
 SEEN = {
     "hosts": "localhost",
     "gather_facts": False,
     "tasks": [
         {"ansible.builtin.debug": {"msg": f"{{{{ lookup('ansible.builtin.pipe', {LOOK!r}) }}}}"}},
-        {"ansible.builtin.debug": {"msg": "{{ lookup('ansible.builtin.config', 'ANSIBLE_HOME', 'COLLECTIONS_PATHS') }}"}},
+        {
+            "ansible.builtin.debug": {
+                "msg": "{{ lookup('ansible.builtin.config', 'ANSIBLE_HOME', 'COLLECTIONS_PATHS') }}"
+            }
+        },
         {"ansible.builtin.fail": {"msg": "no"}},
     ],
 }
-WAIT: dict[str, t.Any] = {"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.pause": {"seconds": 60}}]}
+WAIT: dict[str, t.Any] = {
+    "hosts": "localhost",
+    "gather_facts": False,
+    "tasks": [{"ansible.builtin.pause": {"seconds": 60}}],
+}
 
 
 def test_it_sees_the_same() -> None:
@@ -33,7 +45,9 @@ def test_it_sees_the_same() -> None:
             outcome = run.wait()
             assert not run.left()
             messages = [task.msg.replace(str(playground.home), "HOME") for task in outcome.tasks]
-            found.append((outcome.rc, outcome.output.replace(str(playground.home), "HOME"), messages))
+            found.append(
+                (outcome.rc, outcome.output.replace(str(playground.home), "HOME"), messages)
+            )
     assert "HOME/ansible" in found[0][2][1] and found[0][0] == 2
     assert found[1:] == found[:1] * 2
 
@@ -50,6 +64,8 @@ def test_a_signal_ends_it_in_the_same_way(playground: Playground, number: signal
 
 
 def test_two_at_once_are_told_apart(playground: Playground) -> None:
-    plays = [{**WAIT, "tasks": [{"ansible.builtin.fail": {"msg": name}}]} for name in ("one", "two")]
+    plays = [
+        {**WAIT, "tasks": [{"ansible.builtin.fail": {"msg": name}}]} for name in ("one", "two")
+    ]
     runs = [playground.start([play], forked=True) for play in plays]
     assert [run.wait().failed.msg for run in reversed(runs)] == ["two", "one"]

@@ -16,9 +16,17 @@ ANALYSIS = {
     "interval": "1s",
     "count": 4,
     "probe": {"http": "/", "interval": "20ms"},
-    "metrics": [{"name": "errors", "success_condition": "result.new.requests > 20 and result.new.error_rate < 0.05"}],
+    "metrics": [
+        {
+            "name": "errors",
+            "success_condition": "result.new.requests > 20 and result.new.error_rate < 0.05",
+        }
+    ],
 }
-CANARY = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 20}, {"analysis": ANALYSIS}]}
+CANARY = {
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_weight": 20}, {"analysis": ANALYSIS}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +43,10 @@ def shop() -> Iterator[Shop]:
 def asked(shop: Shop) -> int:
     """How many requests came to all instances."""
     places = [(record["address"], record["port"]) for record in shop.living()]
-    return sum(int(urllib.request.urlopen(f"http://{address}:{port}/requests", timeout=5).read()) for address, port in places)
+    return sum(
+        int(urllib.request.urlopen(f"http://{address}:{port}/requests", timeout=5).read())
+        for address, port in places
+    )
 
 
 def test_a_bad_one_is_taken_back_and_the_stable_ones_are_not_asked(shop: Shop) -> None:

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What gates, checks and instances are told in confidence is told to nobody else, however much is to be shown."""
+"""What gates, checks and instances are told in confidence is told to nobody else, however much
+is to be shown.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Run
 
-SECRETS = {name: f"hunter2-the-{name}" for name in ("token", "key", "path", "query", "approval", "check", "env")}
+SECRETS = {
+    name: f"hunter2-the-{name}"
+    for name in ("token", "key", "path", "query", "approval", "check", "env")
+}
 
 
 class Hook(BaseHTTPRequestHandler):
@@ -24,7 +29,9 @@ class Hook(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(403)
         self.end_headers()
-        self.wfile.write(f"{self.headers['Authorization']} {self.path} {self.headers} ".encode() + body)
+        self.wfile.write(
+            f"{self.headers['Authorization']} {self.path} {self.headers} ".encode() + body
+        )
 
     def log_message(self, format: str, *args: t.Any) -> None:
         pass
@@ -42,7 +49,9 @@ def hook() -> Iterator[str]:
 
 
 def shown(words: set[str], run: Run) -> set[str]:
-    """Those that were in the command of a process of the run, for everybody to see, until it was over."""
+    """Those that were in the command of a process of the run, for everybody to see, until it was
+    over.
+    """
     found = set()
     while run.process.poll() is None:
         for pid in run.left():
@@ -55,13 +64,30 @@ def shown(words: set[str], run: Run) -> set[str]:
 
 
 def test_no_secret_is_seen_anywhere(playground: Playground, hook: str) -> None:
-    """With -vvvv, in a rollout that fails at a hook, in what is then asked about it, and in what is kept of it."""
-    web = {"driver": "web", "url": hook, "headers": {"Authorization": f"Bearer {SECRETS['token']}"}, "secret": SECRETS["key"]}
+    """With -vvvv, in a rollout that fails at a hook, in what is then asked about it, and in what
+    is kept of it.
+    """
+    web = {
+        "driver": "web",
+        "url": hook,
+        "headers": {"Authorization": f"Bearer {SECRETS['token']}"},
+        "secret": SECRETS["key"],
+    }
     approval = {"driver": "approval", "url": f"{hook}&by={SECRETS['approval']}"}
     variables = playground.variables | {"rollout_replicas": 1}
-    variables["rollout_gates"] = {"rollback": [web], "confirm_rollout": [web], "post_rollout": [approval]}
-    variables["rollout_health"] = {**variables["rollout_health"], "headers": {"X-Key": SECRETS["check"]}}
-    variables["rollout_platform"] = {**variables["rollout_platform"], "env": {"KEY": SECRETS["env"]}}
+    variables["rollout_gates"] = {
+        "rollback": [web],
+        "confirm_rollout": [web],
+        "post_rollout": [approval],
+    }
+    variables["rollout_health"] = {
+        **variables["rollout_health"],
+        "headers": {"X-Key": SECRETS["check"]},
+    }
+    variables["rollout_platform"] = {
+        **variables["rollout_platform"],
+        "env": {"KEY": SECRETS["env"]},
+    }
     role: dict[str, t.Any] = {"name": "progressive.rollout.rolling"}
     common = {name.removeprefix("rollout_"): f"{{{{ {name} }}}}" for name in variables}
     look = [
@@ -70,16 +96,28 @@ def test_no_secret_is_seen_anywhere(playground: Playground, hook: str) -> None:
         {"progressive.rollout.plan": common},
     ]
     tasks = [{"block": [{"ansible.builtin.include_role": role}], "rescue": look}]
-    run = playground.start([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}], variables, "-vvvv")
+    run = playground.start(
+        [{"hosts": "localhost", "gather_facts": False, "tasks": tasks}], variables, "-vvvv"
+    )
     seen = shown(set(SECRETS.values()), run)
     outcome = run.wait()
     assert outcome.rc == 0, outcome.output
     assert "confirm_rollout 1 (web): 403: *** *** Host" in outcome.output
-    kept = {str(path): path.read_text(errors="replace") for path in map(Path, playground.files()) if path.is_file()}
+    kept = {
+        str(path): path.read_text(errors="replace")
+        for path in map(Path, playground.files())
+        if path.is_file()
+    }
     assert any(path.endswith(".jsonl") and "403" in text for path, text in kept.items())
-    own = {path for path in kept if Path(path).parent.name == "settings"}  # what instances are started with again, for root alone
+    # what instances are started with again, for root alone
+    own = {path for path in kept if Path(path).parent.name == "settings"}
     assert own and {Path(path).stat().st_mode & 0o777 for path in own} == {0o600}
     there = " ".join(kept.pop(path) for path in own)
     assert {name for name, word in SECRETS.items() if word in there} == {"env", "check"}
     everywhere = {**kept, "the output": outcome.output, "the processes": " ".join(seen)}
-    assert {(where, name) for where, text in everywhere.items() for name, word in SECRETS.items() if word in text} == set()
+    assert {
+        (where, name)
+        for where, text in everywhere.items()
+        for name, word in SECRETS.items()
+        if word in text
+    } == set()

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs of a revision runs with the settings that revision was rolled out with, whatever the variables say by now."""
+"""What runs of a revision runs with the settings that revision was rolled out with, whatever the
+variables say by now.
+"""
 
 from __future__ import annotations
 
@@ -12,43 +14,72 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Outcome,
+    Playground,
+    until,
+)
 
 PLAYBOOKS = "progressive.rollout."
 OLD, NEW = "hunter2-old", "hunter2-new"  # values of the variable MARK, which are secrets
 
 
 class Site(Playground):
-    """Three instances; their program is told its MARK in the environment, and a flag in its arguments."""
+    """Three instances; their program is told its MARK in the environment, and a flag in its
+    arguments.
+    """
 
     def given(self, mark: str | None, *flags: str, **platform: t.Any) -> dict[str, t.Any]:
         """The platform as the variables of a commit have it."""
         own = self.variables["rollout_platform"]
         return {
-            "rollout_platform": {**own, "command": [*own["command"], *flags], "env": {"MARK": mark} if mark else {}, **platform}
+            "rollout_platform": {
+                **own,
+                "command": [*own["command"], *flags],
+                "env": {"MARK": mark} if mark else {},
+                **platform,
+            }
         }
 
-    def to(self, revision: str, given: dict[str, t.Any], playbook: str = "rollout", rc: int = 0, **variables: t.Any) -> Outcome:
-        outcome = self.run(PLAYBOOKS + playbook, {"rollout_revision": revision, **given, **variables})
+    def to(
+        self,
+        revision: str,
+        given: dict[str, t.Any],
+        playbook: str = "rollout",
+        rc: int = 0,
+        **variables: t.Any,
+    ) -> Outcome:
+        outcome = self.run(
+            PLAYBOOKS + playbook, {"rollout_revision": revision, **given, **variables}
+        )
         assert outcome.rc == rc, outcome.output
         assert OLD not in outcome.output and NEW not in outcome.output
-        journal = "".join(path.read_text() for path in (self.store / "journal").glob("**/*") if path.is_file())
+        journal = "".join(
+            path.read_text() for path in (self.store / "journal").glob("**/*") if path.is_file()
+        )
         assert OLD not in journal and NEW not in journal
         return outcome
 
     def run_with(self) -> Counter[tuple[str, str, str]]:
-        """How many instances run with which revision, MARK and flag, as their processes have them."""
+        """How many instances run with which revision, MARK and flag, as their processes have
+        them.
+        """
         found: Counter[tuple[str, str, str]] = Counter()
         for record in self.living():
             process = Path(f"/proc/{record['pid']}")
-            env = dict(pair.partition("=")[::2] for pair in (process / "environ").read_text().split("\0"))
+            env = dict(
+                pair.partition("=")[::2] for pair in (process / "environ").read_text().split("\0")
+            )
             last = (process / "cmdline").read_text().split("\0")[-2]
             found[env["REVISION"], env.get("MARK", ""), last if last.startswith("--") else ""] += 1
         return found
 
     def kept(self) -> dict[str, set[str]]:
         """The names of the settings that each host keeps."""
-        return {name: {path.name for path in self.platform.glob(f"{name}/shop/settings/*")} for name in self.hosts}
+        return {
+            name: {path.name for path in self.platform.glob(f"{name}/shop/settings/*")}
+            for name in self.hosts
+        }
 
 
 @pytest.fixture
@@ -73,7 +104,11 @@ def test_a_rollback_starts_the_old_revision_with_its_old_settings(site: Site) ->
 def test_what_is_replaced_on_the_way_back_of_a_canary_has_the_old_settings(site: Site) -> None:
     """Also by a run that goes on with the way back that another one began."""
     site.to("1", site.given(OLD))
-    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 67}, {"pause": {}}], "rollout_wait": 0}
+    canary = {
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_weight": 67}, {"pause": {}}],
+        "rollout_wait": 0,
+    }
     slow = site.given(NEW, "--new")
     site.to("2", slow, **canary)
     assert site.run_with() == {("1", OLD, ""): 1, ("2", NEW, "--new"): 3}
@@ -87,7 +122,10 @@ def test_what_is_replaced_on_the_way_back_of_a_canary_has_the_old_settings(site:
 def test_a_restart_has_the_new_settings_and_what_is_added_the_old_ones(site: Site) -> None:
     site.to("1", site.given(OLD))
     more = site.to("1", site.given(NEW, "--new"), rollout_replicas=4)
-    assert "shop 1 runs with other settings: rollout_platform.command: [" in more.output and "MARK changed" in more.output
+    assert (
+        "shop 1 runs with other settings: rollout_platform.command: [" in more.output
+        and "MARK changed" in more.output
+    )
     assert site.run_with() == {("1", OLD, ""): 4}
     site.to("1", site.given(NEW, "--new"), "restart", rollout_replicas=4)
     assert site.run_with() == {("1", NEW, "--new"): 4}
@@ -100,12 +138,16 @@ def test_a_host_without_the_settings_gets_them_from_another(site: Site) -> None:
     site.to("2", site.given(NEW))
     kept = site.kept()
     assert len(kept["web1"]) == 2 and kept["web1"] == kept["web2"] == kept["web3"]
-    assert {path.stat().st_mode & 0o777 for path in site.platform.glob("*/shop/settings/*")} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in site.platform.glob("*/shop/settings/*")} == {
+        0o600
+    }
     for host in ("web1", "web3"):
         for name in kept[host]:
             (site.platform / host / "shop" / "settings" / name).unlink()
     (forged,) = kept["web2"] - {site.journal()["settings"]["2"]["key"] + ".json"}
-    (site.platform / "web1" / "shop" / "settings" / forged).write_text(json.dumps({"platform": {"env": {"MARK": "forged"}}}))
+    (site.platform / "web1" / "shop" / "settings" / forged).write_text(
+        json.dumps({"platform": {"env": {"MARK": "forged"}}})
+    )
     site.to("2", site.given(NEW), "rollback")
     assert site.run_with() == {("1", OLD, ""): 3}
     assert forged in site.kept()["web3"]
@@ -120,31 +162,50 @@ def test_where_no_host_has_the_settings_nothing_is_started_with_others(site: Sit
     assert "no host has the values of rollout_platform.env (MARK) any more" in refused.output
     assert site.run_with() == {("2", NEW, ""): 3}
     rollout = site.journal()["rollout"]
-    assert (rollout["revision"], rollout["outcome"]) == ("2", "promoted"), "a rollback that is refused is not begun"
+    assert (rollout["revision"], rollout["outcome"]) == (
+        "2",
+        "promoted",
+    ), "a rollback that is refused is not begun"
     site.to("1", site.given(OLD))
     assert site.run_with() == {("1", OLD, ""): 3}
 
 
 def test_a_rollout_goes_on_with_the_settings_given_where_no_host_has_its_own(site: Site) -> None:
     site.to("1", site.given(OLD))
-    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 34}, {"pause": {}}], "rollout_wait": 0}
+    canary = {
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_weight": 34}, {"pause": {}}],
+        "rollout_wait": 0,
+    }
     site.to("2", site.given(NEW), **canary)
     for path in site.platform.glob("*/shop/settings/*"):
         path.unlink()
     told = site.to("2", site.given(NEW), **canary)
-    assert "shop 2: instances started from now on have the settings given now (no host had them any more)" in told.output
+    assert (
+        "shop 2: instances started from now on have the settings given now (no host had them any"
+        " more)" in told.output
+    )
     site.to("2", site.given(NEW), "promote", **canary)
     assert site.run_with() == {("2", NEW, ""): 3}
 
 
 def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
     site.to("1", site.given(OLD))
-    canary = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 34}, {"pause": {}}], "rollout_wait": 0}
+    canary = {
+        "rollout_strategy": "canary",
+        "rollout_steps": [{"set_weight": 34}, {"pause": {}}],
+        "rollout_wait": 0,
+    }
     site.to("2", site.given(OLD, "--new"), **canary)
     refused = site.to("2", site.given(OLD, "--newer"), rc=2, **canary)
-    assert "has changed since the rollout of shop 2 began (rollout_platform.command: [" in refused.output
+    assert (
+        "has changed since the rollout of shop 2 began (rollout_platform.command: ["
+        in refused.output
+    )
     told = site.to("2", site.given(NEW, "--new"), **canary)
-    assert "new instances get the present settings (rollout_platform.env: MARK changed)" in told.output
+    assert (
+        "new instances get the present settings (rollout_platform.env: MARK changed)" in told.output
+    )
     site.to("2", site.given(NEW, "--newer"), rollout_supersede=True, **canary)
     assert site.run_with() == {("1", OLD, ""): 2, ("2", NEW, "--newer"): 2}
     site.run(PLAYBOOKS + "promote", site.given(NEW, "--newer") | canary)
@@ -155,7 +216,9 @@ def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
 def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> None:
     site.to("1", site.given(OLD))
     path = site.store / "journal" / "shop.json"
-    path.write_text(json.dumps({key: value for key, value in site.journal().items() if key != "settings"}))
+    path.write_text(
+        json.dumps({key: value for key, value in site.journal().items() if key != "settings"})
+    )
     said = "the settings that 1 was rolled out with are not known"
     assert said in site.to("2", site.given(NEW)).output
     assert said not in site.to("3", site.given(NEW)).output
@@ -166,7 +229,10 @@ def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> N
 def test_a_plan_shows_what_differs(site: Site) -> None:
     site.to("1", site.given(OLD, "--old"))
     health = {**site.variables["rollout_health"], "headers": {"X-Key": NEW}}
-    plan = site.steps({"plan": {}}, variables={**site.given(NEW), "rollout_revision": "2", "rollout_health": health})
+    plan = site.steps(
+        {"plan": {}},
+        variables={**site.given(NEW), "rollout_revision": "2", "rollout_health": health},
+    )
     command = site.variables["rollout_platform"]["command"]
     assert plan.one("plan").result["settings"] == [
         f"rollout_platform.command: {[*command, '--old']!r} -> {command!r}",
@@ -181,7 +247,8 @@ def test_only_settings_that_something_can_go_back_to_are_kept(site: Site) -> Non
         site.to("1", site.given(f"{OLD}-{number}"), "restart" if number else "rollout")
     journal = site.journal()
     assert set(journal["settings"]) == {str(journal["stable"]["generation"])}
-    site.to("1", site.given(f"{OLD}-{number}"), rollout_replicas=4)  # what starts something clears up
+    # what starts something clears up
+    site.to("1", site.given(f"{OLD}-{number}"), rollout_replicas=4)
     names = {kept["key"] + ".json" for kept in journal["settings"].values()}
     assert any(mine == names for mine in site.kept().values())
 
@@ -190,19 +257,24 @@ def test_what_is_left_on_a_host_that_was_taken_out_is_named_until_it_is_gone(sit
     site.to("1", site.given(None))
     (left,) = [record["id"] for record in site.records() if record["host"] == "web3"]
     fewer = site.given(None, hosts="web1:web2")
-    said = f"shop: left on web3, which is not in rollout_platform.hosts any more: {left}; no load balancer"
+    said = (
+        f"shop: left on web3, which is not in rollout_platform.hosts any more: {left}; no load"
+        " balancer"
+    )
     assert said in site.to("1", fewer).output
     again = site.to("1", fewer).output
     assert said in again and "nothing to do" in again
     assert site.steps({"drain": {"instances": [left]}}, variables=fewer).one("drain").changed
     assert said not in site.to("1", fewer).output
-    back = site.to("1", site.given(None)).output  # the host is among ours again, and so is what runs there
+    # the host is among ours again, and so is what runs there
+    back = site.to("1", site.given(None)).output
     assert said not in back and len(site.living()) == 3
 
 
 def test_a_host_without_instances_is_named(site: Site) -> None:
     site.to("1", site.given(None, hosts="web1:web2"))
     assert (
-        "shop: no instance on web3; the next rollout, restart.yml or rollout_rebalance" in site.to("1", site.given(None)).output
+        "shop: no instance on web3; the next rollout, restart.yml or rollout_rebalance"
+        in site.to("1", site.given(None)).output
     )
     assert "no instance on" not in site.to("2", site.given(None)).output

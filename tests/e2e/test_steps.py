@@ -13,7 +13,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground, Task, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Outcome,
+    Playground,
+    Task,
+    until,
+)
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"
@@ -21,11 +26,17 @@ DEPLOY = ({"begin": {}}, {"replace": {}}, {"promote": {}}, {"finish": {}})
 TO_2 = {"revision": "2"}
 
 
-def thrice(playground: Playground, step: str, args: Mapping[str, t.Any], *before: Mapping[str, t.Any]) -> tuple[Task, Task, Task]:
-    """After the tasks `before`: the step in check mode with a diff (which must touch nothing), for real, and again."""
+def thrice(
+    playground: Playground, step: str, args: Mapping[str, t.Any], *before: Mapping[str, t.Any]
+) -> tuple[Task, Task, Task]:
+    """After the tasks `before`: the step in check mode with a diff (which must touch nothing),
+    for real, and again.
+    """
     task = {step: dict(args), "name": "the step"}
     look: dict[str, t.Any] = {"info": {}, "name": "look"}
-    outcome = playground.steps(*before, look, {**task, "check_mode": True, "diff": True}, look, task, task)
+    outcome = playground.steps(
+        *before, look, {**task, "check_mode": True, "diff": True}, look, task, task
+    )
     assert outcome.rc == 0, outcome.output
     first, second = (seen(look) for look in outcome.of("look"))
     assert first == second
@@ -36,7 +47,10 @@ def thrice(playground: Playground, step: str, args: Mapping[str, t.Any], *before
 def seen(look: Task) -> t.Any:
     """What `info` shows, without what passes by itself."""
     rollout = {key: value for key, value in look.result["rollout"].items() if key != "updated"}
-    instances = [{key: value for key, value in one.items() if key != "age"} for one in look.result["instances"]]
+    instances = [
+        {key: value for key, value in one.items() if key != "age"}
+        for one in look.result["instances"]
+    ]
     return rollout, instances, look.result["history"]
 
 
@@ -54,7 +68,12 @@ def balancer() -> Iterator[HAProxy]:
 @pytest.fixture
 def balanced(playground: Playground, balancer: HAProxy) -> Playground:
     own = {"path": str(playground.home / "fences")}
-    playground.variables["rollout_traffic"] = {"driver": "haproxy", "socket": balancer.api, "backend": "shop", **own}
+    playground.variables["rollout_traffic"] = {
+        "driver": "haproxy",
+        "socket": balancer.api,
+        "backend": "shop",
+        **own,
+    }
     return playground
 
 
@@ -65,7 +84,9 @@ def test_plan(playground: Playground) -> None:
     checked, done, again = tasks = thrice(playground, "plan", TO_2, *DEPLOY)
     assert changes(tasks) == [False, False, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 2: 3\n"}
-    assert [(point["new"], point["old"], point["share"]) for point in done.result["waypoints"]] == [(3, 0, None)]
+    assert [(point["new"], point["old"], point["share"]) for point in done.result["waypoints"]] == [
+        (3, 0, None)
+    ]
     assert (done.result["peak_extra"], done.result["minimum_available"]) == (1, 3)
     assert sorted(done.result["order"]) == ["shop-1", "shop-2", "shop-3"]
     assert done.result["next"]["create"] == 1 and done.result["next"]["drain"] == []
@@ -78,7 +99,10 @@ def test_begin(playground: Playground) -> None:
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "shop 1: 3\n", "after": "shop 2: 3\n"}
     assert checked.result["next"]["create"] == 1
-    assert (done.result["rollout"]["phase"], done.result["rollout"]["previous"]) == ("progressing", "1")
+    assert (done.result["rollout"]["phase"], done.result["rollout"]["previous"]) == (
+        "progressing",
+        "1",
+    )
     assert again.result["rollout"]["id"] == done.result["rollout"]["id"] and "resuming" in again.msg
 
 
@@ -125,7 +149,9 @@ def test_replace(balanced: Playground, balancer: HAProxy) -> None:
 
 
 def test_promote(playground: Playground) -> None:
-    checked, done, _again = tasks = thrice(playground, "promote", TO_2, *DEPLOY, {"begin": TO_2}, {"replace": TO_2})
+    checked, done, _again = tasks = thrice(
+        playground, "promote", TO_2, *DEPLOY, {"begin": TO_2}, {"replace": TO_2}
+    )
     assert changes(tasks) == [True, True, False]
     assert (checked.result["rollout"]["stable"], done.result["rollout"]["stable"]) == ("1", "2")
 
@@ -134,12 +160,17 @@ def test_finish(playground: Playground) -> None:
     checked, done, again = tasks = thrice(playground, "finish", TO_2, *DEPLOY[:3])
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "promoting\n", "after": "finished\n"}
-    assert (done.result["rollout"]["outcome"], again.result["rollout"]["phase"]) == ("promoted", "finished")
+    assert (done.result["rollout"]["outcome"], again.result["rollout"]["phase"]) == (
+        "promoted",
+        "finished",
+    )
 
 
 def test_rollback(playground: Playground) -> None:
     second = [{step: TO_2} for task in DEPLOY for step in task]
-    checked, _done, again = tasks = thrice(playground, "rollback", {"revision": None}, *DEPLOY, *second)
+    checked, _done, again = tasks = thrice(
+        playground, "rollback", {"revision": None}, *DEPLOY, *second
+    )
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"]["before"] == "shop 2: 3\n"
     assert playground.revisions() == ["1", "1", "1"]
@@ -153,8 +184,19 @@ def test_info(balanced: Playground) -> None:
         (f"shop-{number}", "ready", "in") for number in (1, 2, 3)
     ]
     assert done.result["lease"] is None
-    assert {event["kind"] for event in done.result["timeline"]} >= {"begin", "state", "traffic", "decision", "phase", "end"}
-    assert done.result["rollout"]["fleet"]["1"] == {**dict.fromkeys(STATES, 0), "ready": 3, "traffic": 100.0}
+    assert {event["kind"] for event in done.result["timeline"]} >= {
+        "begin",
+        "state",
+        "traffic",
+        "decision",
+        "phase",
+        "end",
+    }
+    assert done.result["rollout"]["fleet"]["1"] == {
+        **dict.fromkeys(STATES, 0),
+        "ready": 3,
+        "traffic": 100.0,
+    }
 
 
 STATES = ("starting", "ready", "not_ready", "draining", "stopped", "failed", "unreachable")
@@ -197,9 +239,30 @@ WHAT_IFS: list[tuple[str, int, t.Any, t.Any, list[dict[str, t.Any]], dict[str, t
         {"create": 1},
     ),
     ("not ready counts against surge", 2, 0, 1, [of("2", "not_ready", 2)], {}),
-    ("a draining one without requests stops", 3, 1, 0, [of("2", "ready", 3), of("1", "draining")], {"retire": 1}),
-    ("a draining one with requests waits", 3, 1, 0, [of("2", "ready", 3), of("1", "draining", active=2, draining="5s")], {}),
-    ("but not for ever", 3, 1, 0, [of("2", "ready", 3), of("1", "draining", active=2, draining="1h")], {"retire": 1}),
+    (
+        "a draining one without requests stops",
+        3,
+        1,
+        0,
+        [of("2", "ready", 3), of("1", "draining")],
+        {"retire": 1},
+    ),
+    (
+        "a draining one with requests waits",
+        3,
+        1,
+        0,
+        [of("2", "ready", 3), of("1", "draining", active=2, draining="5s")],
+        {},
+    ),
+    (
+        "but not for ever",
+        3,
+        1,
+        0,
+        [of("2", "ready", 3), of("1", "draining", active=2, draining="1h")],
+        {"retire": 1},
+    ),
     ("ready, out of rotation", 2, 1, 0, [of("2", "ready", 2, rotation="out")], {"admit": 2}),
     ("failed ones are replaced", 2, 0, 1, [of("2", "ready"), of("2", "failed")], {"create": 1}),
     ("too many", 2, 1, 0, [of("2", "ready", 4)], {"drain": 2}),
@@ -227,12 +290,17 @@ def what_ifs() -> Iterator[Outcome]:
         )
 
 
-@pytest.mark.parametrize(("name", "expected"), [pytest.param(case[0], case[5], id=case[0]) for case in WHAT_IFS])
+@pytest.mark.parametrize(
+    ("name", "expected"), [pytest.param(case[0], case[5], id=case[0]) for case in WHAT_IFS]
+)
 def test_what_if(what_ifs: Outcome, name: str, expected: dict[str, t.Any]) -> None:
     task = what_ifs.one(name)
     assert not task.changed
     plan = task.result["next"]
-    got = {key: plan[key] if isinstance(plan[key], int) else len(plan[key]) for key in ("create", "drain", "retire", "admit")}
+    got = {
+        key: plan[key] if isinstance(plan[key], int) else len(plan[key])
+        for key in ("create", "drain", "retire", "admit")
+    }
     assert {**got, "reached": plan["reached"]} == {
         **dict.fromkeys(got, 0),
         "reached": False,
@@ -263,7 +331,9 @@ def ended_red(outcome: Outcome, *words: str) -> str:
     return message
 
 
-def test_restart_replaces_every_instance_by_one_of_the_same_revision(playground: Playground) -> None:
+def test_restart_replaces_every_instance_by_one_of_the_same_revision(
+    playground: Playground,
+) -> None:
     assert playground.run().rc == 0
     before = {record["id"] for record in playground.living()}
     outcome = playground.run(RESTART, {"rollout_revision": None, "rollout_replicas": None})
@@ -274,11 +344,23 @@ def test_restart_replaces_every_instance_by_one_of_the_same_revision(playground:
 
 def test_a_bad_revision_is_rolled_back(playground: Playground) -> None:
     behaving(playground, CRASH_AFTER="{revision}")  # a revision called 0.2 ends after that long
-    playground.variables |= {"rollout_revision": "0", "rollout_failure_limit": 2, "rollout_min_ready": "1s"}
+    playground.variables |= {
+        "rollout_revision": "0",
+        "rollout_failure_limit": 2,
+        "rollout_min_ready": "1s",
+    }
     assert playground.run().rc == 0
     before = {record["id"] for record in playground.living()}
     outcome = playground.run(variables={"rollout_revision": "0.2"})
-    ended_red(outcome, "shop 0.2:", "(rollout_failure_limit 2)", "shop-", "boom", "on web", "now rolled back to 0")
+    ended_red(
+        outcome,
+        "shop 0.2:",
+        "(rollout_failure_limit 2)",
+        "shop-",
+        "boom",
+        "on web",
+        "now rolled back to 0",
+    )
     assert {record["id"] for record in playground.living()} == before
     assert playground.journal()["rollout"]["outcome"] == "rolled_back"
     assert playground.run(variables={"rollout_revision": "0"}).of("begin")[0].changed is False
@@ -288,7 +370,15 @@ def test_a_first_deployment_that_fails_leaves_nothing(playground: Playground) ->
     behaving(playground, HEALTH="fail")
     playground.variables["rollout_health"]["deadline"] = "1s"
     outcome = playground.run(variables={"rollout_failure_limit": 1})
-    ended_red(outcome, "shop 1:", "shop-", "not ready within 1 s", "503", "on web", "now failed, nothing of it is left")
+    ended_red(
+        outcome,
+        "shop 1:",
+        "shop-",
+        "not ready within 1 s",
+        "503",
+        "on web",
+        "now failed, nothing of it is left",
+    )
     assert playground.living() == []
     journal = playground.journal()
     assert (journal["rollout"]["outcome"], journal["stable"]) == ("failed", None)
@@ -306,7 +396,10 @@ def held(playground: Playground) -> Playground:
     assert playground.run().rc == 0
     outcome = playground.run(variables={"rollout_revision": "fail"})
     ended_red(outcome, "shop fail:", "shop-4", "not ready within 1 s", "rollout held")
-    assert outcome.failed.task == "Fail, and say why" and playground.journal()["rollout"]["phase"] == "held"
+    assert (
+        outcome.failed.task == "Fail, and say why"
+        and playground.journal()["rollout"]["phase"] == "held"
+    )
     assert playground.revisions().count("1") == 3
     return playground
 
@@ -319,11 +412,15 @@ def test_a_held_rollout_goes_on_when_it_can(held: Playground) -> None:
 
 
 def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> None:
-    """Half of its instances would run with the ones, half with the others. It is begun anew with them, where that is asked for."""
+    """Half of its instances would run with the ones, half with the others. It is begun anew with
+    them, where that is asked for.
+    """
     behaving(held)
     changed = "rollout_platform or rollout_health has changed since the rollout of shop fail began"
     refused = held.run(variables={"rollout_revision": "fail"})
-    ended_red(refused, changed, "(rollout_platform.env: READY_FILE removed)", "rollout_supersede: true")
+    ended_red(
+        refused, changed, "(rollout_platform.env: READY_FILE removed)", "rollout_supersede: true"
+    )
     assert held.revisions() == ["1", "1", "1", "fail"]
     outcome = held.run(variables={"rollout_revision": "fail", "rollout_supersede": True})
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
@@ -332,7 +429,14 @@ def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> 
 
 def test_a_held_rollout_is_rolled_back_by_hand(held: Playground) -> None:
     refused = held.run(variables={"rollout_revision": "3"})
-    ended_red(refused, "rollout_revision: cannot start '3'", "shop fail is in progress", "held", "rollback.yml", "PR-601")
+    ended_red(
+        refused,
+        "rollout_revision: cannot start '3'",
+        "shop fail is in progress",
+        "held",
+        "rollback.yml",
+        "PR-601",
+    )
     outcome = held.run(ROLLBACK)
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "rolled_back"
     assert held.revisions() == ["1", "1", "1"]
@@ -344,9 +448,21 @@ def test_on_failure_continue_leaves_the_fleet_as_it_is(playground: Playground) -
     behaving(playground, HEALTH="{revision}")
     assert playground.run().rc == 0
     outcome = playground.run(
-        variables={"rollout_revision": "fail", "rollout_on_failure": "continue", "rollout_progress_deadline": "2s"}
+        variables={
+            "rollout_revision": "fail",
+            "rollout_on_failure": "continue",
+            "rollout_progress_deadline": "2s",
+        }
     )
-    ended_red(outcome, "shop fail: ", "rollout_progress_deadline (2 s)", "0 of 3 new", "shop-4", "503", "left as it is")
+    ended_red(
+        outcome,
+        "shop fail: ",
+        "rollout_progress_deadline (2 s)",
+        "0 of 3 new",
+        "shop-4",
+        "503",
+        "left as it is",
+    )
     assert playground.revisions().count("1") == 3
     assert playground.journal()["rollout"]["outcome"] == "failed"
 
@@ -361,7 +477,11 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(playground: Playground) ->
     identity = playground.journal()["rollout"]["id"]
     outcome = playground.run(variables={"rollout_revision": "2"})
     assert outcome.rc == 0, outcome.output
-    assert (outcome.rollout["id"], outcome.rollout["outcome"], outcome.rollout["replaced"]) == (identity, "promoted", 3)
+    assert (outcome.rollout["id"], outcome.rollout["outcome"], outcome.rollout["replaced"]) == (
+        identity,
+        "promoted",
+        3,
+    )
     assert playground.revisions() == ["2", "2", "2"]
     assert len(playground.records()) == 3
 
@@ -377,18 +497,30 @@ def test_a_fleet_without_its_journal_is_adopted(playground: Playground) -> None:
     assert playground.run(ROLLBACK).rc == 0 and playground.revisions() == ["2", "2", "2"]
 
 
-def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(playground: Playground) -> None:
+def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(
+    playground: Playground,
+) -> None:
     """The program comes with the revision, and with that of 2 it did not."""
     platform = playground.variables["rollout_platform"]
     program = playground.home / "shop-1"
     program.write_text(f"#!/bin/sh\nexec {shlex.join(platform['command'])}\n")
     program.chmod(0o755)
-    playground.variables["rollout_platform"] = {**platform, "command": [str(playground.home / "shop-{revision}")]}
+    playground.variables["rollout_platform"] = {
+        **platform,
+        "command": [str(playground.home / "shop-{revision}")],
+    }
     assert playground.run().rc == 0
     before = playground.records()
     outcome = playground.run(variables={"rollout_revision": "2"})
-    missing = f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on web1, web2, web3)"
-    assert outcome.rc != 0 and missing in outcome.failed.msg and "shop 2: now rolled back to 1" in outcome.failed.msg
+    missing = (
+        f"rollout_platform.command: {playground.home}/shop-2 is not there or cannot be executed (on"
+        " web1, web2, web3)"
+    )
+    assert (
+        outcome.rc != 0
+        and missing in outcome.failed.msg
+        and "shop 2: now rolled back to 1" in outcome.failed.msg
+    )
     assert playground.records() == before
 
 
@@ -405,29 +537,50 @@ def test_tasks_of_ones_own_prepare_the_hosts_first(playground: Playground) -> No
     playground.variables["rollout_prepare_tasks"] = str(tasks)
     outcome = playground.run()
     assert outcome.rc == 0, outcome.output
-    assert sorted(path.name for path in playground.home.glob("web*-1")) == ["web1-1", "web2-1", "web3-1"]
+    assert sorted(path.name for path in playground.home.glob("web*-1")) == [
+        "web1-1",
+        "web2-1",
+        "web3-1",
+    ]
 
     journal = playground.journal()
     fail = {"ansible.builtin.fail": {"msg": "no room"}, "when": "inventory_hostname == 'web2'"}
-    for task in (fail, {"ansible.builtin.ping": {}, "vars": {"ansible_connection": "ssh", "ansible_port": 1}}):
+    for task in (
+        fail,
+        {"ansible.builtin.ping": {}, "vars": {"ansible_connection": "ssh", "ansible_port": 1}},
+    ):
         tasks.write_text(json.dumps([done, task]))
         outcome = playground.run(variables={"rollout_revision": "2"})
         assert outcome.rc != 0 and playground.journal() == journal
-    assert "rollout_prepare_tasks: web1, web2, web3: not prepared, so nothing was touched" in outcome.failed.msg
+    assert (
+        "rollout_prepare_tasks: web1, web2, web3: not prepared, so nothing was touched"
+        in outcome.failed.msg
+    )
     assert playground.run("progressive.rollout.restart").rc == 0
 
 
-def test_tasks_of_ones_own_are_found_beside_the_playbook_and_where_they_were_looked_for_is_told(playground: Playground) -> None:
-    """Of an imported playbook `playbook_dir` is the collection's; and the inventory may be anywhere."""
+def test_tasks_of_ones_own_are_found_beside_the_playbook_and_where_they_were_looked_for_is_told(
+    playground: Playground,
+) -> None:
+    """Of an imported playbook `playbook_dir` is the collection's; and the inventory may be
+    anywhere.
+    """
     project = playground.home / "project"
     project.mkdir()
-    (project / "rollout.yml").write_text(json.dumps([{"ansible.builtin.import_playbook": "progressive.rollout.rollout"}]))
+    (project / "rollout.yml").write_text(
+        json.dumps([{"ansible.builtin.import_playbook": "progressive.rollout.rollout"}])
+    )
     playground.variables["rollout_prepare_tasks"] = "prepare.yml"
     missing = playground.run(str(project / "rollout.yml"))
     assert missing.rc != 0 and not playground.files()
-    assert f"rollout_prepare_tasks: there is no file prepare.yml: looked in {project}, /" in missing.output, missing.output
+    assert (
+        f"rollout_prepare_tasks: there is no file prepare.yml: looked in {project}, /"
+        in missing.output
+    ), missing.output
     assert f", {playground.home}; write where it is" in missing.output
-    (project / "prepare.yml").write_text(json.dumps([{"ansible.builtin.debug": {"msg": "ready"}, "name": "Mine"}]))
+    (project / "prepare.yml").write_text(
+        json.dumps([{"ansible.builtin.debug": {"msg": "ready"}, "name": "Mine"}])
+    )
     for inventories in ((), ("-i", "other,")):
         found = playground.run(str(project / "rollout.yml"), {}, *inventories)
         assert found.rc == 0 and len(found.of("Mine")) == 3, found.output
@@ -435,6 +588,10 @@ def test_tasks_of_ones_own_are_found_beside_the_playbook_and_where_they_were_loo
 
 def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None:
     outcome = playground.run("progressive.rollout.rollout", None, "--limit", "localhost,web1")
-    assert outcome.rc != 0 and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances" in outcome.failed.msg
+    assert (
+        outcome.rc != 0
+        and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances"
+        in outcome.failed.msg
+    )
     assert not playground.records()
     assert playground.run("progressive.rollout.rollout", None, "--limit", "all,localhost").rc == 0

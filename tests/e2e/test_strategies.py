@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Canary and blue-green under load: not one failed request, whatever is said to them, and wherever they are ended.
+"""Canary and blue-green under load: not one failed request, whatever is said to them, and wherever
+they are ended.
 
-All tests share one service at each load balancer. Each finds it settled at some revision, and leaves it so.
+All tests share one service at each load balancer. Each finds it settled at some revision, and
+leaves it so.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
-from ansible_collections.progressive.rollout.tests.support.shop import FRONTS, Front, Load, Shop, Watch, failures, kill_all, stood
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    FRONTS,
+    Front,
+    Load,
+    Shop,
+    Watch,
+    failures,
+    kill_all,
+    stood,
+)
 
 REPLICAS, SURGE = 4, 2
 RATE = 150  # requests a second, of each kind of client
@@ -76,7 +87,9 @@ def close(shop: Shop) -> None:
 
 @contextmanager
 def loaded(shop: Shop, most: int = REPLICAS + SURGE, fewest: int = REPLICAS) -> Iterator[Load]:
-    """Under load and watched: no request fails, nothing is stopped in rotation, and the budget is kept."""
+    """Under load and watched: no request fails, nothing is stopped in rotation, and the budget
+    is kept.
+    """
     (front,) = shop.fronts
     with Watch(shop, front) as watch, Load(front.url, KINDS, connections=2, rate=RATE) as load:
         yield load
@@ -86,7 +99,9 @@ def loaded(shop: Shop, most: int = REPLICAS + SURGE, fewest: int = REPLICAS) -> 
 
 
 class Walk:
-    """One rollout of the shop to its next revision, with the variables that its operators use all along."""
+    """One rollout of the shop to its next revision, with the variables that its operators use
+    all along.
+    """
 
     def __init__(self, shop: Shop, strategy: str, **variables: t.Any) -> None:
         self.shop = shop
@@ -135,7 +150,13 @@ class Walk:
 
     def comes_to_event(self, number: int) -> None:
         """Wait until the run under way has come there, or to its end."""
-        until(lambda: len(self.timeline()) > number or (self._run and self._run.process.poll() is not None), f"event {number}")
+        until(
+            lambda: (
+                len(self.timeline()) > number
+                or (self._run and self._run.process.poll() is not None)
+            ),
+            f"event {number}",
+        )
 
     def timeline(self) -> list[dict[str, t.Any]]:
         """Its events so far; none before it has begun."""
@@ -146,16 +167,24 @@ class Walk:
 
     def heard(self, word: str) -> float:
         """When the word was last obeyed."""
-        return max(event["at"] for event in self.events("word") if event["word"] == word and not event["refused"])
+        return max(
+            event["at"]
+            for event in self.events("word")
+            if event["word"] == word and not event["refused"]
+        )
 
     def ended(self, outcome: str) -> None:
-        """It has, in this way, and the fleet is as it has to be then; nothing is left of anything else."""
+        """It has, in this way, and the fleet is as it has to be then; nothing is left of
+        anything else.
+        """
         assert self.record["outcome"] == outcome
         self.shop.settled(self.new if outcome == "promoted" else self.old)
 
 
 class Switch:
-    """Whether instances that are started become ready. They do not before it is turned on; those that are stay so."""
+    """Whether instances that are started become ready. They do not before it is turned on; those
+    that are stay so.
+    """
 
     def __init__(self, shop: Shop) -> None:
         self._file = shop.home / "ready"
@@ -176,11 +205,15 @@ class Switch:
 
 
 def requests(shop: Shop, revision: str) -> dict[str, int]:
-    """How many requests of clients came to each instance of a revision, as it counts them itself."""
+    """How many requests of clients came to each instance of a revision, as it counts them
+    itself.
+    """
     found = {}
     for record in shop.living():
         if record["revision"] == revision:
-            with urllib.request.urlopen(f"http://{record['address']}:{record['port']}/requests", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://{record['address']}:{record['port']}/requests", timeout=10
+            ) as answer:
                 found[record["id"]] = int(answer.read())
     return found
 
@@ -188,11 +221,18 @@ def requests(shop: Shop, revision: str) -> dict[str, int]:
 def answered(load: Load, count: int) -> None:
     """Wait until so many more requests were answered."""
     before = sum(report["served"] for report in load.reports())
-    until(lambda: sum(report["served"] for report in load.reports()) >= before + count, f"{count} requests")
+    until(
+        lambda: sum(report["served"] for report in load.reports()) >= before + count,
+        f"{count} requests",
+    )
 
 
 def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
-    canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 20}, PERSON, {"set_weight": 50}, {"pause": "1s"}])
+    canary = Walk(
+        shop,
+        "canary",
+        rollout_steps=[{"set_weight": 20}, PERSON, {"set_weight": 50}, {"pause": "1s"}],
+    )
     with loaded(shop) as load:
         run = canary.start()
         canary.comes_to("paused", "step 1")
@@ -209,7 +249,9 @@ def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
     assert 0 <= canary.heard("promote") - shop.words()[-1]["at"] <= 2
     shares = [event["shares"] for event in canary.events("traffic")]
     assert {canary.old: 50.0, canary.new: 50.0} in shares
-    assert [share.get(canary.new, 0) for share in shares] == sorted(share.get(canary.new, 0) for share in shares)
+    assert [share.get(canary.new, 0) for share in shares] == sorted(
+        share.get(canary.new, 0) for share in shares
+    )
     canary.ended("promoted")
 
 
@@ -222,7 +264,8 @@ def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
         pair.comes_to("awaiting_promotion", "prepare")
         answered(load, 150)
         assert (
-            requests(shop, pair.new) == dict.fromkeys(requests(shop, pair.new), 0) and len(requests(shop, pair.new)) == REPLICAS
+            requests(shop, pair.new) == dict.fromkeys(requests(shop, pair.new), 0)
+            and len(requests(shop, pair.new)) == REPLICAS
         )
         pair.say("promote")
         pair.comes_to("holding", "hold")
@@ -254,7 +297,8 @@ def test_blue_green_that_asks_nobody(shop: Shop) -> None:
     pair.ended("promoted")
 
 
-WAITS: dict[str, dict[str, dict[str, t.Any]]] = {  # by strategy, by the stage at which a rollout waits for somebody
+# by strategy, by the stage at which a rollout waits for somebody
+WAITS: dict[str, dict[str, dict[str, t.Any]]] = {
     "canary": {
         "begin": {"rollout_steps": [PERSON, {"set_weight": 25}]},
         "step 1": {"rollout_steps": [{"set_weight": 25}, PERSON]},
@@ -271,7 +315,9 @@ WAITS: dict[str, dict[str, dict[str, t.Any]]] = {  # by strategy, by the stage a
 
 @pytest.mark.parametrize("strategy", WAITS)
 def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
-    """Nobody runs it then, so the play that says the word goes back with it. One rollout after the other, in one go."""
+    """Nobody runs it then, so the play that says the word goes back with it. One rollout after
+    the other, in one go.
+    """
     walk = Walk(shop, strategy, rollout_wait=0)
     plays = [
         {"import_playbook": f"{PLAYBOOKS}{playbook}", "vars": variables}
@@ -283,10 +329,15 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
         assert outcome.rc == 0, outcome.output
     parked = [task.result["rollout"] for task in outcome.tasks if task.result.get("parked")]
     assert [rollout["stage"] for rollout in parked] == list(WAITS[strategy])
-    back = [task.result["rollout"]["outcome"] for task in outcome.of("rollback") if task.status == "ok"]
+    back = [
+        task.result["rollout"]["outcome"] for task in outcome.of("rollback") if task.status == "ok"
+    ]
     assert back == ["aborted"] * len(parked)
-    found = [task.result["rollout"]["fleet"] for task in outcome.of("begin")[::2]]  # by each rollout when it begins
-    assert [{revision: of["ready"] for revision, of in fleet.items()} for fleet in found] == [{walk.old: REPLICAS}] * len(parked)
+    # by each rollout when it begins
+    found = [task.result["rollout"]["fleet"] for task in outcome.of("begin")[::2]]
+    assert [{revision: of["ready"] for revision, of in fleet.items()} for fleet in found] == [
+        {walk.old: REPLICAS}
+    ] * len(parked)
     assert not any(task.result["running"] for task in outcome.of("control"))
     walk.ended("aborted")
 
@@ -299,10 +350,15 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
         ("blue_green", "prepare", {}),
     ],
 )
-def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]) -> None:
+def test_aborted_while_it_moves(
+    shop: Shop, strategy: str, stage: str, variables: Mapping[str, t.Any]
+) -> None:
     """The run that is under way elsewhere goes back, and ends red."""
     walk = Walk(shop, strategy, **variables)
-    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)), Switch(shop) as ready:
+    with (
+        loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)),
+        Switch(shop) as ready,
+    ):
         ready.turn(stage == "promote")
         run = walk.start(rollout_platform=ready.platform)
         if stage == "promote":
@@ -313,15 +369,28 @@ def test_aborted_while_it_moves(shop: Shop, strategy: str, stage: str, variables
         walk.say_and_wait("abort")
         ready.turn(True)  # of the old ones, some have gone
         outcome = run.wait()
-    assert outcome.rc != 0 and "aborted, back to" in outcome.failed.msg and "abort sent by" in outcome.failed.msg
+    assert (
+        outcome.rc != 0
+        and "aborted, back to" in outcome.failed.msg
+        and "abort sent by" in outcome.failed.msg
+    )
     assert walk.events("stage")[-1]["stage"] == stage
     walk.ended("aborted")
 
 
 BAD: dict[str, tuple[dict[str, t.Any], dict[str, str], str]] = {
-    "is never ready": ({"rollout_steps": [{"set_weight": 25}]}, {"HEALTH": "fail"}, "not ready within 1 s"),
+    "is never ready": (
+        {"rollout_steps": [{"set_weight": 25}]},
+        {"HEALTH": "fail"},
+        "not ready within 1 s",
+    ),
     "fails its gate": (
-        {"rollout_steps": [{"set_weight": 25}, {"gate": {"driver": "command", "command": ["false"]}}]},
+        {
+            "rollout_steps": [
+                {"set_weight": 25},
+                {"gate": {"driver": "command", "command": ["false"]}},
+            ]
+        },
         {},
         "false ended with 1",
     ),
@@ -332,12 +401,20 @@ BAD: dict[str, tuple[dict[str, t.Any], dict[str, str], str]] = {
 def test_a_bad_canary_goes_back_by_itself(shop: Shop, kind: str) -> None:
     variables, env, why = BAD[kind]
     canary = Walk(shop, "canary", **variables)
-    bad = {**shop.variables["rollout_platform"], "env": {**shop.variables["rollout_platform"]["env"], **env}}
+    bad = {
+        **shop.variables["rollout_platform"],
+        "env": {**shop.variables["rollout_platform"]["env"], **env},
+    }
     with loaded(shop) as load:
         began = time.time()
-        outcome = canary.run(rollout_platform=bad, rollout_health={**shop.variables["rollout_health"], "deadline": "1s"})
+        outcome = canary.run(
+            rollout_platform=bad,
+            rollout_health={**shop.variables["rollout_health"], "deadline": "1s"},
+        )
         served = load.served(began, time.time())
-    assert outcome.rc != 0 and why in outcome.failed.msg and "now rolled back to" in outcome.failed.msg, outcome.output
+    assert (
+        outcome.rc != 0 and why in outcome.failed.msg and "now rolled back to" in outcome.failed.msg
+    ), outcome.output
     assert kind == "fails its gate" or set(served) == {canary.old}
     canary.ended("rolled_back")
 
@@ -352,7 +429,9 @@ def test_a_bad_canary_goes_back_by_itself(shop: Shop, kind: str) -> None:
 def test_stable_instances_that_are_killed_one_by_one_are_started_again(
     shop: Shop, strategy: str, phase: str, variables: Mapping[str, t.Any]
 ) -> None:
-    """All of them, while the rollout waits: it serves on, tells of it, and goes on as if nothing had happened."""
+    """All of them, while the rollout waits: it serves on, tells of it, and goes on as if nothing
+    had happened.
+    """
     walk = Walk(shop, strategy, **variables)
     (front,) = shop.fronts
     run = walk.start()
@@ -361,8 +440,13 @@ def test_stable_instances_that_are_killed_one_by_one_are_started_again(
         os.kill(record["pid"], signal.SIGKILL)
 
         def whole(killed: str = record["id"]) -> bool:
-            there = [one for one in shop.living() if one["revision"] == walk.old and one["id"] != killed]
-            return len(there) == REPLICAS and {(one["address"], one["port"]) for one in there} <= front.serving()
+            there = [
+                one for one in shop.living() if one["revision"] == walk.old and one["id"] != killed
+            ]
+            return (
+                len(there) == REPLICAS
+                and {(one["address"], one["port"]) for one in there} <= front.serving()
+            )
 
         until(whole, f"another one serves instead of {record['id']}")
     most = REPLICAS + (SURGE if strategy == "canary" else REPLICAS)
@@ -380,7 +464,11 @@ def test_stable_instances_that_are_killed_one_by_one_are_started_again(
 def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, kind: str) -> None:
     """The old set is kept warm for exactly that, and nobody has to be awake for it."""
     alarm = shop.home / "alarm"
-    asked: dict[str, t.Any] = {"driver": "command", "command": ["test", "-e", str(alarm)], "interval": "200ms"}
+    asked: dict[str, t.Any] = {
+        "driver": "command",
+        "command": ["test", "-e", str(alarm)],
+        "interval": "200ms",
+    }
     silent = {
         "driver": "command",
         "command": ["cat", str(shop.home / "errors")],
@@ -390,7 +478,9 @@ def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, 
     (shop.home / "errors").write_text("0")
     variables = {
         "alarm": {"rollout_gates": {"rollback": [asked]}},
-        "analysis": {"rollout_analysis": {"interval": "200ms", "metrics": [{"name": "errors", **silent}]}},
+        "analysis": {
+            "rollout_analysis": {"interval": "200ms", "metrics": [{"name": "errors", **silent}]}
+        },
     }
     pair = Walk(shop, "blue_green", rollout_hold="60s", **variables[kind])
     with loaded(shop, most=2 * REPLICAS) as load:
@@ -405,7 +495,9 @@ def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, 
     alarm.unlink()
     assert len(pair.events("switch")) == 2, "back in one switch"
     (decided,) = [event["at"] for event in pair.events("phase") if event["phase"] == "rolling_back"]
-    print(f"without a request {pair.events('switch')[-1]['at'] - decided:.3f} s after it was decided")
+    print(
+        f"without a request {pair.events('switch')[-1]['at'] - decided:.3f} s after it was decided"
+    )
     pair.ended("rolled_back")
 
 
@@ -414,7 +506,12 @@ def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
     """At 60 % as well: nothing is gone on with because it is nearly done."""
     alarm = shop.home / "alarm"
     asked = {"driver": "command", "command": ["test", "-e", str(alarm)], "interval": "200ms"}
-    canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 60}, PERSON], rollout_gates={"rollback": [asked]})
+    canary = Walk(
+        shop,
+        "canary",
+        rollout_steps=[{"set_weight": 60}, PERSON],
+        rollout_gates={"rollback": [asked]},
+    )
     with loaded(shop) as load:
         run = canary.start()
         canary.comes_to("paused", "step 1")
@@ -422,27 +519,44 @@ def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
         alarm.touch()
         outcome = run.wait()
     alarm.unlink()
-    assert outcome.rc != 0 and "rollback requested by gate rollback 1 (command)" in outcome.failed.msg, outcome.output
+    assert (
+        outcome.rc != 0 and "rollback requested by gate rollback 1 (command)" in outcome.failed.msg
+    ), outcome.output
     canary.ended("rolled_back")
 
 
 def test_operators_speak_all_along(shop: Shop) -> None:
-    """Paused in the middle, resumed, past a gate, held, tried again, parked, promoted, and straight to the end."""
+    """Paused in the middle, resumed, past a gate, held, tried again, parked, promoted, and
+    straight to the end.
+    """
     steps = [{"set_weight": 25}, PERSON, {"set_weight": 50}, PERSON, {"set_weight": 75}, PERSON]
     canary = Walk(shop, "canary", rollout_steps=steps)
     with loaded(shop), Switch(shop) as ready:
         run = canary.start(rollout_platform=ready.platform)
-        until(lambda: shop.revisions() == [canary.old] * REPLICAS + [canary.new], "the first is started")
+        until(
+            lambda: shop.revisions() == [canary.old] * REPLICAS + [canary.new],
+            "the first is started",
+        )
         assert canary.say("pause", rollout_why="lunch").one("control").result["running"]
         canary.comes_to("paused", "step 1")
         ready.turn(True)
-        until(lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]], "the one in hand is finished")
+        until(
+            lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]],
+            "the one in hand is finished",
+        )
         assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
         canary.say("resume")
-        until(lambda: canary.events("wait")[-1]["what"].startswith("waiting at step 2 pause"), "it waits at its gate")
+        until(
+            lambda: canary.events("wait")[-1]["what"].startswith("waiting at step 2 pause"),
+            "it waits at its gate",
+        )
         assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
         between = canary.heard("pause"), canary.heard("resume")
-        assert not [e for e in canary.events("decision") if between[0] < e["at"] < between[1] and "drain" in e["reason"]]
+        assert not [
+            e
+            for e in canary.events("decision")
+            if between[0] < e["at"] < between[1] and "drain" in e["reason"]
+        ]
         ready.turn(False)
         canary.say("skip")
         canary.comes_to("progressing", "step 3")
@@ -464,13 +578,22 @@ def test_operators_speak_all_along(shop: Shop) -> None:
 
 def test_a_freeze_that_begins_in_the_middle(shop: Shop) -> None:
     """What is in hand is finished, the run parks, and a later one goes on."""
-    canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, {"pause": "1h"}, {"set_weight": 50}], rollout_wait=0)
+    canary = Walk(
+        shop,
+        "canary",
+        rollout_steps=[{"set_weight": 25}, {"pause": "1h"}, {"set_weight": 50}],
+        rollout_wait=0,
+    )
     with loaded(shop):
         window = {"timezone": "UTC", "reason": "the fair"}
         asked = time.monotonic()
         shop.run("progressive.rollout.status")
-        soon = 2 + 3 * (time.monotonic() - asked)  # the first is in rotation by then, on a busy machine, too
-        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after)) for after in (soon, 3600))
+        # the first is in rotation by then, on a busy machine, too
+        soon = 2 + 3 * (time.monotonic() - asked)
+        begin, end = (
+            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after))
+            for after in (soon, 3600)
+        )
         outcome = canary.run(rollout_freeze=[{"from": begin, "to": end, **window}])
         assert outcome.rc == 0 and outcome.of("replace")[-1].result["parked"], outcome.output
         assert "the fair" in outcome.of("replace")[-1].msg and canary.record["phase"] == "paused"
@@ -489,14 +612,24 @@ def test_superseded_in_the_middle(shop: Shop) -> None:
         other.new = other.variables["rollout_revision"] = str(int(half.new) + 1)
         outcome = other.run()
         assert outcome.rc == 0, outcome.output
-    assert [past["outcome"] for past in shop.journal()["history"][-2:]] == ["superseded", "promoted"]
+    assert [past["outcome"] for past in shop.journal()["history"][-2:]] == [
+        "superseded",
+        "promoted",
+    ]
     other.ended("promoted")
 
 
 @pytest.mark.quick
 def test_in_place_on_a_fixed_fleet() -> None:
-    """No port is spare: one is drained and replaced, judged, then the others, one after the other."""
-    shop = opened(FRONTS["haproxy"](), "8100-8100", rollout_replicas=3, rollout_budget={"max_surge": 0, "max_unavailable": 1})
+    """No port is spare: one is drained and replaced, judged, then the others, one after the
+    other.
+    """
+    shop = opened(
+        FRONTS["haproxy"](),
+        "8100-8100",
+        rollout_replicas=3,
+        rollout_budget={"max_surge": 0, "max_unavailable": 1},
+    )
     try:
         canary = Walk(shop, "canary", rollout_steps=[{"set_weight": 33}, PERSON])
         with loaded(shop, most=3, fewest=2):
@@ -516,12 +649,21 @@ def test_failures_that_hold_it(shop: Shop) -> None:
     def there(name: str) -> dict[str, t.Any]:
         return {"gate": {"driver": "command", "command": ["test", "-e", str(shop.home / name)]}}
 
-    steps = [{"set_weight": 25}, {**there("one"), "on_failure": "hold"}, {"set_weight": 50, "reversible": False}, there("two")]
+    steps = [
+        {"set_weight": 25},
+        {**there("one"), "on_failure": "hold"},
+        {"set_weight": 50, "reversible": False},
+        there("two"),
+    ]
     canary = Walk(shop, "canary", rollout_steps=steps)
     with loaded(shop):
         outcome = canary.run()
         assert outcome.rc != 0 and "rollout held" in outcome.failed.msg, outcome.output
-        assert (canary.record["phase"], canary.record["name"], shop.lease()) == ("held", "step 2", None)
+        assert (canary.record["phase"], canary.record["name"], shop.lease()) == (
+            "held",
+            "step 2",
+            None,
+        )
         assert shop.revisions().count(canary.new) == 1
         (shop.home / "one").touch()
         again = canary.run()
@@ -538,13 +680,21 @@ def test_failures_that_hold_it(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("shop", "strategy", "variables"),
     [
-        ("haproxy", "canary", {"rollout_steps": [{"set_weight": 25}, {"pause": "500ms"}, {"set_weight": 50}]}),
+        (
+            "haproxy",
+            "canary",
+            {"rollout_steps": [{"set_weight": 25}, {"pause": "500ms"}, {"set_weight": 50}]},
+        ),
         ("envoy", "blue_green", {"rollout_hold": "1s"}),
     ],
     indirect=["shop"],
 )
-def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables: Mapping[str, t.Any], dice: Random) -> None:
-    """As `test_kill.py` does with rolling: of the whole tree, or of ansible-playbook alone, at a random event."""
+def test_killed_at_any_moment_and_run_again(
+    shop: Shop, strategy: str, variables: Mapping[str, t.Any], dice: Random
+) -> None:
+    """As `test_kill.py` does with rolling: of the whole tree, or of ansible-playbook alone, at a
+    random event.
+    """
     with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
         kills = 0
         while kills < KILLS:
@@ -556,7 +706,10 @@ def test_killed_at_any_moment_and_run_again(shop: Shop, strategy: str, variables
             if run.process.poll() is None:
                 kills += 1
                 kill_all(run, shop) if whole else run.process.kill()
-                print(f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} + {delay:.3f} s: {stood(shop)}")
+                print(
+                    f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} +"
+                    f" {delay:.3f} s: {stood(shop)}"
+                )
             run.process.wait()
             again = walk.run()
             assert again.rc == 0, again.output
@@ -573,7 +726,8 @@ def test_a_rollout_that_waits_gives_way_to_one_that_supersedes_it(shop: Shop) ->
         refused = shop.run(variables={"rollout_revision": last})
         assert (
             refused.rc != 0
-            and "or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)" in refused.failed.msg
+            and "or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)"
+            in refused.failed.msg
         )
         assert run.process.poll() is None
         began = time.monotonic()

@@ -14,7 +14,12 @@ import yaml
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
-from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindEnvoy,
+    BehindHAProxy,
+    Load,
+    failures,
+)
 
 PAGE = SNIPPETS["docs/how-to/systemd.md"]
 SHOP = """#!/bin/sh
@@ -30,7 +35,9 @@ exec "/opt/shop/$1/shop"
 
 
 class Site(Playground):
-    """The service `shop` on two hosts of systemd, with three revisions; the last one does not start."""
+    """The service `shop` on two hosts of systemd, with three revisions; the last one does not
+    start.
+    """
 
     def __init__(self, hosts: Hosts, front: BehindHAProxy | BehindEnvoy) -> None:
         known = {name: {**hosts.variables(name), "ansible_become": True} for name in hosts.names}
@@ -63,12 +70,18 @@ class Site(Playground):
         """How many units of each revision run, over all hosts; there is nothing of any other."""
         found: Counter[str] = Counter()
         for name in self.machines.names:
-            running = self.sh(name, "systemctl list-units --plain --no-legend 'shop@*' | cut -d' ' -f1").split()
-            enabled = self.sh(name, "cd /etc/systemd/system/multi-user.target.wants; ls -d shop@* || true").split()
+            running = self.sh(
+                name, "systemctl list-units --plain --no-legend 'shop@*' | cut -d' ' -f1"
+            ).split()
+            enabled = self.sh(
+                name, "cd /etc/systemd/system/multi-user.target.wants; ls -d shop@* || true"
+            ).split()
             files = self.sh(name, "ls /var/lib/rollout/env").split()
             assert sorted(running) == sorted(enabled) == sorted(files)
             lines = self.sh(name, "cat /var/lib/rollout/env/*").splitlines()
-            found.update(line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION="))
+            found.update(
+                line.partition("=")[2].strip('"') for line in lines if line.startswith("REVISION=")
+            )
         return found
 
 
@@ -100,7 +113,9 @@ def test_old_and_new_stand_side_by_side_until_all_are_new(site: Site) -> None:
 
 
 def test_in_place_with_a_template_of_ones_own(site: Site) -> None:
-    """There is room for no more than the two there are, so each slot and each port is used again."""
+    """There is room for no more than the two there are, so each slot and each port is used
+    again.
+    """
     for name in site.machines.names:
         site.put(name, "/usr/local/bin/run-shop", RUN_SHOP)
         site.put(name, "/etc/systemd/system/mine@.service", PAGE["shop@.service"])
@@ -115,7 +130,11 @@ def test_in_place_with_a_template_of_ones_own(site: Site) -> None:
     site.to("1", **own)
     site.to("2", **own)
     for name in site.machines.names:
-        running = site.sh(name, "systemctl list-units --plain --no-legend 'mine@*' | cut -d' ' -f1").split()
-        pids = [site.sh(name, f"systemctl show --value -p MainPID {unit}").strip() for unit in running]
+        running = site.sh(
+            name, "systemctl list-units --plain --no-legend 'mine@*' | cut -d' ' -f1"
+        ).split()
+        pids = [
+            site.sh(name, f"systemctl show --value -p MainPID {unit}").strip() for unit in running
+        ]
         texts = [site.sh(name, f"tr '\\0' '\\n' </proc/{pid}/environ") for pid in pids]
         assert ["REVISION=2" in text.splitlines() for text in texts] == [True]

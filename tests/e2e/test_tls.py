@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A service that speaks TLS is rolled out under load, behind each load balancer, and its certificate is verified by all."""
+"""A service that speaks TLS is rolled out under load, behind each load balancer, and its
+certificate is verified by all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
 )
 from ansible_collections.progressive.rollout.tests.support.web import certificate
 
-HEALTH = {"http": "/healthz", "interval": "500ms", "rise": 1, "tls": True, "headers": {"Host": "shop"}}
+HEALTH = {
+    "http": "/healthz",
+    "interval": "500ms",
+    "rise": 1,
+    "tls": True,
+    "headers": {"Host": "shop"},
+}
 
 
 class TrustingHAProxy(BehindHAProxy):
@@ -48,14 +56,25 @@ class TrustingEnvoy(BehindEnvoy):
 
 
 class TrustingNginx(BehindNginx):
-    """What it does with instances is in its user's configuration, as docs/how-to/nginx.md has it."""
+    """What it does with instances is in its user's configuration, as docs/how-to/nginx.md has
+    it.
+    """
 
     def __init__(self, file: Path) -> None:
-        words = ("proxy_pass https://shop", "proxy_ssl_verify on", f"proxy_ssl_trusted_certificate {file}", "proxy_ssl_name shop")
+        words = (
+            "proxy_pass https://shop",
+            "proxy_ssl_verify on",
+            f"proxy_ssl_trusted_certificate {file}",
+            "proxy_ssl_name shop",
+        )
         super().__init__(proxy=" ".join(f"{one};" for one in words))
 
 
-FRONTS: dict[str, Callable[[Path], Front]] = {"haproxy": TrustingHAProxy, "envoy": TrustingEnvoy, "nginx": TrustingNginx}
+FRONTS: dict[str, Callable[[Path], Front]] = {
+    "haproxy": TrustingHAProxy,
+    "envoy": TrustingEnvoy,
+    "nginx": TrustingNginx,
+}
 
 
 @pytest.fixture
@@ -80,7 +99,8 @@ def front(request: pytest.FixtureRequest, secured: tuple[Path, Path]) -> Iterato
 def test_a_service_that_speaks_tls_is_rolled_out_under_load(
     front: Front, secured: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(secured[0]))  # of the controller, which verifies as well
+    # of the controller, which verifies as well
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured[0]))
     clients = [("GET", False)] if isinstance(front, BehindNginx) else Load.KINDS
     with Shop(front, env={"TLS_FILE": str(secured[1])}, rollout_health=HEALTH) as shop:
         shop.to("1")

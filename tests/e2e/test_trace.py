@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""With -vvv a run shows every decision, and every call outside with its time; without it shows none."""
+"""With -vvv a run shows every decision, and every call outside with its time; without it shows
+none.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def test_what_a_run_that_hangs_waits_for_is_shown_while_it_does(playground: Play
     variables = {"rollout_gates": {"post_rollout": [gate]}}
     run = playground.start("progressive.rollout.rollout", variables, "-vvv")
     late = r".*: sleep: no answer after \d+\.\d s"
-    until(lambda: run.process.poll() is not None or found(late, run.output), "the call is shown before it ends")
+    until(
+        lambda: run.process.poll() is not None or found(late, run.output),
+        "the call is shown before it ends",
+    )
     assert not found(r".*: sleep: ended", run.output)
     assert run.wait().rc == 0
     assert found(r".*: sleep: ended with 0 \(\d+\.\d s\)$", run.output)

@@ -18,7 +18,9 @@ import pytest
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
-FIRST, CANARY, ANGER = (f"docs/tutorial/{name}.md" for name in ("first-rollout", "first-canary", "rollback-in-anger"))
+FIRST, CANARY, ANGER = (
+    f"docs/tutorial/{name}.md" for name in ("first-rollout", "first-canary", "rollback-in-anger")
+)
 
 
 class Reader:
@@ -30,7 +32,11 @@ class Reader:
         self.home.mkdir()
 
     def text(self, page: str, name: str) -> str:
-        return SNIPPETS[page][name].replace("/tmp/shop", str(self.home)).replace("127.0.0.1", self.address)
+        return (
+            SNIPPETS[page][name]
+            .replace("/tmp/shop", str(self.home))
+            .replace("127.0.0.1", self.address)
+        )
 
     def write(self, page: str, *names: str) -> None:
         for name in names:

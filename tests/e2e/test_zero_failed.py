@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The promise: not one failed request, through rollouts, rollbacks and failures, at a real load balancer under load.
+"""The promise: not one failed request, through rollouts, rollbacks and failures, at a real load
+balancer under load.
 
 The balancers repeat nothing (no retries, no redispatch), and neither do the clients.
 """
@@ -37,8 +38,10 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
-ENOUGH = 50_000  # requests through the walks of a rollout and of its rollback, at each load balancer
-RATE = 200  # requests a second, of each kind of client: those of the first test go as fast as they can
+# requests through the walks of a rollout and of its rollback, at each load balancer
+ENOUGH = 50_000
+# requests a second, of each kind of client: those of the first test go as fast as they can
+RATE = 200
 PLAYBOOKS = "progressive.rollout."
 
 
@@ -58,10 +61,13 @@ def haproxies() -> Iterator[list[BehindHAProxy]]:
 
 
 class Slow:
-    """Clients with a request of three seconds always under way: enough for one at each instance that is drained."""
+    """Clients with a request of three seconds always under way: enough for one at each instance
+    that is drained.
+    """
 
     def __init__(self, url: str, clients: int = 12) -> None:
-        self.answers: list[tuple[float, float, str]] = []  # asked when, answered when, by which instance
+        # asked when, answered when, by which instance
+        self.answers: list[tuple[float, float, str]] = []
         self.failed: list[str] = []
         self._url, self._end = f"{url}slow?s=3", threading.Event()
         self._threads = [threading.Thread(target=self._run) for _dummy in range(clients)]
@@ -90,7 +96,11 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
     with Shop(front, rollout_min_ready="500ms") as shop:
         shop.to("1")
         through, moves, outcome = 0, 0, None
-        with Watch(shop, front) as watch, Load(front.url, connections=10) as load, Slow(front.url) as slow:
+        with (
+            Watch(shop, front) as watch,
+            Load(front.url, connections=10) as load,
+            Slow(front.url) as slow,
+        ):
             while through < ENOUGH or moves < 2:
                 forward = moves % 2 == 0
                 outcome = shop.to("2") if forward else shop.run(f"{PLAYBOOKS}rollback")
@@ -105,7 +115,10 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
         assert all(report["by_revision"].keys() == {"1", "2"} for report in reports)
         assert sum(report["served"] for report in reports) >= through >= ENOUGH
         assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6 and watch.looks > 0
-        print(f"{through} requests through {moves} walks, {sum(r['served'] for r in reports)} in all, {watch.looks} looks")
+        print(
+            f"{through} requests through {moves} walks, {sum(r['served'] for r in reports)} in all,"
+            f" {watch.looks} looks"
+        )
 
 
 @pytest.fixture
@@ -118,7 +131,11 @@ def nginx() -> Iterator[BehindNginx]:
 def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
     with Shop(nginx) as shop:
         shop.to("1")
-        with Watch(shop, nginx) as watch, Load(nginx.url, connections=3, rate=RATE) as load, Slow(nginx.url) as slow:
+        with (
+            Watch(shop, nginx) as watch,
+            Load(nginx.url, connections=3, rate=RATE) as load,
+            Slow(nginx.url) as slow,
+        ):
             outcome = shop.to("2")
             shop.settled("2")
             spanned(shop, outcome, slow)
@@ -131,14 +148,19 @@ def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
 def few(outcome: Outcome) -> bool:
     """Progress is a handful of lines: a first, a last, and at most one a second between them."""
     lines = re.findall(r"^shop \d \[[#.]{20}\] .*old left", outcome.output, re.MULTILINE)
-    return 2 <= len(lines) <= 3 + outcome.rollout["elapsed"] and "[####################] 6/6 new ready, 0 old left" in lines[-1]
+    return (
+        2 <= len(lines) <= 3 + outcome.rollout["elapsed"]
+        and "[####################] 6/6 new ready, 0 old left" in lines[-1]
+    )
 
 
 OLD = ["ready", "draining", "stopped"]
 
 
 def complete(shop: Shop, outcome: Outcome) -> bool:
-    """The timeline has each instance's way through its states, the shares on the way, and a reason for every change."""
+    """The timeline has each instance's way through its states, the shares on the way, and a
+    reason for every change.
+    """
     events = shop.timeline(outcome.rollout["id"])
     states: dict[str, list[str]] = {}
     for event in events:
@@ -149,12 +171,25 @@ def complete(shop: Shop, outcome: Outcome) -> bool:
     assert len(new) == len(old) == 6 and len(states) == 12, states
     reasons = [event["reason"] for event in events if event["kind"] == "decision"]
     for verb, names in (("admit", new), ("drain", old), ("retire", old)):
-        said = " ".join(reason.partition(":")[0] for reason in reasons if reason.startswith(verb)).replace(",", "").split()
+        said = (
+            " ".join(reason.partition(":")[0] for reason in reasons if reason.startswith(verb))
+            .replace(",", "")
+            .split()
+        )
         assert set(names) <= set(said), (verb, names, reasons)
-    assert sum(int(reason.split()[1].rstrip(":")) for reason in reasons if reason.startswith("create")) == 6
+    assert (
+        sum(int(reason.split()[1].rstrip(":")) for reason in reasons if reason.startswith("create"))
+        == 6
+    )
     shares = [event["shares"] for event in events if event["kind"] == "traffic"]
-    assert shares[0][outcome.rollout["previous"]] == 100.0 and shares[-1][outcome.rollout["revision"]] == 100.0
-    return [event["kind"] for event in events if event["kind"] in ("begin", "end")] == ["begin", "end"]
+    assert (
+        shares[0][outcome.rollout["previous"]] == 100.0
+        and shares[-1][outcome.rollout["revision"]] == 100.0
+    )
+    return [event["kind"] for event in events if event["kind"] in ("begin", "end")] == [
+        "begin",
+        "end",
+    ]
 
 
 def spanned(shop: Shop, outcome: Outcome, slow: Slow) -> None:
@@ -164,7 +199,10 @@ def spanned(shop: Shop, outcome: Outcome, slow: Slow) -> None:
         for event in shop.timeline(outcome.rollout["id"])
         if event["kind"] == "state" and event["state"] == "draining"
     }
-    assert any(name in drained and asked < drained[name] < answered for asked, answered, name in slow.answers)
+    assert any(
+        name in drained and asked < drained[name] < answered
+        for asked, answered, name in slow.answers
+    )
 
 
 def test_the_load_notices_an_instance_that_is_killed(front: Front) -> None:
@@ -213,17 +251,24 @@ BAD: dict[str, tuple[dict[str, str], dict[str, t.Any], str]] = {
     indirect=["front"],
 )
 def test_a_bad_revision_is_rolled_back_without_a_failed_request(front: Front, kind: str) -> None:
-    """The one that crashes does so before it is ready: one that crashes later takes the requests on it with it."""
+    """The one that crashes does so before it is ready: one that crashes later takes the requests
+    on it with it.
+    """
     env, health, why = BAD[kind]
     with Shop(front, env={"START_DELAY": "0"}) as shop:
         shop.to("1")
         good = dict(shop.variables["rollout_platform"]["env"])
         shop.set_env(**env, START_READY_DELAY="5" if "CRASH_AFTER" in env else "0")
-        variables = {"rollout_revision": "2", "rollout_health": {**shop.variables["rollout_health"], **health}}
+        variables = {
+            "rollout_revision": "2",
+            "rollout_health": {**shop.variables["rollout_health"], **health},
+        }
         with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
             outcome = shop.run(variables=variables)
             reports = load.stop()
-        assert failures(reports) == [] and all(report["by_revision"].keys() == {"1"} for report in reports)
+        assert failures(reports) == [] and all(
+            report["by_revision"].keys() == {"1"} for report in reports
+        )
         assert outcome.rc != 0
         assert re.search(rf"shop-\d+ on web\d: .*(?:{why})", outcome.failed.msg), outcome.failed.msg
         assert outcome.failed.msg.startswith("shop 2: now rolled back to 1. Why: ")
@@ -254,7 +299,10 @@ def test_haproxy_is_reloaded_during_a_rollout(prepared: Reloadable) -> None:
         with Watch(shop, prepared) as watch, Load(prepared.url, connections=3, rate=RATE) as load:
             run = shop.start(variables={"rollout_revision": "2"})
             for new in (1, 3, 5):
-                until(partial(lambda new: shop.revisions().count("2") >= new, new), f"{new} new instances are there")
+                until(
+                    partial(lambda new: shop.revisions().count("2") >= new, new),
+                    f"{new} new instances are there",
+                )
                 prepared.reload()
             assert run.wait().rc == 0
             shop.settled("2")
@@ -265,8 +313,9 @@ def test_haproxy_is_reloaded_during_a_rollout(prepared: Reloadable) -> None:
 
 @pytest.mark.parametrize("how", ["reload", "restart"])
 def test_haproxy_forgets_everything_during_a_rollout(reloadable: Reloadable, how: str) -> None:
-    """Servers that were added are gone after a reload or restart: they are added again, checked, and the rollout ends
-    well. Requests fail at that moment, but not one does after it."""
+    """Servers that were added are gone after a reload or restart: they are added again, checked,
+    and the rollout ends well. Requests fail at that moment, but not one does after it.
+    """
     with Shop(reloadable) as shop:
         shop.to("1")
         with Watch(shop, reloadable) as watch:
@@ -279,12 +328,16 @@ def test_haproxy_forgets_everything_during_a_rollout(reloadable: Reloadable, how
                 shop.settled("2")
                 reports = load.stop()
         assert failures(reports) == []
-        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], watch.wrong
+        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], (
+            watch.wrong
+        )
 
 
 @pytest.mark.parametrize("front", ["envoy"], indirect=True)
 def test_envoy_is_restarted_during_a_rollout(front: BehindEnvoy) -> None:
-    """It comes back with what stands in its files; requests fail while it is away, but not one does after it."""
+    """It comes back with what stands in its files; requests fail while it is away, but not one
+    does after it.
+    """
     with Shop(front) as shop:
         shop.to("1")
         with Watch(shop, front) as watch:
@@ -298,18 +351,29 @@ def test_envoy_is_restarted_during_a_rollout(front: BehindEnvoy) -> None:
                 shop.settled("2")
                 reports = load.stop()
         assert failures(reports) == []
-        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], watch.wrong
+        assert watch.most <= 8 and not [wrong for wrong in watch.wrong if "in rotation" in wrong], (
+            watch.wrong
+        )
 
 
 @pytest.mark.parametrize("front", ["envoy"], indirect=True)
 def test_hosts_over_ssh_with_the_store_on_one_of_them(front: Front) -> None:
     with Sshd(3) as sshd:
         # Of root, because anybody else may need a password.
-        become = {"ansible_become": True, "ansible_become_method": "sudo"} if os.geteuid() == 0 else {}
+        become = (
+            {"ansible_become": True, "ansible_become_method": "sudo"} if os.geteuid() == 0 else {}
+        )
         python = {"ansible_python_interpreter": sys.executable}
-        hosts = {f"far{n}": {**sshd.variables(at), **become, **python} for n, at in enumerate(sshd.addresses, 1)}
+        hosts = {
+            f"far{n}": {**sshd.variables(at), **become, **python}
+            for n, at in enumerate(sshd.addresses, 1)
+        }
         with Shop(front, inventory={"web": {"hosts": hosts}}) as shop:
-            shop.variables["rollout_store"] = {"driver": "file", "host": "far1", "path": str(shop.store)}
+            shop.variables["rollout_store"] = {
+                "driver": "file",
+                "host": "far1",
+                "path": str(shop.store),
+            }
             shop.to("1")
             with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
                 shop.to("2")
@@ -333,12 +397,19 @@ def test_instances_move_to_a_new_host(front: Front) -> None:
         generation = shop.journal()["stable"]["generation"]
         assert spread() == [3, 3]
         told = shop.to("1")
-        assert "nothing to do" in told.output and "no instance on web3; " in told.output and spread() == [3, 3]
+        assert (
+            "nothing to do" in told.output
+            and "no instance on web3; " in told.output
+            and spread() == [3, 3]
+        )
         would = shop.run(ROLLOUT, {"rollout_revision": "1", "rollout_rebalance": True}, "--check")
         assert would.rc == 0 and would.one("begin").changed and spread() == [3, 3]
         with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
             run = shop.start(variables={"rollout_revision": "1", "rollout_rebalance": True})
-            until(lambda: any(record["host"] == "web3" for record in shop.living()), "one is started on the new host")
+            until(
+                lambda: any(record["host"] == "web3" for record in shop.living()),
+                "one is started on the new host",
+            )
             run.kill()
             shop.to("1")
             shop.settled("1")
@@ -347,6 +418,9 @@ def test_instances_move_to_a_new_host(front: Front) -> None:
         assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
         assert spread() == [2, 2, 2]
         assert {record["generation"] for record in shop.living()} == {generation}
-        assert shop.journal()["rollout"]["kind"] == "rebalance" and shop.journal()["rollout"]["outcome"] == "promoted"
+        assert (
+            shop.journal()["rollout"]["kind"] == "rebalance"
+            and shop.journal()["rollout"]["outcome"] == "promoted"
+        )
         again = shop.to("1", rollout_rebalance=True)
         assert "nothing to do" in again.output and not again.one("begin").changed

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deploying in place: what always holds, for random fleets and faults, and the order and size of waves."""
+"""Deploying in place: what always holds, for random fleets and faults, and the order and size of
+waves.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,28 @@ from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_available
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, Waypoint, rolling, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    ResolvedBudget,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    is_available,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    RolloutTarget,
+    Waypoint,
+    rolling,
+    stages,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +44,9 @@ RULES = Rules(progress_deadline=60)
 
 def one(number: int, **changed: object) -> Instance:
     """One of an old revision that serves."""
-    well = Instance(f"i{number}", "1", 1, State.READY, 0.0, 0.0, Rotation.IN, True, host=f"web{number}")
+    well = Instance(
+        f"i{number}", "1", 1, State.READY, 0.0, 0.0, Rotation.IN, True, host=f"web{number}"
+    )
     return replace(well, **changed)  # type: ignore[arg-type]
 
 
@@ -33,7 +54,17 @@ DONE = {"generation": NEW}
 OUT = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": 1.0}
 SICK = {"state": State.NOT_READY, "lb_healthy": False}
 BACK_SOON = {"rotation": Rotation.OUT}
-KINDS: list[dict[str, object]] = [{}, {}, DONE, {"generation": 0}, OUT, {**OUT, **DONE}, SICK, {**SICK, **BACK_SOON}, BACK_SOON]
+KINDS: list[dict[str, object]] = [
+    {},
+    {},
+    DONE,
+    {"generation": 0},
+    OUT,
+    {**OUT, **DONE},
+    SICK,
+    {**SICK, **BACK_SOON},
+    BACK_SOON,
+]
 fleets = st.lists(st.sampled_from(KINDS), min_size=1, max_size=12).map(
     lambda kinds: [one(n, **kind) for n, kind in enumerate(kinds)]
 )
@@ -48,14 +79,24 @@ def available(fleet: Sequence[Instance]) -> int:
 
 
 @given(fleets, st.integers(1, 5), st.data())
-def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: int, data: st.DataObject) -> None:
+def test_no_decision_takes_what_is_needed(
+    fleet: list[Instance], unavailable: int, data: st.DataObject
+) -> None:
     allowed = ResolvedBudget(0, min(unavailable, len(fleet)))
     floor = len(fleet) - allowed.unavailable
     out = [i.id for i in fleet if i.state is State.DRAINING]
     failed = frozenset(data.draw(st.sets(st.sampled_from(out)))) if out else frozenset()
     hosts = data.draw(st.sets(st.sampled_from([i.host for i in fleet])))
     scope = engine.Scope(frozenset(hosts), failed)
-    decision = engine.drain_batch(fleet, rolling(NEW, len(fleet)), RULES, ProgressTracker(NOW), NOW, allowed=allowed, scope=scope)
+    decision = engine.drain_batch(
+        fleet,
+        rolling(NEW, len(fleet)),
+        RULES,
+        ProgressTracker(NOW),
+        NOW,
+        allowed=allowed,
+        scope=scope,
+    )
     taken = [i for i in fleet if i.id in decision.drain]
     left = [i for i in fleet if i.id not in decision.drain]
     assert available(left) >= min(floor, available(fleet))
@@ -64,13 +105,21 @@ def test_no_decision_takes_what_is_needed(fleet: list[Instance], unavailable: in
         "no wave is bigger than the budget"
     )
     assert not any(i.generation == NEW and i.draining_since is None for i in taken)
-    assert all(i.state is State.READY and i.rotation is not Rotation.IN for i in fleet if i.id in decision.admit)
+    assert all(
+        i.state is State.READY and i.rotation is not Rotation.IN
+        for i in fleet
+        if i.id in decision.admit
+    )
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 11)), st.integers(1, 2))
 def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], ports: int) -> None:
-    """Each host is tried once at most; all that work are deployed unless what failed leaves no room."""
-    fleet = [one(n, id=f"i{n}:{port}", host=f"web{n}") for n in range(hosts) for port in range(ports)]
+    """Each host is tried once at most; all that work are deployed unless what failed leaves no
+    room.
+    """
+    fleet = [
+        one(n, id=f"i{n}:{port}", host=f"web{n}") for n in range(hosts) for port in range(ports)
+    ]
     allowed = ResolvedBudget(0, min(len(fleet), max(unavailable, ports)))
     waypoint, tried, failed = rolling(NEW, len(fleet)), [], frozenset[str]()
     while True:
@@ -85,20 +134,39 @@ def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], 
         assert take(fleet, waypoint, RULES, ProgressTracker(NOW), NOW).reached
         bad = {i.id for i in fleet if i.id in wave and int(i.host[3:]) in broken}
         failed |= bad
-        fleet = [one(0, id=i.id, host=i.host, generation=NEW) if i.id in wave - bad else i for i in fleet]
+        fleet = [
+            one(0, id=i.id, host=i.host, generation=NEW) if i.id in wave - bad else i for i in fleet
+        ]
     assert len(tried) == len(set(tried)) * ports
     lost, working = len(failed), [n for n in range(hosts) if n not in broken]
     if decision.failed:
         assert lost + ports > allowed.unavailable and decision.failed_id == "PR-614"
     else:
-        assert engine.deployed(fleet, waypoint) == len(fleet) - lost >= len(working) * ports and len(set(tried)) == hosts
+        assert (
+            engine.deployed(fleet, waypoint) == len(fleet) - lost >= len(working) * ports
+            and len(set(tried)) == hosts
+        )
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(1, 99), max_size=2))
-def test_the_waves_are_all_hosts_and_end_where_a_step_does(desired: int, unavailable: int, weights: set[int]) -> None:
-    fleet, allowed = [one(n) for n in range(desired)], Budget(0, min(unavailable, desired)).resolve(desired)
-    plan = parse({"strategy": "canary", "steps": [{"set_weight": weight} for weight in sorted(weights)]} if weights else {})
-    path = [stage.waypoint for stage in stages(engine.steps_as_replicas(plan), RolloutTarget(NEW, desired, allowed, desired))]
+def test_the_waves_are_all_hosts_and_end_where_a_step_does(
+    desired: int, unavailable: int, weights: set[int]
+) -> None:
+    fleet, allowed = (
+        [one(n) for n in range(desired)],
+        Budget(0, min(unavailable, desired)).resolve(desired),
+    )
+    plan = parse(
+        {"strategy": "canary", "steps": [{"set_weight": weight} for weight in sorted(weights)]}
+        if weights
+        else {}
+    )
+    path = [
+        stage.waypoint
+        for stage in stages(
+            engine.steps_as_replicas(plan), RolloutTarget(NEW, desired, allowed, desired)
+        )
+    ]
     waves = engine.batches(fleet, path, allowed, everything(fleet))
     assert [host for wave in waves for host in wave] == [i.host for i in fleet]
     assert all(len(wave) <= allowed.unavailable for wave in waves)
@@ -107,9 +175,20 @@ def test_the_waves_are_all_hosts_and_end_where_a_step_does(desired: int, unavail
 
 
 def test_what_is_of_no_use_comes_first() -> None:
-    fleet = [one(1), one(2, generation=0), one(3, **SICK, **BACK_SOON), one(4, **DONE), one(5, **OUT), one(6)]
+    fleet = [
+        one(1),
+        one(2, generation=0),
+        one(3, **SICK, **BACK_SOON),
+        one(4, **DONE),
+        one(5, **OUT),
+        one(6),
+    ]
     path: list[Waypoint] = [rolling(NEW, 6)]
-    assert engine.batches(fleet, path, ResolvedBudget(0, 2), everything(fleet)) == [("web3", "web5"), ("web2", "web1"), ("web6",)]
+    assert engine.batches(fleet, path, ResolvedBudget(0, 2), everything(fleet)) == [
+        ("web3", "web5"),
+        ("web2", "web1"),
+        ("web6",),
+    ]
 
 
 def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
@@ -126,9 +205,14 @@ def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
     decision = take(fleet, scope=everything(fleet))
     assert decision.drain == ("i1",) and not decision.reached
     both = [one(1, **OUT), *fleet[1:]]
-    assert take(both, scope=everything(both)).drain == () and take(both, scope=everything(both)).reached
+    assert (
+        take(both, scope=everything(both)).drain == ()
+        and take(both, scope=everything(both)).reached
+    )
     lost = everything(fleet, failed=frozenset(["i3"]))
-    assert take(fleet, scope=lost).drain == ("i1",), "one that has failed is not in the wave, but missing"
+    assert take(fleet, scope=lost).drain == ("i1",), (
+        "one that has failed is not in the wave, but missing"
+    )
 
 
 def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
@@ -136,9 +220,15 @@ def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
     refusal = partial(engine.refusal, fleet, rolling(NEW, 4), everything(fleet))
     assert refusal(["web1", "web4"], ResolvedBudget(0, 1), 2) == ""
     assert refusal(["web1", "web2"], ResolvedBudget(0, 2), 2) == "rollout_failure_limit is 2"
-    assert refusal(["web2"], ResolvedBudget(0, 1), 3) == "i2 serve no requests, and at most 1 may be unavailable"
+    assert (
+        refusal(["web2"], ResolvedBudget(0, 1), 3)
+        == "i2 serve no requests, and at most 1 may be unavailable"
+    )
     assert refusal(["web2"], ResolvedBudget(0, 2), None) == ""
-    assert refusal(["web1", "web2", "web3"], ResolvedBudget(0, 2), None) == "no other host is to be deployed"
+    assert (
+        refusal(["web1", "web2", "web3"], ResolvedBudget(0, 2), None)
+        == "no other host is to be deployed"
+    )
     # What failed otherwise takes of the budget only if it is out of rotation.
     take = partial(
         engine.drain_batch,
@@ -153,7 +243,9 @@ def test_hosts_that_cannot_be_reached_are_no_loss_while_they_serve() -> None:
 
 
 def test_a_failed_host_that_still_serves_leaves_room_for_the_next_one() -> None:
-    """A host whose deployment failed before it was touched stays in rotation, and is not counted as lost."""
+    """A host whose deployment failed before it was touched stays in rotation, and is not counted
+    as lost.
+    """
     fleet = [one(0), one(1), one(2, **SICK)]
     scope = engine.Scope(hosts=frozenset({"web0", "web1"}), failed=frozenset({"i0"}))
     drain = partial(
@@ -176,7 +268,9 @@ def test_a_failed_host_that_still_serves_leaves_room_for_the_next_one() -> None:
 def test_the_way_back_begins_with_the_newest() -> None:
     fleet = [one(n, generation=3, created=float(n)) for n in (1, 2, 3)]
     back = rolling(1, 3)
-    assert engine.batches(fleet, [back], ResolvedBudget(0, 1), everything(fleet, newest_first=True)) == [
+    assert engine.batches(
+        fleet, [back], ResolvedBudget(0, 1), everything(fleet, newest_first=True)
+    ) == [
         ("web3",),
         ("web2",),
         ("web1",),
@@ -187,11 +281,18 @@ def test_a_host_that_broke_elsewhere_makes_the_wave_smaller_or_wait() -> None:
     fleet = [one(1), one(2), one(3), one(4, **DONE, **SICK)]
     scope = everything(fleet)
     take = partial(engine.drain_batch, fleet, rolling(NEW, 4), RULES)
-    assert take(ProgressTracker(NOW), NOW, allowed=ResolvedBudget(0, 2), scope=scope).drain == ("i1",)
+    assert take(ProgressTracker(NOW), NOW, allowed=ResolvedBudget(0, 2), scope=scope).drain == (
+        "i1",
+    )
     waits = take(ProgressTracker(NOW), NOW, allowed=ResolvedBudget(0, 1), scope=scope)
     assert waits.drain == () and not waits.reached and not waits.failed
     late = take(ProgressTracker(NOW - 61), NOW, allowed=ResolvedBudget(0, 1), scope=scope)
-    assert late.failed_id == "PR-605" and "web1" in late.failed and "1 of 4" in late.failed and "i4 is not_ready" in late.failed
+    assert (
+        late.failed_id == "PR-605"
+        and "web1" in late.failed
+        and "1 of 4" in late.failed
+        and "i4 is not_ready" in late.failed
+    )
 
 
 def test_what_does_not_become_available_is_taken_out_again() -> None:

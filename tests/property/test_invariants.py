@@ -19,7 +19,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import count_fleet
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
+    count_fleet,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
     Instance,
@@ -28,10 +30,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     State,
     classify,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, check
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Simulator,
+    World,
+    all_new,
+    check,
+)
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     DEADLINE,
     budgets,
@@ -46,7 +58,8 @@ from ansible_collections.progressive.rollout.tests.support.worlds import (
 from hypothesis import example, given, note
 from hypothesis import strategies as st
 
-# 1, 2, 3, 6, 8: on every decision, also for fleets no walk would ever lead to -----------------------------------------
+# 1, 2, 3, 6, 8: on every decision, also for fleets no walk would ever lead to
+# -----------------------------------------
 
 clocks = st.integers(0, 30).map(float)
 instances = st.builds(
@@ -94,25 +107,40 @@ waypoints = st.integers(0, 10).flatmap(
 
 @given(fleets, waypoints, budgets(), rules_)
 @examples(500)
-def test_every_decision_of_any_fleet(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules) -> None:
+def test_every_decision_of_any_fleet(
+    fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules
+) -> None:
     progress = ProgressTracker(20.0, old=len(fleet))
     decision = evaluate(fleet, waypoint, budget, rules, progress, 31.0)
     check(fleet, decision, waypoint, budget, rules, 31.0)
-    # 10: nothing is kept between two turns, so the one who takes over decides as its predecessor would have.
+    # 10: nothing is kept between two turns, so the one who takes over decides as its predecessor
+    # would have.
     assert evaluate(fleet, waypoint, budget, rules, progress, 31.0) == decision
 
 
 @given(fleets, waypoints, rules_)
 @examples(200)
-def test_every_instance_is_in_one_class(fleet: list[Instance], waypoint: Waypoint, rules: Rules) -> None:
+def test_every_instance_is_in_one_class(
+    fleet: list[Instance], waypoint: Waypoint, rules: Rules
+) -> None:
     # 8: what goes into a decision comes out of it in exactly one class.
     count = count_fleet(fleet, waypoint, rules, 20.0, 31.0)
-    staying = [i for group in (count.new, count.old) for part in (group.available, group.prepared, group.pending) for i in part]
+    staying = [
+        i
+        for group in (count.new, count.old)
+        for part in (group.available, group.prepared, group.pending)
+        for i in part
+    ]
     leaving = [*count.crashed, *count.draining]
-    assert Counter(i.id for i in [*staying, *leaving, *count.ended, *count.orphaned]) == Counter(i.id for i in fleet)
+    assert Counter(i.id for i in [*staying, *leaving, *count.ended, *count.orphaned]) == Counter(
+        i.id for i in fleet
+    )
     assert count.total == len(staying) + len(leaving)
     assert count.total + len(count.orphaned) == sum(1 for i in fleet if i.state.counted)
-    assert all(i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation for i in count.orphaned)
+    assert all(
+        i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation
+        for i in count.orphaned
+    )
 
 
 @given(st.sampled_from(Process), st.sampled_from(Health), st.booleans())
@@ -120,17 +148,23 @@ def test_every_report_is_one_state(process: Process, health: Health, draining: b
     # 8, and "anything unknown is not_ready".
     state = classify(process, health, draining)
     assert state in State
-    assert state is not State.READY or (process is Process.RUNNING and health in (Health.PASSING, Health.NONE))
+    assert state is not State.READY or (
+        process is Process.RUNNING and health in (Health.PASSING, Health.NONE)
+    )
     assert process is not Process.UNKNOWN or state in (State.NOT_READY, State.DRAINING)
 
 
-# 4: with working instances every rollout ends, and where it should ---------------------------------------------------
+# 4: with working instances every rollout ends, and where it should
+# ---------------------------------------------------
 
 
 @given(calm, st.lists(working, max_size=12), sizes, budgets(), rules_)
 @examples(150)
-def test_working_instances_arrive(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
-    # 4. Also 2 in the strong sense: nothing else acts, so what is available is never below the floor.
+def test_working_instances_arrive(
+    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
+) -> None:
+    # 4. Also 2 in the strong sense: nothing else acts, so what is available is never below the
+    # floor.
     rules = replace(rules, ready_deadline=None)
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
@@ -138,7 +172,8 @@ def test_working_instances_arrive(world: World, old: list[Life], desired: int, b
     assert end.reached, end.failed
     assert simulator.least is not None
     allowed = budget.resolve(desired)
-    # Old ones are as many as they are; where they were fewer from the start, they are at least not made fewer still.
+    # Old ones are as many as they are; where they were fewer from the start, they are at least not
+    # made fewer still.
     assert simulator.least >= min(desired - allowed.unavailable, len(old))
     assert simulator.peak <= max(desired + allowed.surge, len(old))
     # Nothing is doubled: as many are made as were asked for.
@@ -149,7 +184,9 @@ def test_working_instances_arrive(world: World, old: list[Life], desired: int, b
 
 @given(calm, sizes, sizes, budgets(), rules_)
 @examples(60)
-def test_scale_walks_arrive(world: World, there: int, desired: int, budget: Budget, rules: Rules) -> None:
+def test_scale_walks_arrive(
+    world: World, there: int, desired: int, budget: Budget, rules: Rules
+) -> None:
     # 4, 2: a walk with one revision. Down to a number is no reason to go below it.
     rules = replace(rules, ready_deadline=None)
     simulator = Simulator(world, budget, rules)
@@ -160,13 +197,17 @@ def test_scale_walks_arrive(world: World, there: int, desired: int, budget: Budg
     assert simulator.made == max(0, desired - there)
 
 
-# 1 - 11 with everything that can go wrong ----------------------------------------------------------------------------
+# 1 - 11 with everything that can go wrong
+# ----------------------------------------------------------------------------
 
 
 @given(rough, olds, sizes, budgets(), rules_)
 @examples(150)
-def test_any_fault_forward_and_back(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
-    # 1, 2, 3, 6, 8, 11 at every action; 5: it ends, whatever happens; 7: so does the way back, under the same checks.
+def test_any_fault_forward_and_back(
+    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
+) -> None:
+    # 1, 2, 3, 6, 8, 11 at every action; 5: it ends, whatever happens; 7: so does the way back,
+    # under the same checks.
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
     end = simulator.walk(all_new(2, desired))
@@ -174,14 +215,20 @@ def test_any_fault_forward_and_back(world: World, old: list[Life], desired: int,
     assert end.reached != bool(end.failed)
     back = len([life for life in old if life.crash != 0])
     simulator.world = replace(world, resize={})
-    end = simulator.walk(Waypoint(1, back, 0, back), "old") if back else simulator.walk(Waypoint(0, 0, 0, 0))
+    end = (
+        simulator.walk(Waypoint(1, back, 0, back), "old")
+        if back
+        else simulator.walk(Waypoint(0, 0, 0, 0))
+    )
     note(f"back: {end.failed or 'reached'} at {simulator.clock}")
     assert end.reached != bool(end.failed)
 
 
 @given(rough, olds, sizes, budgets(), rules_)
 @examples(150)
-def test_any_fault_scaling(world: World, old: list[Life], desired: int, budget: Budget, rules: Rules) -> None:
+def test_any_fault_scaling(
+    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
+) -> None:
     # The same for a walk with one revision.
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
@@ -191,22 +238,30 @@ def test_any_fault_scaling(world: World, old: list[Life], desired: int, budget: 
 
 @given(calm, st.integers(1, 10), budgets(), rules_, st.integers(0, 40))
 @examples(120)
-def test_rollback_of_a_rollout_half_way(world: World, size: int, budget: Budget, rules: Rules, moment: int) -> None:
-    # 7: a budgeted walk: old is back and in rotation before new goes, as far as the budget asks for it.
+def test_rollback_of_a_rollout_half_way(
+    world: World, size: int, budget: Budget, rules: Rules, moment: int
+) -> None:
+    # 7: a budgeted walk: old is back and in rotation before new goes, as far as the budget asks for
+    # it.
     rules = replace(rules, ready_deadline=None)
     simulator = Simulator(world, budget, rules)
     simulator.populate([Life()] * size)
     simulator.walk(all_new(2, size), until=moment)
     end = simulator.walk(Waypoint(1, size, 0, size), "old")
     assert end.reached, end.failed
-    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert (
+        simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    )
     assert {node.labels.generation for node in simulator.nodes.values()} == {1}
 
 
 @given(rough, st.integers(1, 10), budgets(), rules_)
 @examples(80)
-def test_first_deployment_rolled_back_to_nothing(world: World, size: int, budget: Budget, rules: Rules) -> None:
-    # 7, 11: nothing to go back to: everything of it goes. Only what cannot be reached for good may stay.
+def test_first_deployment_rolled_back_to_nothing(
+    world: World, size: int, budget: Budget, rules: Rules
+) -> None:
+    # 7, 11: nothing to go back to: everything of it goes. Only what cannot be reached for good may
+    # stay.
     world = replace(world, unreachable=(), resize={}, restarts=())
     simulator = Simulator(world, budget, rules)
     simulator.walk(all_new(1, size))
@@ -215,7 +270,12 @@ def test_first_deployment_rolled_back_to_nothing(world: World, size: int, budget
     assert not [node for node in simulator.nodes.values() if not node.gone]
 
 
-@given(sizes, budgets(), rules_, st.sampled_from([Life(never=True), Life(crash=1), Life(flap=2), Life(flap=3, crash=9)]))
+@given(
+    sizes,
+    budgets(),
+    rules_,
+    st.sampled_from([Life(never=True), Life(crash=1), Life(flap=2), Life(flap=3, crash=9)]),
+)
 @examples(80)
 def test_bad_instances_never_arrive(size: int, budget: Budget, rules: Rules, life: Life) -> None:
     # 5: it ends by itself, and what was well is still there as far as the budget asks for it.
@@ -225,13 +285,24 @@ def test_bad_instances_never_arrive(size: int, budget: Budget, rules: Rules, lif
     end = simulator.walk(all_new(2, size))
     assert end.failed and not end.reached
     assert simulator.clock <= DEADLINE * (size + 1) + 1
-    assert simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    assert (
+        simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
+    )
 
 
-@given(calm, st.integers(1, 8), budgets(), rules_, st.frozensets(st.integers(1, 120), min_size=1, max_size=8))
+@given(
+    calm,
+    st.integers(1, 8),
+    budgets(),
+    rules_,
+    st.frozensets(st.integers(1, 120), min_size=1, max_size=8),
+)
 @examples(150)
-def test_killed_between_any_two_actions(world: World, size: int, budget: Budget, rules: Rules, kills: frozenset[int]) -> None:
-    # 9: the next run, with the journal's part only, comes to the same end, with nothing lost and nothing doubled.
+def test_killed_between_any_two_actions(
+    world: World, size: int, budget: Budget, rules: Rules, kills: frozenset[int]
+) -> None:
+    # 9: the next run, with the journal's part only, comes to the same end, with nothing lost and
+    # nothing doubled.
     rules = replace(rules, ready_deadline=None)
     simulator = Simulator(replace(world, kills=kills), budget, rules)
     simulator.populate([Life()] * size)
@@ -245,7 +316,9 @@ def test_killed_between_any_two_actions(world: World, size: int, budget: Budget,
 @examples(60)
 def test_a_balancer_that_restarts_empties_no_fleet(moment: int, prove: int) -> None:
     # 2: all entries gone, unproven for a while: nobody is drained for that, and all come back.
-    simulator = Simulator(World(restarts=[(0, moment)], prove=prove), Budget(2, 0), Rules(progress_deadline=200.0))
+    simulator = Simulator(
+        World(restarts=[(0, moment)], prove=prove), Budget(2, 0), Rules(progress_deadline=200.0)
+    )
     simulator.populate([Life()] * 6)
     assert simulator.walk(all_new(2, 6)).reached
     assert simulator.made == 6
@@ -255,26 +328,36 @@ def test_a_balancer_that_restarts_empties_no_fleet(moment: int, prove: int) -> N
 @examples(60)
 @example((3, 30), Budget(1, 0))
 def test_a_blip_of_our_checks_empties_no_fleet(span: tuple[int, int], budget: Budget) -> None:
-    # 2: our check fails them all, the balancers still send requests there: as many serve as the floor asks for.
+    # 2: our check fails them all, the balancers still send requests there: as many serve as the
+    # floor asks for.
     simulator = Simulator(World(blips=[span]), budget, Rules(progress_deadline=200.0))
     simulator.populate([Life()] * 6)
     floor = 6 - budget.resolve(6).unavailable
     while not simulator.log or not (simulator.log[-1][1].reached or simulator.log[-1][1].failed):
         simulator.walk(all_new(2, 6), until=simulator.clock + 1)
         entries = simulator.balancers[0].observe().values()
-        assert sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.lb_healthy) >= floor
+        assert (
+            sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.lb_healthy)
+            >= floor
+        )
     assert simulator.log[-1][1].reached
 
 
-# 5: the tally ---------------------------------------------------------------------------------------------------------
+# 5: the tally
+# ---------------------------------------------------------------------------------------------------------
 
-turns = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 9))), min_size=1, max_size=20)
+turns = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 9))),
+    min_size=1,
+    max_size=20,
+)
 
 
 @given(turns)
 @examples(200)
 def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
-    # 5, 8: counted from the last progress; a failure is counted once, and none that was there before the walk.
+    # 5, 8: counted from the last progress; a failure is counted once, and none that was there
+    # before the walk.
     progress = ProgressTracker(0.0)
     seen: set[str] = set()
     best, least, since, run = 0, 99, 0.0, 0
@@ -287,10 +370,16 @@ def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
         best, least = max(best, new), min(least, old)
         run = fresh if progressed else run + fresh
         since = float(number) if progressed else since
-        assert (progress.since, progress.new, progress.old, len(progress.failures)) == (since, best, least, run)
+        assert (progress.since, progress.new, progress.old, len(progress.failures)) == (
+            since,
+            best,
+            least,
+            run,
+        )
 
 
-# 12: percentages ------------------------------------------------------------------------------------------------------
+# 12: percentages
+# ------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 10_000), st.integers(0, 200_000))
@@ -300,10 +389,14 @@ def test_tally(turns: list[tuple[int, int, set[int]]]) -> None:
 def test_percentages_are_exact(hundredths: int, desired: int) -> None:
     # 12: surge up, unavailable down, in whole numbers throughout.
     text = f"{Decimal(hundredths) / 100}%"
-    allowed = variables.budget({"max_surge": text, "max_unavailable": 1}, "rollout_budget").resolve(desired)
+    allowed = variables.budget({"max_surge": text, "max_unavailable": 1}, "rollout_budget").resolve(
+        desired
+    )
     assert allowed.surge == -(-hundredths * desired // 10_000)
     if hundredths:
-        allowed = variables.budget({"max_surge": 0, "max_unavailable": text}, "rollout_budget").resolve(desired)
+        allowed = variables.budget(
+            {"max_surge": 0, "max_unavailable": text}, "rollout_budget"
+        ).resolve(desired)
         assert (allowed.surge, allowed.unavailable) == (0, hundredths * desired // 10_000 or 1)
 
 
@@ -321,6 +414,14 @@ def test_floats_are_refused(number: float) -> None:
 def test_a_budget_always_leaves_room(budget: Budget, desired: int) -> None:
     # 4: never 0/0.
     allowed = budget.resolve(desired)
-    assert allowed.surge >= 0 and allowed.unavailable >= 0 and allowed.surge + allowed.unavailable >= 1
-    assert allowed.in_flight is None or (allowed.in_flight == allowed.surge >= 1 and allowed.unavailable == 0)
-    assert allowed.unavailable <= max(desired, 1) and allowed.surge <= max(desired, 4) and not math.isnan(allowed.surge)
+    assert (
+        allowed.surge >= 0 and allowed.unavailable >= 0 and allowed.surge + allowed.unavailable >= 1
+    )
+    assert allowed.in_flight is None or (
+        allowed.in_flight == allowed.surge >= 1 and allowed.unavailable == 0
+    )
+    assert (
+        allowed.unavailable <= max(desired, 1)
+        and allowed.surge <= max(desired, 4)
+        and not math.isnan(allowed.surge)
+    )

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rebalancing: for random spreads it ends even, never leaves the budget, and moves no more than it has to.
+"""Rebalancing: for random spreads it ends even, never leaves the budget, and moves no more than it
+has to.
 
 Instances are placed as the platforms with hosts place them, and moved as `evaluate` says.
 """
@@ -16,12 +17,28 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_available
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move, mark_leaving
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    is_available,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import (
+    LEAVING,
+    instances_to_move,
+    mark_leaving,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import place
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -32,7 +49,9 @@ RULES = Rules(progress_deadline=1000)
 
 @dataclass
 class Fleet:
-    """Instances of one generation on hosts with so many ports each. What is started takes a turn to be ready, so does what stops."""
+    """Instances of one generation on hosts with so many ports each. What is started takes a turn
+    to be ready, so does what stops.
+    """
 
     hosts: Sequence[str]
     ports: range
@@ -47,12 +66,19 @@ class Fleet:
         rotation, since = (Rotation.IN, 0.0) if well else (Rotation.ABSENT, None)
         self.labels[name] = Labels(name, "shop", "1", GENERATION, host, endpoint, len(self.labels))
         state = State.READY if well else State.STARTING
-        self.there[name] = Instance(name, "1", GENERATION, state, self.now, since, rotation, well, host=host)
+        self.there[name] = Instance(
+            name, "1", GENERATION, state, self.now, since, rotation, well, host=host
+        )
 
     def place(self, count: int, gone: Collection[str]) -> list[tuple[str, Endpoint, int]]:
         leave = {*gone, *(i.id for i in self.there.values() if i.draining_since is not None)}
-        taken = [replace(self.labels[name], generation=LEAVING if name in leave else GENERATION) for name in self.there]
-        return place(self.hosts, {h: h for h in self.hosts}, self.ports, count, taken, GENERATION, self.zones)
+        taken = [
+            replace(self.labels[name], generation=LEAVING if name in leave else GENERATION)
+            for name in self.there
+        ]
+        return place(
+            self.hosts, {h: h for h in self.hosts}, self.ports, count, taken, GENERATION, self.zones
+        )
 
     def hosts_of(self, count: int, gone: Collection[str]) -> list[str]:
         try:
@@ -61,7 +87,9 @@ class Fleet:
             return []
 
     def leaving(self, desired: int) -> frozenset[str]:
-        return instances_to_move([*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones)
+        return instances_to_move(
+            [*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones
+        )
 
     def counts(self) -> dict[str, int]:
         counted = Counter(i.host for i in self.there.values())
@@ -70,11 +98,18 @@ class Fleet:
     def available(self) -> int:
         return sum(is_available(i, RULES, self.now) for i in self.there.values())
 
-    def turn(self, desired: int, budget: Budget, progress: ProgressTracker) -> tuple[bool, ProgressTracker]:
+    def turn(
+        self, desired: int, budget: Budget, progress: ProgressTracker
+    ) -> tuple[bool, ProgressTracker]:
         """One turn; whether the walk has arrived."""
         gone = self.leaving(desired)
         decision = evaluate(
-            mark_leaving([*self.there.values()], gone), rolling(GENERATION, desired), budget, RULES, progress, self.now
+            mark_leaving([*self.there.values()], gone),
+            rolling(GENERATION, desired),
+            budget,
+            RULES,
+            progress,
+            self.now,
         )
         assert not decision.failed, decision.failed
         self.now += 1
@@ -82,7 +117,9 @@ class Fleet:
             del self.there[name]
         for name, one in list(self.there.items()):
             if one.state is State.STARTING:
-                self.there[name] = replace(one, state=State.READY, ready_since=self.now, lb_healthy=True)
+                self.there[name] = replace(
+                    one, state=State.READY, ready_since=self.now, lb_healthy=True
+                )
         for name in decision.admit:
             self.there[name] = replace(self.there[name], rotation=Rotation.IN)
         for name in decision.drain:
@@ -121,17 +158,24 @@ def walk(fleet: Fleet, budget: Budget) -> None:
 
 
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any)
-budgets = st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any).map(lambda pair: Budget(*pair))
+budgets = (
+    st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any).map(lambda pair: Budget(*pair))
+)
 
 
 def moves_needed(counts: Sequence[int]) -> int:
     """How many have to move, until the hosts differ by one at most."""
     least, more = divmod(sum(counts), len(counts))
-    return sum(max(0, count - least - (place < more)) for place, count in enumerate(sorted(counts, reverse=True)))
+    return sum(
+        max(0, count - least - (place < more))
+        for place, count in enumerate(sorted(counts, reverse=True))
+    )
 
 
 @given(counts, budgets)
-def test_it_ends_even_within_the_budget_with_as_few_moves_as_it_takes(counts: list[int], budget: Budget) -> None:
+def test_it_ends_even_within_the_budget_with_as_few_moves_as_it_takes(
+    counts: list[int], budget: Budget
+) -> None:
     fleet = fleet_of(counts, 20)
     walk(fleet, budget)
     after = fleet.counts().values()
@@ -147,7 +191,9 @@ def test_it_ends_where_ports_are_few(counts: list[int], budget: Budget) -> None:
 
 
 @given(counts, budgets, st.lists(st.sampled_from("ab"), min_size=6, max_size=6))
-def test_zones_are_evened_out_before_hosts(counts: list[int], budget: Budget, zones: list[str]) -> None:
+def test_zones_are_evened_out_before_hosts(
+    counts: list[int], budget: Budget, zones: list[str]
+) -> None:
     fleet = fleet_of(counts, 40, zones)
     walk(fleet, budget)
     after = fleet.counts()
@@ -174,7 +220,8 @@ def test_the_oldest_of_the_most_crowded_host_goes_first() -> None:
     [
         ([3, 1, 1], {}, 3, {"shop-1", "shop-2"}),
         ([1, 2, 2], {}, 4, {"shop-2"}),
-        ([2, 2, 2], {"web1": "a", "web2": "a", "web3": "b"}, 4, {"shop-1", "shop-3"}),  # zones come before hosts
+        # zones come before hosts
+        ([2, 2, 2], {"web1": "a", "web2": "a", "web3": "b"}, 4, {"shop-1", "shop-3"}),
         ([2, 0], {}, 0, {"shop-1", "shop-2"}),
     ],
 )
@@ -190,7 +237,9 @@ def test_more_than_are_wanted_leave_the_most_crowded_hosts(
 def test_nothing_leaves_where_nothing_can_be_placed() -> None:
     fleet = fleet_of([4, 1], 20)
     assert fleet.leaving(5)
-    assert not instances_to_move([*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {})
+    assert not instances_to_move(
+        [*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {}
+    )
 
 
 def test_one_whose_host_does_not_answer_does_not_move() -> None:

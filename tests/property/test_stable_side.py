@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stable side of random rollouts: as long as it is kept it is whole, and it comes back where new ones break."""
+"""The stable side of random rollouts: as long as it is kept it is whole, and it comes back where
+new ones break.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,21 @@ from ansible_collections.progressive.rollout.tests.property.test_strategies impo
     waits,
 )
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Seen, World
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Script,
+    Seen,
+    World,
+)
 from ansible_collections.progressive.rollout.tests.support.worlds import budgets, rules_
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 
 def slowest(simulator: Seen, lives: list[Life]) -> int:
-    """Seconds until a dead instance is made good, at most: it is seen, there is room for another, and that is in rotation."""
+    """Seconds until a dead instance is made good, at most: it is seen, there is room for
+    another, and that is in rotation.
+    """
     world, rules = simulator.world, simulator.rules
     start = max(life.start for life in [Life(), *lives])
     leave = max(life.work + life.stop for life in [Life(), *lives]) + rules.settle
@@ -43,12 +52,19 @@ def slowest(simulator: Seen, lives: list[Life]) -> int:
 )
 @examples(150)
 def test_the_old_side_is_whole_as_long_as_it_is_kept(
-    world: World, plan: Plan, crashes: list[int | None], budget: Budget, rules: Rules, data: st.DataObject
+    world: World,
+    plan: Plan,
+    crashes: list[int | None],
+    budget: Budget,
+    rules: Rules,
+    data: st.DataObject,
 ) -> None:
     # 13, 1: whichever of the stable ones die, and whenever; and the rollout goes on.
     size = len(crashes)
     path = listed(plan, size, size, budget)
-    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
+    gates = data.draw(
+        st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
+    )
     simulator = Seen(world, budget, replace(rules, ready_deadline=None))
     simulator.populate([Life(crash=crash) for crash in crashes])
     end = simulator.roll(path, Script(gates=gates))
@@ -77,9 +93,16 @@ def test_the_old_side_is_whole_as_long_as_it_is_kept(
 def test_what_breaks_after_it_was_ready_goes_back_and_the_stable_ones_come_back(
     world: World, size: int, budget: Budget, rules: Rules, ages: list[int]
 ) -> None:
-    # 2, 5: every new one breaks so long after it was ready; fewer than the floor serve only while what is missing starts.
+    # 2, 5: every new one breaks so long after it was ready; fewer than the floor serve only while
+    # what is missing starts.
     lives = [Life(start=life.start, crash=life.start + age) for life in world.lives for age in ages]
-    rules = replace(rules, ready_deadline=None, failure_limit=3, watch_new=120.0, min_ready=min(rules.min_ready, 1.0))
+    rules = replace(
+        rules,
+        ready_deadline=None,
+        failure_limit=3,
+        watch_new=120.0,
+        min_ready=min(rules.min_ready, 1.0),
+    )
     simulator = Seen(replace(world, lives=lives), budget, rules)
     simulator.populate([Life()] * size)
     end = simulator.roll(listed(Plan(), size, size, budget))
@@ -89,4 +112,6 @@ def test_what_breaks_after_it_was_ready_goes_back_and_the_stable_ones_come_back(
     late = slowest(simulator, [*lives, *world.repairs])
     needed = size - budget.resolve(size).unavailable
     for second, there in simulator.in_service.items():
-        assert needed - there <= simulator.died_between(second - late, second), f"2: {there} of {needed} serve at {second}"
+        assert needed - there <= simulator.died_between(second - late, second), (
+            f"2: {there} of {needed} serve at {second}"
+        )

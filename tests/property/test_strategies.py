@@ -1,10 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must always hold of whole rollouts: rolling, canary and blue-green with random steps, faults, gates and commands.
+"""What must always hold of whole rollouts: rolling, canary and blue-green with random steps,
+faults, gates and commands.
 
-After every iteration the simulator checks, besides the invariants, that instances on standby get no requests, that the
-weight of new instances is at no load balancer more than was asked for, and that a switch has enough ready instances.
+After every iteration the simulator checks, besides the invariants, that instances on standby get no
+requests, that the weight of new instances is at no load balancer more than was asked for, and that
+a switch has enough ready instances.
 """
 
 from __future__ import annotations
@@ -32,7 +34,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Script,
+    Simulator,
+    World,
+)
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     budgets,
     calm,
@@ -56,26 +63,42 @@ def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
     strategy = draw(st.sampled_from(strategies))
     if strategy != "canary":
         return Plan(strategy)
-    kind = draw(st.sampled_from(["weights", "weights", "replicas", "instances", "groups", "baseline"]))
+    kind = draw(
+        st.sampled_from(["weights", "weights", "replicas", "instances", "groups", "baseline"])
+    )
     if kind == "baseline":
         return draw(comparing())
     if kind == "groups":
         return Plan(strategy, Groups(draw(st.integers(1, 5)), draw(st.integers(0, 3))))
     if kind == "instances":
-        return Plan(strategy, tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents))))
+        return Plan(
+            strategy,
+            tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents))),
+        )
     steps = [Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents))]
     if kind == "replicas":
-        steps.insert(draw(st.integers(0, len(steps))), Step("replicas", replicas=draw(st.integers(1, 6))))
+        steps.insert(
+            draw(st.integers(0, len(steps))), Step("replicas", replicas=draw(st.integers(1, 6)))
+        )
     return Plan(strategy, tuple(steps))
 
 
 @st.composite
 def comparing(draw: st.DrawFn) -> Plan:
-    """Steps of which some compare with a baseline; the new ones may be more than their share of the requests needs."""
-    steps = [Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents.filter(lambda some: some != [100])))]
+    """Steps of which some compare with a baseline; the new ones may be more than their share of
+    the requests needs.
+    """
+    steps = [
+        Step(f"step {n}", weight=weight)
+        for n, weight in enumerate(draw(percents.filter(lambda some: some != [100])))
+    ]
     if draw(st.booleans()):
         steps.insert(0, Step("replicas", replicas=draw(st.integers(1, 4))))
-    some = draw(st.frozensets(st.sampled_from([step.name for step in steps if step.weight != 100]), min_size=1))
+    some = draw(
+        st.frozensets(
+            st.sampled_from([step.name for step in steps if step.weight != 100]), min_size=1
+        )
+    )
     return Plan("canary", tuple(replace(step, baseline=step.name in some) for step in steps))
 
 
@@ -90,7 +113,9 @@ def listed(plan: Plan, desired: int, before: int, budget: Budget) -> tuple[Stage
 def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int, int], tuple[Stage, ...]]:
     """Its stages for any number of replicas, with so many new ones there already; raises Unfit."""
     baseline = 3 if plan.baseline else 0
-    return lambda number, grown: stages(plan, RolloutTarget(2, number, budget.resolve(number), before, 1, baseline, grown))
+    return lambda number, grown: stages(
+        plan, RolloutTarget(2, number, budget.resolve(number), before, 1, baseline, grown)
+    )
 
 
 waits = st.integers(0, 40)
@@ -128,7 +153,9 @@ def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...], most: int = 4) -> Scrip
 
 
 def floor(size: int, budget: Budget, world: World) -> int:
-    """How many are in service all along: as many as the budget asks for, and on a way back as many as carry it all with their headroom."""
+    """How many are in service all along: as many as the budget asks for, and on a way back as
+    many as carry it all with their headroom.
+    """
     least = size - budget.resolve(size).unavailable
     return min(least, math.ceil(size / world.headroom)) if world.headroom else least
 
@@ -141,27 +168,44 @@ def generations(simulator: Simulator) -> list[int]:
 def served(simulator: Simulator) -> list[set[int]]:
     """The generations in rotation, at each balancer."""
     tables = [balancer.entries.values() for balancer in simulator.balancers]
-    return [{simulator.made_as[e.name] for e in entries if e.rotation is Rotation.IN} for entries in tables]
+    return [
+        {simulator.made_as[e.name] for e in entries if e.rotation is Rotation.IN}
+        for entries in tables
+    ]
 
 
-@given(quiet, plans(), st.lists(working, min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
+@given(
+    quiet, plans(), st.lists(working, min_size=1, max_size=10), sizes, budgets(), rules_, st.data()
+)
 @examples(100)
 def test_working_instances_are_promoted(
-    world: World, plan: Plan, old: list[Life], desired: int, budget: Budget, rules: Rules, data: st.DataObject
+    world: World,
+    plan: Plan,
+    old: list[Life],
+    desired: int,
+    budget: Budget,
+    rules: Rules,
+    data: st.DataObject,
 ) -> None:
     # 1, 2, 4, 6, 11: nothing else acts, so what is available is never below the floor.
     rules = replace(rules, ready_deadline=None)
     path = listed(plan, desired, len(old), budget)
-    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
+    gates = data.draw(
+        st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
+    )
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
     end = simulator.roll(path, Script(gates=gates))
     assert end.outcome == "promoted", end.reason
     assert generations(simulator) == [2] * desired and served(simulator) == [{2}] * world.balancers
     allowed = budget.resolve(desired)
-    assert simulator.least is not None and simulator.least >= min(desired - allowed.unavailable, len(old))
+    assert simulator.least is not None and simulator.least >= min(
+        desired - allowed.unavailable, len(old)
+    )
     assert simulator.peak <= max(peak(path, budget), len(old))
-    assert simulator.made == desired + sum(stage.waypoint.new for stage in path if stage.waypoint.is_baseline)
+    assert simulator.made == desired + sum(
+        stage.waypoint.new for stage in path if stage.waypoint.is_baseline
+    )
 
 
 @given(
@@ -176,23 +220,43 @@ def test_working_instances_are_promoted(
 )
 @examples(150)
 def test_an_abort_at_any_moment(
-    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, moment: int, kills: frozenset[int], data: st.DataObject
+    world: World,
+    plan: Plan,
+    size: int,
+    budget: Budget,
+    rules: Rules,
+    moment: int,
+    kills: frozenset[int],
+    data: st.DataObject,
 ) -> None:
-    # 7, 9, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than the floor in between.
-    # A run that was just begun does not know since when they have been ready.
+    # 7, 9, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than
+    # the floor in between. A run that was just begun does not know since when they have been ready.
     rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
     path = listed(plan, size, size, budget)
-    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3))
-    others = data.draw(st.dictionaries(st.integers(0, moment), st.sampled_from(["pause", "skip", "promote", "hold"]), max_size=1))
+    gates = data.draw(
+        st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
+    )
+    others = data.draw(
+        st.dictionaries(
+            st.integers(0, moment),
+            st.sampled_from(["pause", "skip", "promote", "hold"]),
+            max_size=1,
+        )
+    )
     simulator = Simulator(replace(world, kills=kills), budget, rules)
     simulator.populate([Life()] * size)
     end = simulator.roll(path, Script({**others, moment: "abort"}, gates))
     note(f"{end.outcome} at {simulator.clock}: {end.reason}")
     assert end.outcome in ("promoted", "aborted"), end.reason
     assert end.outcome == "aborted" or simulator.clock <= moment or len(end.passed) == len(path)
-    assert kills or simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
+    assert kills or simulator.beyond <= Fraction(1, 2), (
+        "the share of the new ones rises on the way back"
+    )
     there = 1 if end.outcome == "aborted" else 2
-    assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
+    assert (
+        generations(simulator) == [there] * size
+        and served(simulator) == [{there}] * world.balancers
+    )
     assert simulator.least is not None and simulator.least >= floor(size, budget, world)
     assert simulator.peak <= peak(path, budget)
 
@@ -217,7 +281,12 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
             there = {(2, "new"): point.new, (3, "old"): fresh, (1, "old"): point.old - fresh}
             assert simulator.stood[stage.name] == Counter(there)
     assert simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
-    back = [simulator.made_as[name] for clock, decision in simulator.log if clock >= moment for name in decision.drain]
+    back = [
+        simulator.made_as[name]
+        for clock, decision in simulator.log
+        if clock >= moment
+        for name in decision.drain
+    ]
     assert back == sorted(back), "the new ones go first"
     assert simulator.least is not None and simulator.least >= floor(size, budget, world)
 
@@ -233,17 +302,29 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
 )
 @examples(60)
 def test_a_baseline_and_runs_that_are_killed(
-    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, kills: frozenset[int], moment: int | None
+    world: World,
+    plan: Plan,
+    size: int,
+    budget: Budget,
+    rules: Rules,
+    kills: frozenset[int],
+    moment: int | None,
 ) -> None:
-    # 9, 11: whichever way it goes, it comes to the same end. A run that was just begun does not know since when they are ready.
+    # 9, 11: whichever way it goes, it comes to the same end. A run that was just begun does not
+    # know since when they are ready.
     rules = replace(rules, ready_deadline=None, min_ready=0.0)
     path = listed(plan, size, size, budget)
     simulator = Simulator(replace(world, kills=kills), budget, rules)
     simulator.populate([Life()] * size)
     end = simulator.roll(path, Script({} if moment is None else {moment: "abort"}))
-    assert end.outcome in ("promoted", "aborted") and (moment is not None or end.outcome == "promoted"), end.reason
+    assert end.outcome in ("promoted", "aborted") and (
+        moment is not None or end.outcome == "promoted"
+    ), end.reason
     there = 1 if end.outcome == "aborted" else 2
-    assert generations(simulator) == [there] * size and served(simulator) == [{there}] * world.balancers
+    assert (
+        generations(simulator) == [there] * size
+        and served(simulator) == [{there}] * world.balancers
+    )
     assert simulator.least is not None and simulator.least >= floor(size, budget, world)
     assert simulator.peak <= peak(path, budget)
 
@@ -265,29 +346,55 @@ def test_the_number_changes_at_any_moment(
     kills: frozenset[int],
     data: st.DataObject,
 ) -> None:
-    # 1, 2, 17: what was asked for last is what runs at the end; no gate was skipped; capacity went no lower than it had to.
+    # 1, 2, 17: what was asked for last is what runs at the end; no gate was skipped; capacity went
+    # no lower than it had to.
     rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
     path, relist = listed(plan, desired, before, budget), relisted(plan, before, budget)
-    gates = data.draw(st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=4))
+    gates = data.draw(
+        st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=4)
+    )
     simulator = Simulator(replace(world, resize=changes, kills=kills), budget, rules)
     simulator.populate([Life()] * before)
     end = simulator.roll(path, Script(gates=gates), relist=relist)
     note(f"{end.outcome} of {end.replicas} at {simulator.clock}: {end.reason}")
     assert end.outcome == "promoted", end.reason
-    assert generations(simulator) == [2] * end.replicas and served(simulator) == [{2}] * world.balancers
+    assert (
+        generations(simulator) == [2] * end.replicas
+        and served(simulator) == [{2}] * world.balancers
+    )
     passed = {stage.name for stage, _number in simulator.passed}
     assert {stage.name for stage in relist(end.replicas, 0)} <= passed
     if isinstance(plan.steps, Groups):
-        every = [stage.name for stage, number in simulator.passed if stage.part == REPLACE and stage.waypoint.new >= number]
+        every = [
+            stage.name
+            for stage, number in simulator.passed
+            if stage.part == REPLACE and stage.waypoint.new >= number
+        ]
         assert every, "a group with which all are new"
-    least = min(number - budget.resolve(number).unavailable for number in (desired, *changes.values()))
+    least = min(
+        number - budget.resolve(number).unavailable for number in (desired, *changes.values())
+    )
     assert simulator.least is not None and simulator.least >= min(least, before)
 
 
-@given(wild, plans(), st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10), sizes, budgets(), rules_, st.data())
+@given(
+    wild,
+    plans(),
+    st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10),
+    sizes,
+    budgets(),
+    rules_,
+    st.data(),
+)
 @examples(120)
 def test_any_fault_and_any_word(
-    world: World, plan: Plan, old: list[Life], desired: int, budget: Budget, rules: Rules, data: st.DataObject
+    world: World,
+    plan: Plan,
+    old: list[Life],
+    desired: int,
+    budget: Budget,
+    rules: Rules,
+    data: st.DataObject,
 ) -> None:
     # 1, 2, 3, 5, 6, 8, 11 at every action, whatever happens, and whatever is said; and it ends.
     path = listed(plan, desired, len(old), budget)
@@ -312,34 +419,56 @@ class Watched(Simulator):
 
 @pytest.mark.parametrize("words", [{}, {10: "pause"}])
 def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]) -> None:
-    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is done when it may go on.
+    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is
+    # done when it may go on.
     path, left = stages(Plan("blue_green"), RolloutTarget(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
     for kill in range(1, 40):
         world = World(balancers=2, kills=frozenset([kill]))
         simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
         simulator.populate([Life()] * 2)
         end = simulator.roll(path, Script(words))
-        assert end.outcome == "promoted" and generations(simulator) == [2, 2] and served(simulator) == [{2}, {2}]
+        assert (
+            end.outcome == "promoted"
+            and generations(simulator) == [2, 2]
+            and served(simulator) == [{2}, {2}]
+        )
         left += simulator.left
     assert [{2}, {1}] in left
 
 
-@pytest.mark.parametrize(("words", "shown"), [({0: "promote --force", 1: "abort"}, {1, 2}), ({1: "abort"}, {1})])
+@pytest.mark.parametrize(
+    ("words", "shown"), [({0: "promote --force", 1: "abort"}, {1, 2}), ({1: "abort"}, {1})]
+)
 def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -> None:
-    # 7: until the old ones are back a new one serves that was to have requests anyway, and none that stands in the dark.
-    simulator = Simulator(World([Life(start=0)], balancers=2), Budget(1, 0), Rules(min_ready=0.0, progress_deadline=60.0))
+    # 7: until the old ones are back a new one serves that was to have requests anyway, and none
+    # that stands in the dark.
+    simulator = Simulator(
+        World([Life(start=0)], balancers=2),
+        Budget(1, 0),
+        Rules(min_ready=0.0, progress_deadline=60.0),
+    )
     simulator.populate([Life(vanish=1)])
     gates = {} if 0 in words else {"prepare": 40}
-    end = simulator.roll(stages(Plan("blue_green"), RolloutTarget(2, 1, Budget(1, 0).resolve(1), 1, 1)), Script(words, gates))
+    end = simulator.roll(
+        stages(Plan("blue_green"), RolloutTarget(2, 1, Budget(1, 0).resolve(1), 1, 1)),
+        Script(words, gates),
+    )
     assert end.outcome == "aborted" and simulator.shown == shown and generations(simulator) == [1]
 
 
 @given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
 @examples(25)
 def test_a_set_that_is_not_ready_never_has_a_request(
-    world: World, size: int, budget: Budget, rules: Rules, moment: int, restarts: bool, data: st.DataObject
+    world: World,
+    size: int,
+    budget: Budget,
+    rules: Rules,
+    moment: int,
+    restarts: bool,
+    data: st.DataObject,
 ) -> None:
-    # 6: one of the second set is never ready: nobody promotes it, and a balancer that restarts does not switch either.
+    # 6: one of the second set is never ready: nobody promotes it, and a balancer that restarts does
+    # not switch either.
     number = data.draw(st.integers(0, size - 1))
     lives = [Life(never=number == place) for place in range(size)]
     world = replace(world, lives=lives, restarts=[(0, moment)] if restarts else ())
@@ -355,7 +484,15 @@ def test_a_set_that_is_not_ready_never_has_a_request(
     assert restarts or simulator.least == size
 
 
-@given(quiet, sizes, budgets(), rules_, moments, st.integers(0, 20), st.lists(st.integers(0, 11), max_size=12))
+@given(
+    quiet,
+    sizes,
+    budgets(),
+    rules_,
+    moments,
+    st.integers(0, 20),
+    st.lists(st.integers(0, 11), max_size=12),
+)
 @examples(25)
 def test_a_forced_promotion_takes_what_is_there(
     world: World, size: int, budget: Budget, rules: Rules, moment: int, late: int, bad: list[int]
@@ -364,20 +501,39 @@ def test_a_forced_promotion_takes_what_is_there(
     lives = [Life(start=late, never=place in bad) for place in range(size)]
     simulator = Simulator(replace(world, lives=lives), budget, replace(rules, ready_deadline=None))
     simulator.populate([Life()] * size)
-    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script({moment: "promote --force"}))
+    end = simulator.roll(
+        listed(Plan("blue_green"), size, size, budget), Script({moment: "promote --force"})
+    )
     none = len(set(bad) & set(range(size))) == size
     assert end.outcome == ("promoted" if not set(bad) & set(range(size)) else "rolled_back")
     assert not none or (simulator.shown == {1} and simulator.least == size)
 
 
-@given(quiet, plans(("blue_green", "canary")), sizes, budgets(), rules_, st.lists(outages, max_size=1), st.integers(0, 60))
+@given(
+    quiet,
+    plans(("blue_green", "canary")),
+    sizes,
+    budgets(),
+    rules_,
+    st.lists(outages, max_size=1),
+    st.integers(0, 60),
+)
 @examples(60)
 def test_an_abort_with_old_ones_missing(
-    world: World, plan: Plan, size: int, budget: Budget, rules: Rules, lost: list[tuple[int, int, int | None]], moment: int
+    world: World,
+    plan: Plan,
+    size: int,
+    budget: Budget,
+    rules: Rules,
+    lost: list[tuple[int, int, int | None]],
+    moment: int,
 ) -> None:
-    # An old one is gone, so that too few serve: what was not shown before is not shown on the way back either.
+    # An old one is gone, so that too few serve: what was not shown before is not shown on the way
+    # back either.
     path = listed(plan, size, size, budget)
-    simulator = Simulator(replace(world, unreachable=lost), budget, replace(rules, failure_limit=None))
+    simulator = Simulator(
+        replace(world, unreachable=lost), budget, replace(rules, failure_limit=None)
+    )
     simulator.populate([Life(crash=moment // 2), *[Life()] * (size - 1)])
     end = simulator.roll(path, Script({moment: "abort"}, {path[0].name: 40}))
     assert end.outcome in ("aborted", "promoted", "rolled_back") or end.phase == "held"

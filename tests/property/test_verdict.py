@@ -1,10 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The judges in whole analyses with random errors: bad revisions are found, good ones are not failed.
+"""The judges in whole analyses with random errors: bad revisions are found, good ones are not
+failed.
 
-Each bound holds for every seed, but for one in a million: of so many analyses no more are failed, or no fewer found, than
-the binomial distribution allows. `make bench` draws more of them.
+Each bound holds for every seed, but for one in a million: of so many analyses no more are failed,
+or no fewer found, than the binomial distribution allows. `make bench` draws more of them.
 """
 
 from __future__ import annotations
@@ -75,9 +76,13 @@ def test_a_bad_canary_is_found_before_many_requests_failed(dice: Random, before:
 
 
 @pytest.mark.parametrize("count", [3, 10, 30, 99])
-def test_twice_the_errors_are_found_however_often_the_share_changes(dice: Random, count: int) -> None:
+def test_twice_the_errors_are_found_however_often_the_share_changes(
+    dice: Random, count: int
+) -> None:
     """In 99 looks of 1,000 requests."""
-    ends = [canary(seed, 0.01, 0.005, steps(count), 1000, looks=99 // count) for seed in seeds(dice, 4)]
+    ends = [
+        canary(seed, 0.01, 0.005, steps(count), 1000, looks=99 // count) for seed in seeds(dice, 4)
+    ]
     assert None not in ends
 
 

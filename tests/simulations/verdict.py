@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How soon the judges find a bad revision, and how often they fail a good one: whole analyses with drawn errors. Seeded.
+"""How soon the judges find a bad revision, and how often they fail a good one: whole analyses with
+drawn errors. Seeded.
 
 `python tests/simulations/verdict.py` prints the table; `make bench` has it as well.
 """
@@ -15,9 +16,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta, threshold
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import Histogram, compare_quantile
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import (
+    kayenta,
+    threshold,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    CountHistory,
+    Counts,
+    compare_errors,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    Histogram,
+    compare_quantile,
+)
 
 RUNS, INTERVALS = 150, 60
 REQUESTS = 1000  # to each side in an interval
@@ -33,7 +44,8 @@ RATES = (
     (5, 6),
 )  # errors an interval, before and after
 PEEK = 5  # Kayenta is asked every so many intervals: it is not made for more looks
-ERRORS = kayenta.Metric("errors", direction="increase", allowed_increase=1.0)  # as Kayenta judges unless told otherwise
+# as Kayenta judges unless told otherwise
+ERRORS = kayenta.Metric("errors", direction="increase", allowed_increase=1.0)
 ALLOWED = 3  # errors in an interval, for the threshold judge
 LIMITS = threshold.Limits(count=INTERVALS, interval=1.0, failure_limit=2)
 
@@ -67,7 +79,9 @@ def by_sequential(analysis: Drawn) -> int | None:
     ledger = CountHistory()
     for interval, (before, after) in enumerate(analysis, 1):
         stable, new = stable + before, new + after
-        ledger = ledger.add("", Counts(interval * REQUESTS, new), Counts(interval * REQUESTS, stable))
+        ledger = ledger.add(
+            "", Counts(interval * REQUESTS, new), Counts(interval * REQUESTS, stable)
+        )
         if compare_errors(ledger).worse:
             return interval
     return None
@@ -94,7 +108,9 @@ def by_threshold(analysis: Drawn) -> int | None:
 
 @dataclass(frozen=True)
 class Found:
-    """In how many analyses the new revision was failed, and the median of the intervals that took."""
+    """In how many analyses the new revision was failed, and the median of the intervals that
+    took.
+    """
 
     runs: int
     median: float
@@ -110,13 +126,20 @@ def found(judge: Judge, stable: float, new: float, runs: int = RUNS) -> Found:
     return Found(len(failed), statistics.median(failed) if failed else 0.0)
 
 
-JUDGES: dict[str, Judge] = {"sequential": by_sequential, "kayenta": by_kayenta, "threshold": by_threshold}
+JUDGES: dict[str, Judge] = {
+    "sequential": by_sequential,
+    "kayenta": by_kayenta,
+    "threshold": by_threshold,
+}
 
 
 def table() -> Iterator[tuple[str, dict[str, Found]]]:
     """Every row: the errors an interval, before and after, and what each judge found."""
     for stable, new in RATES:
-        yield f"{stable} -> {new}", {name: found(judge, stable, new) for name, judge in JUDGES.items()}
+        yield (
+            f"{stable} -> {new}",
+            {name: found(judge, stable, new) for name, judge in JUDGES.items()},
+        )
 
 
 # -- a canary ---------------------------------------------------------------------------------------------------------
@@ -131,7 +154,8 @@ def canary(
     looks: int = INTERVALS,
     **options: t.Any,
 ) -> int | None:
-    """How many requests to a canary failed until that was found, with so many requests a look and the share of each step in percent.
+    """How many requests to a canary failed until that was found, with so many requests a look and
+    the share of each step in percent.
 
     None: it was not found.
     """
@@ -141,7 +165,12 @@ def canary(
         for _look in range(looks):
             to_new = sum(random.random() < step / 100 for _request in range(requests))
             to_stable = requests - to_new
-            seen = [to_new, poisson(random, to_new * fails), to_stable, poisson(random, to_stable * stable_fails)]
+            seen = [
+                to_new,
+                poisson(random, to_new * fails),
+                to_stable,
+                poisson(random, to_stable * stable_fails),
+            ]
             counts = [count + more for count, more in zip(counts, seen, strict=True)]
             ledger = ledger.add(f"{step} %", Counts.of(*counts[:2]), Counts.of(*counts[2:]))
             if compare_errors(ledger, **options).worse:
@@ -155,9 +184,16 @@ def steps(number: int) -> list[int]:
 
 
 def slow(
-    seed: str, times: float, looks: int = INTERVALS, new_each: int = 2, stable_each: int = 18, **options: t.Any
+    seed: str,
+    times: float,
+    looks: int = INTERVALS,
+    new_each: int = 2,
+    stable_each: int = 18,
+    **options: t.Any,
 ) -> int | None:
-    """After how many looks a revision that takes so many times as long is found slower; None: never."""
+    """After how many looks a revision that takes so many times as long is found slower; None:
+    never.
+    """
     random = Random(seed)
     new = stable = Histogram({})
     for look in range(1, looks + 1):

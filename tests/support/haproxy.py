@@ -41,7 +41,9 @@ backend fixed
 
 
 class HAProxy:
-    """One process. Two of them may share a port in silence (SO_REUSEPORT), so it is asked for its pid."""
+    """One process. Two of them may share a port in silence (SO_REUSEPORT), so it is asked for
+    its pid.
+    """
 
     def __init__(self, servers: str = "") -> None:
         """`servers`: more lines of the backend `shop`."""
@@ -64,7 +66,10 @@ class HAProxy:
         log = self.directory / "log"
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [binary, "-db", "-f", str(self.config)], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                [binary, "-db", "-f", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
         end = time.monotonic() + 20
         while True:
@@ -74,7 +79,9 @@ class HAProxy:
             except OSError:
                 assert self.process.poll() is None and time.monotonic() < end, log.read_text()
                 time.sleep(0.01)
-        assert f"\nPid: {self.process.pid}\n" in info, f"another HAProxy answers on {self.api}: {info}"
+        assert f"\nPid: {self.process.pid}\n" in info, (
+            f"another HAProxy answers on {self.api}: {info}"
+        )
 
     def stop(self) -> None:
         if self.process is not None:

@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The image that the tests' hosts are started from, made of Debian's packages in about a minute, and kept below .cache.
+"""The image that the tests' hosts are started from, made of Debian's packages in about a minute,
+and kept below .cache.
 
-In it: systemd, sshd, sudo, Python, HAProxy, nginx, podman, docker, and below /opt/shop the demo's application, also as the
-images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an archive for `podman load` and `docker load`. What serves is
-started by the tests only.
+In it: systemd, sshd, sudo, Python, HAProxy, nginx, podman, docker, and below /opt/shop the demo's
+application, also as the images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an
+archive for `podman load` and `docker load`. What serves is started by the tests only.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ UNUSED = """/usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/bin/conta
 PASSWORD = "let me in"  # of the user `clerk`, for sudo
 
 FILES = {
-    # Where the machine has version 1 of cgroups: podman mounts the controllers read-only, and the whole machine's tree of systemd
-    # over the host's own. There is nothing to do in version 2.
-    "sbin/boot": """\
+    # Where the machine has version 1 of cgroups: podman mounts the controllers read-only, and the
+    # whole machine's tree of systemd over the host's own. There is nothing to do in version 2.
+    "sbin/boot": (
+        """\
 #!/bin/sh
 if [ -d /sys/fs/cgroup/systemd ]; then
     umount /sys/fs/cgroup/systemd/release_agent /sys/fs/cgroup/systemd
@@ -44,31 +46,43 @@ if [ -d /sys/fs/cgroup/systemd ]; then
     done
 fi
 exec /lib/systemd/systemd
-""",
+"""
+    ),
     "etc/machine-id": "",  # each host makes its own
-    "etc/ssh/sshd_config.d/tests.conf": """\
+    "etc/ssh/sshd_config.d/tests.conf": (
+        """\
 HostKey /etc/ssh/tests_key
 AuthorizedKeysFile /etc/ssh/tests_users
 PasswordAuthentication no
 MaxStartups 100
 MaxSessions 100
-""",
+"""
+    ),
     "etc/sudoers.d/tests": "deploy ALL=(ALL:ALL) NOPASSWD: ALL\nclerk ALL=(ALL:ALL) ALL\n",
-    # A container may have no more than its host has, and asks for all there is unless told otherwise.
-    "etc/containers/containers.conf": """\
+    # A container may have no more than its host has, and asks for all there is unless told
+    # otherwise.
+    "etc/containers/containers.conf": (
+        """\
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
-""",
-    # Where docker itself has to turn forwarding on, it drops what is forwarded for others: for the containers of podman.
-    "etc/systemd/system/docker.service.d/forward.conf": """\
+"""
+    ),
+    # Where docker itself has to turn forwarding on, it drops what is forwarded for others: for the
+    # containers of podman.
+    "etc/systemd/system/docker.service.d/forward.conf": (
+        """\
 [Service]
 ExecStartPre=/bin/sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
-""",
-    "etc/docker/daemon.json": """\
+"""
+    ),
+    "etc/docker/daemon.json": (
+        """\
 {"default-ulimits": {"nofile": {"Name": "nofile", "Soft": 4096, "Hard": 4096}}}
-""",
+"""
+    ),
 }
-# No unit that changes the machine's kernel, that sshd would wait for, or that serves before it is asked to.
+# No unit that changes the machine's kernel, that sshd would wait for, or that serves before it is
+# asked to.
 MASKED = """apt-daily.timer apt-daily-upgrade.timer dev-hugepages.mount e2scrub_reap.service modprobe@.service
     podman-auto-update.service podman-auto-update.timer sys-fs-fuse-connections.mount sys-kernel-config.mount
     sys-kernel-debug.mount sys-kernel-tracing.mount systemd-binfmt.service systemd-logind.service systemd-modules-load.service
@@ -90,8 +104,12 @@ REVISIONS: dict[str, list[str]] = {"1": [], "2": [], "3": [], "bad": ["HEALTH=fa
 
 
 def make() -> str:
-    """The directories that make the image, as an overlay is told of its lower ones; what is missing of them is built."""
-    assert os.geteuid() == 0, "hosts are containers with networks and disks of their own: only root can start them"
+    """The directories that make the image, as an overlay is told of its lower ones; what is
+    missing of them is built.
+    """
+    assert os.geteuid() == 0, (
+        "hosts are containers with networks and disks of their own: only root can start them"
+    )
     with locked(CACHE / "image"):
         for key in (KEY, HOST_KEY):
             if not key.exists():
@@ -99,12 +117,18 @@ def make() -> str:
         KNOWN_HOSTS.write_text(f"* {HOST_KEY.with_suffix('.pub').read_text()}")
         packages = _cached("packages", " ".join([*PACKAGES, *UNUSED]).encode(), _install)
         recipe = [Path(__file__), APP, KEY, HOST_KEY]
-        ours = _cached("ours", b"".join(part.read_bytes() for part in recipe), lambda new: _customize(packages, new))
+        ours = _cached(
+            "ours",
+            b"".join(part.read_bytes() for part in recipe),
+            lambda new: _customize(packages, new),
+        )
         return f"{ours}:{packages}"
 
 
 def _cached(kind: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
-    """The directory that was built for the recipe; others of its kind are removed, unless hosts use them."""
+    """The directory that was built for the recipe; others of its kind are removed, unless hosts
+    use them.
+    """
     path = CACHE / f"{kind}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     if not path.exists():
         mounts = Path("/proc/mounts").read_text()
@@ -122,7 +146,12 @@ def _install(new: Path) -> None:
     # The mirror is the one that this machine gets its packages from.
     asked = ["--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"]
     mirror = [*run("apt-get", "indextargets", *asked).split(), "http://deb.debian.org/debian"][0]
-    options = ["--mode=root", "--variant=minbase", "--format=directory", f"--include={','.join(PACKAGES)}"]
+    options = [
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        f"--include={','.join(PACKAGES)}",
+    ]
     options += ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
     options += [f"--dpkgopt=path-exclude={path}" for path in UNUSED]
     run("mmdebstrap", *options, "bookworm", str(new), mirror)
@@ -157,7 +186,8 @@ def _write_files(root: Path) -> None:
     _write(root / "etc/ssh/tests_users", KEY.with_suffix(".pub").read_bytes(), 0o644)
     _write(root / "etc/ssh/tests_key", HOST_KEY.read_bytes(), 0o600)
     _write(root / "opt/shop/app.py", APP.read_bytes(), 0o644)
-    (root / "etc/tmpfiles.d/systemd-nologin.conf").symlink_to("/dev/null")  # who can connect can log in, from the start
+    # who can connect can log in, from the start
+    (root / "etc/tmpfiles.d/systemd-nologin.conf").symlink_to("/dev/null")
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
@@ -171,7 +201,9 @@ def _inside(root: Path, *command: str) -> str:
 
 
 def _save_images(root: Path, archive: Path) -> None:
-    """An archive of images that differ in the environment only, so that they know their revision."""
+    """An archive of images that differ in the environment only, so that they know their
+    revision.
+    """
     layer = _layer(root)
     parts = {"layer.tar": layer}
     manifest = []
@@ -180,13 +212,21 @@ def _save_images(root: Path, archive: Path) -> None:
             "architecture": _inside(root, "dpkg", "--print-architecture").strip(),
             "os": "linux",
             "created": "2000-01-01T00:00:00Z",
-            "config": {**APP_CONFIG, "Env": [*APP_ENVIRONMENT, f"REVISION={revision}", *environment]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "config": {
+                **APP_CONFIG,
+                "Env": [*APP_ENVIRONMENT, f"REVISION={revision}", *environment],
+            },
+            "rootfs": {
+                "type": "layers",
+                "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"],
+            },
         }
         content = json.dumps(config).encode()
         name = f"{hashlib.sha256(content).hexdigest()}.json"
         parts[name] = content
-        manifest.append({"Config": name, "RepoTags": [f"localhost/shop:{revision}"], "Layers": ["layer.tar"]})
+        manifest.append(
+            {"Config": name, "RepoTags": [f"localhost/shop:{revision}"], "Layers": ["layer.tar"]}
+        )
     parts["manifest.json"] = json.dumps(manifest).encode()
     with tarfile.open(archive, "w") as tar:
         for name, content in parts.items():
@@ -201,7 +241,8 @@ def _layer(root: Path) -> bytes:
     for name in _inside(root, "dpkg", "--listfiles", *APP_PACKAGES).split():
         path = root / name.lstrip("/")
         if path != root and os.path.lexists(path):
-            paths.add(path.parent.resolve() / path.name)  # packages say /lib, where that is a link to /usr/lib
+            # packages say /lib, where that is a link to /usr/lib
+            paths.add(path.parent.resolve() / path.name)
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for path in sorted(paths):
@@ -214,14 +255,26 @@ def _layer(root: Path) -> bytes:
 
 def run(*command: str) -> str:
     """What a command says; it must not fail."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (
+        f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+    )
     return done.stdout
 
 
 def overlay(root: Path, lower: str, upper: Path, work: Path) -> None:
     """Mount it at `root`."""
-    run("mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "overlay", str(root))
+    run(
+        "mount",
+        "-t",
+        "overlay",
+        "-o",
+        f"lowerdir={lower},upperdir={upper},workdir={work}",
+        "overlay",
+        str(root),
+    )
 
 
 @contextmanager

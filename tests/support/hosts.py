@@ -1,16 +1,17 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real hosts, reached over SSH: containers with systemd and sshd, in a network of their own (host_image.py: what is in them).
+"""Real hosts, reached over SSH: containers with systemd and sshd, in a network of their own
+(host_image.py: what is in them).
 
     with Hosts("web1", "web2", "lb1") as hosts:
         hosts.variables("web1")
 
-Needs root. Hosts whose process is gone are removed by the next one. For people and Molecule there is `scripts/hosts`:
+Needs root. Hosts whose process is gone are removed by the next one. For people and Molecule there
+is `scripts/hosts`:
 
-    up NAME...   starts hosts that stay until `down`
-    down         removes them
-    --list       is what Ansible asks for after `-i scripts/hosts`; groups are names without digits: web1 is in `web`
+    up NAME...   starts hosts that stay until `down` down         removes them --list       is what
+    Ansible asks for after `-i scripts/hosts`; groups are names without digits: web1 is in `web`
 """
 
 from __future__ import annotations
@@ -28,17 +29,45 @@ from contextlib import suppress
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.support import host_image
-from ansible_collections.progressive.rollout.tests.support.host_image import CACHE, KEY, KNOWN_HOSTS, locked, overlay, run
+from ansible_collections.progressive.rollout.tests.support.host_image import (
+    CACHE,
+    KEY,
+    KNOWN_HOSTS,
+    locked,
+    overlay,
+    run,
+)
 
 # Apart from all other containers of this machine.
-PODMAN = ["podman", "--root", f"{CACHE}/podman/root", "--runroot", f"{CACHE}/podman/run", "--storage-driver", "vfs"]
+PODMAN = [
+    "podman",
+    "--root",
+    f"{CACHE}/podman/root",
+    "--runroot",
+    f"{CACHE}/podman/run",
+    "--storage-driver",
+    "vfs",
+]
 PODMAN += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-# systemd and other containers run in a host, so it may do much; but it has no disks, and its cgroups are its own.
-HOST = ["--systemd=always", "--stop-signal=SIGRTMIN+3", "--cgroupns=private", "--pids-limit=-1", "--cap-add=all"]
-HOST += ["--security-opt=unmask=ALL", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined"]
+# systemd and other containers run in a host, so it may do much; but it has no disks, and its
+# cgroups are its own.
+HOST = [
+    "--systemd=always",
+    "--stop-signal=SIGRTMIN+3",
+    "--cgroupns=private",
+    "--pids-limit=-1",
+    "--cap-add=all",
+]
+HOST += [
+    "--security-opt=unmask=ALL",
+    "--security-opt=seccomp=unconfined",
+    "--security-opt=apparmor=unconfined",
+]
 HOST += ["--device-cgroup-rule=c 5:1 rwm"]  # /dev/console: docker grants it to all containers
-HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]  # podman has lowered its own, and would ask for more
-HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]  # images cannot be unpacked on an overlay
+# podman has lowered its own, and would ask for more
+HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]
+# images cannot be unpacked on an overlay
+HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]
 
 
 class Hosts:
@@ -47,7 +76,8 @@ class Hosts:
     def __init__(self, *names: str) -> None:
         self.names = names
         self._number = 0  # of the network: 1 to 511
-        self._lock: t.IO[str] | None = None  # the file that says so; locked while this process has the hosts
+        # the file that says so; locked while this process has the hosts
+        self._lock: t.IO[str] | None = None
 
     def __enter__(self) -> Hosts:
         self.up()
@@ -92,11 +122,17 @@ class Hosts:
 
     @property
     def addresses(self) -> dict[str, str]:
-        return {name: f"{_subnet(self._number)}.{index}" for index, name in enumerate(self.names, 11)}
+        return {
+            name: f"{_subnet(self._number)}.{index}" for index, name in enumerate(self.names, 11)
+        }
 
     def variables(self, name: str, user: str = "deploy") -> dict[str, t.Any]:
-        """The inventory variables of a host. `deploy` needs no password for sudo, `clerk` does (and has it here)."""
-        known = f"-F /dev/null -o UserKnownHostsFile={KNOWN_HOSTS} -o GlobalKnownHostsFile=/dev/null"
+        """The inventory variables of a host. `deploy` needs no password for sudo, `clerk` does
+        (and has it here).
+        """
+        known = (
+            f"-F /dev/null -o UserKnownHostsFile={KNOWN_HOSTS} -o GlobalKnownHostsFile=/dev/null"
+        )
         variables = {
             "ansible_connection": "ssh",
             "ansible_host": self.addresses[name],
@@ -106,7 +142,9 @@ class Hosts:
             "ansible_control_path_dir": str(_sockets(self._number)),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
-        return variables | ({"ansible_become_password": host_image.PASSWORD} if user == "clerk" else {})
+        return variables | (
+            {"ansible_become_password": host_image.PASSWORD} if user == "clerk" else {}
+        )
 
     def run(self, name: str, *command: str) -> str:
         """What a command says that root runs on a host; by a way of its own, without SSH."""
@@ -118,7 +156,9 @@ class Hosts:
         _podman("start", self._container(name))
         deadline = time.monotonic() + 60
         while not _answers(self.addresses[name]):
-            assert time.monotonic() < deadline, f"{name}: no sshd: {self.run(name, 'systemctl', 'list-units', '--failed')}"
+            assert time.monotonic() < deadline, (
+                f"{name}: no sshd: {self.run(name, 'systemctl', 'list-units', '--failed')}"
+            )
             time.sleep(0.02)
 
     def stop(self, name: str) -> None:
@@ -127,7 +167,9 @@ class Hosts:
         self.cut(name)
 
     def kill(self, name: str) -> None:
-        """Switch a host off: nothing on it comes to an end of its own, and nothing answers at its address."""
+        """Switch a host off: nothing on it comes to an end of its own, and nothing answers at
+        its address.
+        """
         self.cut(name)
         _podman("kill", self._container(name))
         _podman("wait", self._container(name))
@@ -151,16 +193,27 @@ class Hosts:
         run("ip", "netns", "add", container)
         network = f"--network=ns:/run/netns/{container}"
         _podman(
-            "create", f"--name={container}", f"--hostname={name}", network, *others, *HOST, "--rootfs", str(root), "/sbin/boot"
+            "create",
+            f"--name={container}",
+            f"--hostname={name}",
+            network,
+            *others,
+            *HOST,
+            "--rootfs",
+            str(root),
+            "/sbin/boot",
         )
         self.start(name)
 
     def _container(self, name: str) -> str:
-        """Also the name of its network namespace, and of this machine's end of its wire (at most 15 characters)."""
+        """Also the name of its network namespace, and of this machine's end of its wire (at most
+        15 characters).
+        """
         return f"{_bridge(self._number)}-{self.names.index(name)}"
 
 
-# A set of hosts is a number, which is in the names of all that belongs to it. The file `NUMBER.set` is locked while it is used.
+# A set of hosts is a number, which is in the names of all that belongs to it. The file `NUMBER.set`
+# is locked while it is used.
 
 
 def _bridge(number: int) -> str:
@@ -181,7 +234,9 @@ def _reserve() -> tuple[int, t.IO[str]]:
     """The number of a new set, with its bridge, and its locked file."""
     for number in range(1, 512):
         # Of this checkout or another one: only one of them can make the bridge.
-        if not (CACHE / f"{number}.set").exists() and _made("ip", "link", "add", _bridge(number), "type", "bridge"):
+        if not (CACHE / f"{number}.set").exists() and _made(
+            "ip", "link", "add", _bridge(number), "type", "bridge"
+        ):
             file = open(CACHE / f"{number}.set", "w")
             fcntl.flock(file, fcntl.LOCK_EX)
             run("ip", "address", "add", f"{_subnet(number)}.1/24", "dev", _bridge(number))
@@ -219,12 +274,29 @@ def _remove(number: int) -> None:
 
 
 def _wire(number: int, container: str, address: str) -> None:
-    """A network namespace as a host finds it that was switched on: nothing is left in it of what the last one did."""
+    """A network namespace as a host finds it that was switched on: nothing is left in it of what
+    the last one did.
+    """
     run("ip", "netns", "delete", container)
     _made("ip", "link", "delete", container)  # it goes with the namespace, but later
     run("ip", "netns", "add", container)
-    mac = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))  # the same again: neighbours remember it
-    run("ip", "link", "add", container, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", container)
+    # the same again: neighbours remember it
+    mac = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+    run(
+        "ip",
+        "link",
+        "add",
+        container,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "address",
+        mac,
+        "netns",
+        container,
+    )
     run("ip", "link", "set", container, "master", _bridge(number), "up")
     run("ip", "-n", container, "address", "add", f"{address}/24", "dev", "eth0")
     for interface in ("lo", "eth0"):
@@ -251,7 +323,10 @@ def main(do: str = "", *names: str) -> None:
     kept = Hosts.kept()
     if do == "up" and names:
         if kept:
-            sys.exit(f"hosts are up already: {' '.join(kept.names)}; remove them first: scripts/hosts down")
+            sys.exit(
+                f"hosts are up already: {' '.join(kept.names)}; remove them first: scripts/hosts"
+                " down"
+            )
         hosts = Hosts(*names)
         hosts.up()
         hosts.keep()

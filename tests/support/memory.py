@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A service in memory: drivers as a third party's would be, and the steps that a play runs over them. The journal is the real one."""
+"""A service in memory: drivers as a third party's would be, and the steps that a play runs over
+them. The journal is the real one.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,58 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from ansible_collections.progressive.rollout.plugins.action import begin, control, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    control,
+    finish,
+    promote,
+    rollback,
+)
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Parked, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    Parked,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    Result,
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Process,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import (
+    HealthMonitor,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import D, DriverChoice, DriverModule
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
+    D,
+    DriverChoice,
+    DriverModule,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
     PlatformDriver,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Preview, Server, Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Preview,
+    Server,
+    Target,
+    TrafficDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Connections,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
@@ -56,7 +89,8 @@ class World:
     capacity: int = 99  # for how many there is room
     most: int = 4  # instances at once
     fewest: int = 3  # of them in rotation
-    crashes: Callable[[Labels], bool] = lambda labels: False  # which new instance ends as soon as it is started
+    # which new instance ends as soon as it is started
+    crashes: Callable[[Labels], bool] = lambda labels: False
 
     def called(self, what: str) -> None:
         self.calls.append(what)
@@ -68,10 +102,16 @@ class World:
 
     def serving(self) -> int:
         alive = {report.labels.endpoint for report in self.alive()}
-        return sum(1 for endpoint, server in self.servers.items() if server.rotation is Rotation.IN and endpoint in alive)
+        return sum(
+            1
+            for endpoint, server in self.servers.items()
+            if server.rotation is Rotation.IN and endpoint in alive
+        )
 
     def check(self) -> None:
-        """The promises: never fewer in rotation than asked for, never more than the surge allows."""
+        """The promises: never fewer in rotation than asked for, never more than the surge
+        allows.
+        """
         if len(self.alive()) > self.most:
             self.wrong.append(f"{len(self.alive())} instances")
         if self.serving() < self.fewest:
@@ -100,17 +140,23 @@ class Platform(PlatformDriver):
     def check(self) -> None:
         """Every host is there."""
 
-    def place(self, count: int, taken: Collection[Labels], generation: int) -> list[tuple[str, Endpoint, int]]:
+    def place(
+        self, count: int, taken: Collection[Labels], generation: int
+    ) -> list[tuple[str, Endpoint, int]]:
         used = {labels.endpoint.port for labels in taken}
         free = [port for port in range(1, 100) if port not in used][:count]
         return [("web", Endpoint("127.0.0.1", port), port) for port in free]
 
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> list[Report]:
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> list[Report]:
         world = self.world
         world.called("sync before")
         for labels in start:
             ended = world.crashes(labels)
-            world.instances[labels.id] = Report(labels, Process.FAILED if ended else Process.RUNNING, clock.now())
+            world.instances[labels.id] = Report(
+                labels, Process.FAILED if ended else Process.RUNNING, clock.now()
+            )
         for name in stop:
             report = world.instances[name]
             entry = world.servers.get(report.labels.endpoint)
@@ -141,13 +187,19 @@ class Traffic(TrafficDriver):
         self.world.called("observe")
         return {"lb": dict(self.world.servers)}
 
-    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+    def apply(
+        self, targets: Mapping[str, Mapping[Endpoint, Target]]
+    ) -> dict[str, dict[Endpoint, Server]]:
         world = self.world
         world.called("apply before")
         wanted = targets["lb"]
         # Those that enter first; an error may come between any two entries.
-        for endpoint in sorted(wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN):
-            world.servers[endpoint] = Server(wanted[endpoint].rotation, True, 0, wanted[endpoint].weight)
+        for endpoint in sorted(
+            wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN
+        ):
+            world.servers[endpoint] = Server(
+                wanted[endpoint].rotation, True, 0, wanted[endpoint].weight
+            )
             world.check()
             world.called("apply between")
         for endpoint in set(world.servers) - set(wanted):
@@ -160,7 +212,10 @@ class Previewed(Traffic):
     """One that has a preview and a mirror besides."""
 
     def previews(self) -> list[Preview]:
-        return [Preview(Window(self.world, "preview")), Preview(Window(self.world, "mirror"), idle_only=True)]
+        return [
+            Preview(Window(self.world, "preview")),
+            Preview(Window(self.world, "mirror"), idle_only=True),
+        ]
 
 
 class Window(TrafficDriver):
@@ -174,9 +229,13 @@ class Window(TrafficDriver):
         self.world.called(f"{self.name} observe")
         return {"lb": dict(getattr(self.world, self.name))}
 
-    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> dict[str, dict[Endpoint, Server]]:
+    def apply(
+        self, targets: Mapping[str, Mapping[Endpoint, Target]]
+    ) -> dict[str, dict[Endpoint, Server]]:
         self.world.called(f"{self.name} apply")
-        shown = {endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()}
+        shown = {
+            endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()
+        }
         setattr(self.world, self.name, shown)
         return {"lb": dict(shown)}
 
@@ -184,10 +243,12 @@ class Window(TrafficDriver):
 class Here:
     """The transport of a journal on the controller."""
 
-    def ask(self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float) -> dict[str, t.Any]:
-        return Transport(Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)).ask(
-            agent, requests, timeout
-        )
+    def ask(
+        self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
+    ) -> dict[str, t.Any]:
+        return Transport(
+            Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
+        ).ask(agent, requests, timeout)
 
     def apart(self) -> Here:
         return self
@@ -209,7 +270,13 @@ class Store(file.Driver):
 class MemoryRun(StepContext):
     """One step of a run over a world in memory, without Ansible."""
 
-    def __init__(self, service: Service, given: Mapping[str, t.Any], own: Mapping[str, t.Any], check_mode: bool) -> None:
+    def __init__(
+        self,
+        service: Service,
+        given: Mapping[str, t.Any],
+        own: Mapping[str, t.Any],
+        check_mode: bool,
+    ) -> None:
         self.given = {**service.given, **given}
         settings, world = parse(self.given, drivers=False), service.world
         self.settings = replace(
@@ -217,9 +284,16 @@ class MemoryRun(StepContext):
             platform=choice(PlatformDriver, world.platform),
             traffic=choice(TrafficDriver, lambda: Traffic(world)),
         )
-        self.own, self.check_mode, self._parked, self.say = own, check_mode, False, service.said.append
+        self.own, self.check_mode, self._parked, self.say = (
+            own,
+            check_mode,
+            False,
+            service.said.append,
+        )
         self.transport = t.cast(t.Any, Here())
-        self.context = Context("shop", self.transport, HealthCheck(), lambda _transport: t.cast(t.Any, Platform(world)))
+        self.context = Context(
+            "shop", self.transport, HealthCheck(), lambda _transport: t.cast(t.Any, Platform(world))
+        )
         self.checker = HealthMonitor(HealthCheck(), self.transport)
         self.guard = Guard(self.checker.wake)
         store = Store({"path": service.path, "host": None}, self.context)
@@ -232,21 +306,39 @@ class Service:
 
     def __init__(self, path: Path, world: World, **given: t.Any) -> None:
         self.path, self.world = str(path), world
-        self.given = {"service": "shop", "budget": {"max_surge": 1, "max_unavailable": 0}, "wait": 0, **given}
+        self.given = {
+            "service": "shop",
+            "budget": {"max_surge": 1, "max_unavailable": 0},
+            "wait": 0,
+            **given,
+        }
         self.identity = identity.identity(Guard().parent)
         self.said: list[str] = []
 
-    def step(self, step: t.Any, own: Mapping[str, t.Any] | None = None, check_mode: bool = False, **given: t.Any) -> Result:
+    def step(
+        self,
+        step: t.Any,
+        own: Mapping[str, t.Any] | None = None,
+        check_mode: bool = False,
+        **given: t.Any,
+    ) -> Result:
         """One step, as its action plugin runs it."""
         parsed = step.ActionModule.own.parse(own or {}, "rollout_")
-        with MemoryRun(self, given, {name: value for name, value in parsed.items() if value is not None}, check_mode) as run:
+        with MemoryRun(
+            self,
+            given,
+            {name: value for name, value in parsed.items() if value is not None},
+            check_mode,
+        ) as run:
             try:
                 return t.cast(Result, step.ActionModule.__new__(step.ActionModule).perform(run))
             except Parked as exc:
                 return run.parked(str(exc))
 
     def play(self, **given: t.Any) -> Result:
-        """The role's steps, to the end or to where it is parked; raises RolloutFailed after the way back."""
+        """The role's steps, to the end or to where it is parked; raises RolloutFailed after the
+        way back.
+        """
         result = self.step(begin, **given)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
@@ -267,13 +359,19 @@ class Service:
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
         """The events of a rollout, by its id."""
-        return list(file.Driver({"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))).timeline(rollout))
+        return list(
+            file.Driver(
+                {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
+            ).timeline(rollout)
+        )
 
     @property
     def journal(self) -> Record:
         """The record as it stands."""
         context = Context("shop", t.cast(t.Any, Here()))
-        return Session(file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60).read()
+        return Session(
+            file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60
+        ).read()
 
     @property
     def running(self) -> dict[str, int]:

@@ -39,16 +39,24 @@ PLACEHOLDER = "upstream shop { server 127.0.0.1:9 down; }\n"
 
 
 class Nginx:
-    """One nginx with two workers. `keepalive`: how long it keeps idle connections of clients; 0 as our docs say."""
+    """One nginx with two workers. `keepalive`: how long it keeps idle connections of clients; 0
+    as our docs say.
+    """
 
     def __init__(self, keepalive: str = "0", proxy: str = "proxy_pass http://shop;") -> None:
         self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="nginx-"))
         self.home.chmod(0o755)  # its workers are another user
-        self.path, self.config, self.pid = self.home / "rollout", self.home / "nginx.conf", self.home / "nginx.pid"
+        self.path, self.config, self.pid = (
+            self.home / "rollout",
+            self.home / "nginx.conf",
+            self.home / "nginx.pid",
+        )
         self.path.mkdir()
         (self.path / "shop.conf").write_text(PLACEHOLDER)
         self.front, self.status = ("127.0.0.1", _free_port()), _free_port()
-        self.config.write_text(CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive, proxy=proxy))
+        self.config.write_text(
+            CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive, proxy=proxy)
+        )
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -57,7 +65,9 @@ class Nginx:
         assert binary, "these tests need nginx: install the package `nginx`"
         argv = [binary, "-c", str(self.config), "-e", str(self.home / "log"), "-g", "daemon off;"]
         with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            )
         end = time.monotonic() + 20
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < end, self.log()

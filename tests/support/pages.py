@@ -9,11 +9,16 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 EXAMPLES = [page for page in PAGES if page.startswith("docs/examples/")]
 EXAMPLE = ROOT / "docs/examples/systemd-haproxy"  # which README.md shows
 FENCE = re.compile(
-    r"(?:<!-- test: (?P<name>\S+) -->\n)?^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
+    r"(?:<!-- test: (?P<name>\S+) -->\n)?^(?P<indent>"
+    r" *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.M | re.S,
 )
 
 
@@ -29,7 +34,11 @@ def snippets(page: str) -> list[tuple[str, str]]:
 def table(page: str, marker: str) -> list[list[str]]:
     """The rows of the table after this marker, the head included."""
     lines = read(page).partition(f"<!-- test: {marker} -->\n")[2].partition("\n\n")[0].splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("|---")]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if not line.startswith("|---")
+    ]
 
 
 SNIPPETS = {page: dict(snippets(page)) for page in PAGES}

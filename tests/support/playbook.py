@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs ansible-playbook on a service of our own: a temporary directory, an inventory of local hosts, free ports."""
+"""Runs ansible-playbook on a service of our own: a temporary directory, an inventory of local
+hosts, free ports.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ class Outcome:
 
     def of(self, name: str) -> list[Task]:
         """The tasks that are called `name`, or whose action is; a step's short name will do."""
-        return [task for task in self.tasks if name in (task.task, task.action, task.action.rpartition(".")[2])]
+        return [
+            task
+            for task in self.tasks
+            if name in (task.task, task.action, task.action.rpartition(".")[2])
+        ]
 
     def one(self, name: str) -> Task:
         (task,) = self.of(name)
@@ -70,13 +76,23 @@ class Outcome:
     @property
     def rollout(self) -> dict[str, t.Any]:
         """The last `rollout` mapping that a step returned."""
-        return t.cast("dict[str, t.Any]", [task.result["rollout"] for task in self.tasks if "rollout" in task.result][-1])
+        return t.cast(
+            "dict[str, t.Any]",
+            [task.result["rollout"] for task in self.tasks if "rollout" in task.result][-1],
+        )
 
 
 class Run:
     """One ansible-playbook under way."""
 
-    def __init__(self, argv: Sequence[str], home: Path, number: int, environment: Mapping[str, str], forked: bool) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        home: Path,
+        number: int,
+        environment: Mapping[str, str],
+        forked: bool,
+    ) -> None:
         self._output, self._results = home / f"{number}.output", home / f"{number}.results"
         for file in (self._output, self._results):
             file.touch()
@@ -87,7 +103,13 @@ class Run:
             return
         with open(self._output, "wb") as out:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home, env=env, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=home,
+                env=env,
+                start_new_session=True,
             )
 
     @property
@@ -99,18 +121,30 @@ class Run:
             rc = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"not over within {timeout:g} s:\n{self.output}") from None
-        return Outcome(rc, self.output, [Task(**json.loads(line)) for line in self._results.read_text().splitlines()])
+        return Outcome(
+            rc,
+            self.output,
+            [Task(**json.loads(line)) for line in self._results.read_text().splitlines()],
+        )
 
     def kill(self) -> None:
-        """SIGKILL for ansible-playbook alone, not for its workers, and wait for the workers to end by themselves."""
+        """SIGKILL for ansible-playbook alone, not for its workers, and wait for the workers to
+        end by themselves.
+        """
         self.process.kill()
         self.process.wait()
         until(lambda: not self.left(), "workers end with their parent", 30)
 
     def left(self) -> list[int]:
-        """What is left of the run: its session's processes. Instances have sessions of their own."""
+        """What is left of the run: its session's processes. Instances have sessions of their
+        own.
+        """
         found = {int(entry): _stat(int(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
-        return [pid for pid, stat in found.items() if stat and stat[0] != "Z" and int(stat[3]) == self.process.pid]
+        return [
+            pid
+            for pid, stat in found.items()
+            if stat and stat[0] != "Z" and int(stat[3]) == self.process.pid
+        ]
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -125,13 +159,16 @@ class Run:
 
 
 class Playground:
-    """A service `shop` on `hosts` hosts, all of them this machine; `variables` are what its users would write.
+    """A service `shop` on `hosts` hosts, all of them this machine; `variables` are what its users
+    would write.
 
-    Each host has a loopback address of its own, so every port is free. Use it as a context manager: at its end all
-    instances are ended, by the pids in their records, and all files removed.
+    Each host has a loopback address of its own, so every port is free. Use it as a context manager:
+    at its end all instances are ended, by the pids in their records, and all files removed.
     """
 
-    def __init__(self, hosts: int = 3, variables: Variables | None = None, inventory: Variables | None = None) -> None:
+    def __init__(
+        self, hosts: int = 3, variables: Variables | None = None, inventory: Variables | None = None
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
         self.hosts = [f"web{number}" for number in range(1, hosts + 1)]
         self.addresses = dict(zip(self.hosts, addresses(hosts), strict=True))
@@ -156,7 +193,11 @@ class Playground:
             **(variables or {}),
         }
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        web = {"hosts": {name: {"ansible_host": address, **local} for name, address in self.addresses.items()}}
+        web = {
+            "hosts": {
+                name: {"ansible_host": address, **local} for name, address in self.addresses.items()
+            }
+        }
         children = {"web": web, "nobody": {}, **(inventory or {})}
         (self.home / "hosts.json").write_text(json.dumps({"all": {"children": children}}))
         self._runs: list[Run] = []
@@ -170,17 +211,31 @@ class Playground:
         env: Mapping[str, str] | None = None,
         forked: bool = False,
     ) -> Run:
-        """Begin ansible-playbook: a playbook of the collection, one by its path, or plays as data. `variables` are added
-        to the playground's own (None takes one away); `options` are ansible-playbook's own, as `--check`."""
+        """Begin ansible-playbook: a playbook of the collection, one by its path, or plays as
+        data. `variables` are added to the playground's own (None takes one away); `options` are
+        ansible-playbook's own, as `--check`.
+        """
         number = next(self._numbers)
         if not isinstance(playbook, str):
             path = self.home / f"{number}.yml"
             path.write_text(json.dumps(playbook))  # JSON is YAML
             playbook = str(path)
-        given = {key: value for key, value in {**self.variables, **(variables or {})}.items() if value is not None}
+        given = {
+            key: value
+            for key, value in {**self.variables, **(variables or {})}.items()
+            if value is not None
+        }
         (self.home / f"{number}.json").write_text(json.dumps(given))
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        argv = [program, "-i", str(self.home / "hosts.json"), "-e", f"@{self.home / f'{number}.json'}", *options, playbook]
+        argv = [
+            program,
+            "-i",
+            str(self.home / "hosts.json"),
+            "-e",
+            f"@{self.home / f'{number}.json'}",
+            *options,
+            playbook,
+        ]
         run = Run(argv, self.home, number, {**self._environment(), **(env or {})}, forked)
         self._runs.append(run)
         return run
@@ -197,10 +252,20 @@ class Playground:
         usual = not env and not (self.home / "ansible.cfg").exists()
         return self.start(playbook, variables, *options, env=env, forked=usual).wait(timeout)
 
-    def steps(self, *tasks: Variables, variables: Variables | None = None, options: Sequence[str] = ()) -> Outcome:
-        """Run single steps, as `{"scale": {"replicas": 2}}`; what every step takes comes from the variables."""
-        names = {key.removeprefix("rollout_"): f"{{{{ {key} }}}}" for key in {**self.variables, **(variables or {})}}
-        listed = [{f"progressive.rollout.{k}" if k in STEPS else k: v for k, v in task.items()} for task in tasks]
+    def steps(
+        self, *tasks: Variables, variables: Variables | None = None, options: Sequence[str] = ()
+    ) -> Outcome:
+        """Run single steps, as `{"scale": {"replicas": 2}}`; what every step takes comes from
+        the variables.
+        """
+        names = {
+            key.removeprefix("rollout_"): f"{{{{ {key} }}}}"
+            for key in {**self.variables, **(variables or {})}
+        }
+        listed = [
+            {f"progressive.rollout.{k}" if k in STEPS else k: v for k, v in task.items()}
+            for task in tasks
+        ]
         play = {
             "hosts": "localhost",
             "gather_facts": False,
@@ -211,7 +276,9 @@ class Playground:
 
     def _environment(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH", str(ROOT / ".cache" / "collections"))
+        collections = os.environ.get(
+            "ANSIBLE_COLLECTIONS_PATH", str(ROOT / ".cache" / "collections")
+        )
         return kept | {
             "ANSIBLE_HOME": str(self.home / "ansible"),
             "ANSIBLE_COLLECTIONS_PATH": collections,
@@ -235,7 +302,11 @@ class Playground:
 
     def living(self) -> list[dict[str, t.Any]]:
         """The records of the instances whose process is there."""
-        return [record for record in self.records() if record.get("pid") and _is(record["pid"], record["ticks"])]
+        return [
+            record
+            for record in self.records()
+            if record.get("pid") and _is(record["pid"], record["ticks"])
+        ]
 
     def revisions(self) -> list[str]:
         """The revision of each living instance, sorted."""
@@ -243,7 +314,9 @@ class Playground:
 
     def journal(self, service: str = "shop") -> dict[str, t.Any]:
         """The service's record in the journal."""
-        return t.cast("dict[str, t.Any]", json.loads((self.store / "journal" / f"{service}.json").read_text()))
+        return t.cast(
+            "dict[str, t.Any]", json.loads((self.store / "journal" / f"{service}.json").read_text())
+        )
 
     def timeline(self, rollout: str, service: str = "shop") -> list[dict[str, t.Any]]:
         """The events of a rollout, oldest first; one that is being written is not there yet."""

@@ -1,10 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ansible-playbook without the half second that importing Ansible takes: forked from a process that has imported it.
+"""ansible-playbook without the half second that importing Ansible takes: forked from a process that
+has imported it.
 
-What is forked has a session, directory, environment, input, output and arguments of its own, as a started program has.
-Only its parent and its command line in /proc are others: a test to which these matter starts the program itself.
+What is forked has a session, directory, environment, input, output and arguments of its own, as a
+started program has. Only its parent and its command line in /proc are others: a test to which these
+matter starts the program itself.
 """
 
 from __future__ import annotations
@@ -75,14 +77,22 @@ def start(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: Pat
 
 
 def _server(env: Mapping[str, str]) -> socket.socket:
-    """Return the server for an environment: modules of Ansible keep settings from when they are imported."""
-    settings = {key: value for key, value in env.items() if key.startswith("ANSIBLE_") and key != "ANSIBLE_HOME"}
+    """Return the server for an environment: modules of Ansible keep settings from when they are
+    imported.
+    """
+    settings = {
+        key: value
+        for key, value in env.items()
+        if key.startswith("ANSIBLE_") and key != "ANSIBLE_HOME"
+    }
     key = json.dumps(settings, sort_keys=True)
     if key not in _servers:
         _servers[key], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             argv = [sys.executable, __file__, str(theirs.fileno())]
-            subprocess.Popen(argv, stdin=subprocess.DEVNULL, cwd="/", env=env, pass_fds=[theirs.fileno()])
+            subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, cwd="/", env=env, pass_fds=[theirs.fileno()]
+            )
     return _servers[key]
 
 
@@ -91,7 +101,8 @@ def _server(env: Mapping[str, str]) -> socket.socket:
 
 def serve(requests: socket.socket) -> dict[str, t.Any] | None:
     """Return each request in a process of its own; None when the tests are over."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that tell the end of a run end by themselves
+    # those that tell the end of a run end by themselves
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         text, files, _flags, _address = socket.recv_fds(requests, 1_000_000, 1)
         if not text:
@@ -128,7 +139,8 @@ def become(request: Mapping[str, t.Any]) -> None:
     time.tzset()
     tempfile.tempdir = None  # asked for once, and kept
     sys.argv = list(request["argv"])
-    importlib.reload(sys.modules["ansible.constants"])  # settings that have directories and the pid in them
+    # settings that have directories and the pid in them
+    importlib.reload(sys.modules["ansible.constants"])
 
 
 def main() -> None:

@@ -19,27 +19,50 @@ import requests
 
 PATIENCE = 60.0  # s
 LOGIN = ("ann", "s3cret-of-prometheus")
-_HASH = "$2b$04$abcdefghijklmnopqrstuuzr/34qMbhk8koY/slifteMLwjftqIRm"  # of that password, by bcrypt
+# of that password, by bcrypt
+_HASH = "$2b$04$abcdefghijklmnopqrstuuzr/34qMbhk8koY/slifteMLwjftqIRm"
 
 
 class Prometheus:
-    """One process that scrapes its targets every second. The first scrape comes some 5 s after the start."""
+    """One process that scrapes its targets every second. The first scrape comes some 5 s after
+    the start.
+    """
 
-    def __init__(self, targets: Mapping[str, str], certificate: tuple[Path, Path] | None = None, login: bool = False) -> None:
-        """`targets`: by job, where its metrics are (`127.0.0.1:8404/metrics`). `certificate` with its key: it talks TLS. `login`: it
-        lets in nobody but `LOGIN`."""
+    def __init__(
+        self,
+        targets: Mapping[str, str],
+        certificate: tuple[Path, Path] | None = None,
+        login: bool = False,
+    ) -> None:
+        """`targets`: by job, where its metrics are (`127.0.0.1:8404/metrics`). `certificate`
+        with its key: it talks TLS. `login`: it lets in nobody but `LOGIN`.
+        """
         self.directory = Path(tempfile.mkdtemp(prefix="prom", dir="/tmp"))
         self.port = _free_port()
         self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{self.port}"
         self._known: dict[str, t.Any] = {"timeout": PATIENCE, "auth": LOGIN if login else None}
         jobs = []
-        for job, (address, _slash, path) in ((job, target.partition("/")) for job, target in targets.items()):
-            jobs.append({"job_name": job, "metrics_path": f"/{path}", "static_configs": [{"targets": [address]}]})
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
+        for job, (address, _slash, path) in (
+            (job, target.partition("/")) for job, target in targets.items()
+        ):
+            jobs.append(
+                {
+                    "job_name": job,
+                    "metrics_path": f"/{path}",
+                    "static_configs": [{"targets": [address]}],
+                }
+            )
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": jobs,
+        }
         (self.directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML, too
         web: dict[str, t.Any] = {"basic_auth_users": {LOGIN[0]: _HASH}} if login else {}
         if certificate:
-            web["tls_server_config"] = {"cert_file": str(certificate[0]), "key_file": str(certificate[1])}
+            web["tls_server_config"] = {
+                "cert_file": str(certificate[0]),
+                "key_file": str(certificate[1]),
+            }
             self._known["verify"] = str(certificate[0])
         (self.directory / "web.yml").write_text(json.dumps(web))
         self.process = self._start()
@@ -77,10 +100,18 @@ class Prometheus:
         binary = shutil.which("prometheus", path="/usr/bin:/usr/local/bin")
         assert binary, "these tests need Prometheus: install the package `prometheus`"
         log = self.directory / "log"
-        words = [f"--web.listen-address=127.0.0.1:{self.port}", f"--storage.tsdb.path={self.directory}/data"]
-        words += [f"--config.file={self.directory}/prometheus.yml", f"--web.config.file={self.directory}/web.yml"]
+        words = [
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            f"--storage.tsdb.path={self.directory}/data",
+        ]
+        words += [
+            f"--config.file={self.directory}/prometheus.yml",
+            f"--web.config.file={self.directory}/web.yml",
+        ]
         with log.open("wb") as out:
-            process = subprocess.Popen([binary, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            process = subprocess.Popen(
+                [binary, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
         end = time.monotonic() + PATIENCE
         while True:
             try:

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What random tests draw from: the same draws in every run, so that a failure can be repeated; others in `make soak`.
+"""What random tests draw from: the same draws in every run, so that a failure can be repeated;
+others in `make soak`.
 
 `SEED` is 0 unless the environment has another. A test that draws takes the fixture `dice`, or is
 Hypothesis'; both are marked `seeded`, which is what `make soak` runs.
@@ -21,7 +22,9 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "checkout")
 
 
 def examples(count: int) -> settings:
-    """Return settings of Hypothesis for that many examples; the `thorough` ones are other in every run."""
+    """Return settings of Hypothesis for that many examples; the `thorough` ones are other in
+    every run.
+    """
     scaled = max(1, round(count * PROFILES[PROFILE]))
     # No deadline for one example: a busy machine is no failure.
     return settings(max_examples=scaled, derandomize=PROFILE != "thorough", deadline=None)

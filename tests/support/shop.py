@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The service `shop` behind a real load balancer, under load, and watched by ways that are not the collection's own."""
+"""The service `shop` behind a real load balancer, under load, and watched by ways that are not
+the collection's own.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,25 @@ from pathlib import Path
 from ansible_collections.progressive.rollout.tests.support.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
-from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, Outcome, Playground, Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    ROOT,
+    Outcome,
+    Playground,
+    Run,
+    until,
+)
 
 LOAD = ROOT / "playbooks" / "files" / "load.py"
-HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin") or "haproxy"
+HAPROXY = (
+    shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin") or "haproxy"
+)
 Place = tuple[str, int]
 
 
 class Front(t.Protocol):
-    """A load balancer: where clients come in, what its users write, and whom it sends requests to."""
+    """A load balancer: where clients come in, what its users write, and whom it sends requests
+    to.
+    """
 
     @property
     def url(self) -> str: ...
@@ -57,7 +69,13 @@ class BehindHAProxy(HAProxy):
     @property
     def traffic(self) -> dict[str, t.Any]:
         own = {"path": str(self.directory / "rollout")}  # of locks and epochs
-        return {"driver": "haproxy", "backend": "shop", "socket": self.api, "drain_timeout": "10s", **own}
+        return {
+            "driver": "haproxy",
+            "backend": "shop",
+            "socket": self.api,
+            "drain_timeout": "10s",
+            **own,
+        }
 
     def _rows(self) -> dict[Place, str]:
         lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]
@@ -78,14 +96,17 @@ class BehindHAProxy(HAProxy):
 
 
 SLOTS = "".join(
-    f"    server slot{n} localhost:1 check inter 200ms fall 2 rise 1 disabled init-addr last,127.0.0.1\n" for n in range(8)
+    f"    server slot{n} localhost:1 check inter 200ms fall 2 rise 1 disabled init-addr"
+    " last,127.0.0.1\n"
+    for n in range(8)
 )
 RESTORE = "    load-server-state-from-file local\n    server-state-file-name {directory}/state\n"
 
 
 class Reloadable(BehindHAProxy):
-    """A master and its worker, as systemd runs them; with `prepared` servers, and a file that keeps their state; or with
-    `servers` of the configuration."""
+    """A master and its worker, as systemd runs them; with `prepared` servers, and a file that
+    keeps their state; or with `servers` of the configuration.
+    """
 
     def __init__(self, prepared: bool = False, servers: str = "") -> None:
         self.prepared = prepared
@@ -93,14 +114,21 @@ class Reloadable(BehindHAProxy):
 
     @property
     def traffic(self) -> dict[str, t.Any]:
-        kept = {"hosts": "lb1", "socket": self.socket, "slots": "slot", "state_file": str(self.directory / "state")}
+        kept = {
+            "hosts": "lb1",
+            "socket": self.socket,
+            "slots": "slot",
+            "state_file": str(self.directory / "state"),
+        }
         return {**super().traffic, **(kept if self.prepared else {})}
 
     def start(self) -> None:
         text = self.config.read_text().replace("level admin\n", "level admin expose-fd listeners\n")
         if "idle-close-on-response" not in text:
             # Without it the old worker closes connections on which a request may be on its way.
-            text = text.replace("    retries 0\n", "    retries 0\n    option idle-close-on-response\n")
+            text = text.replace(
+                "    retries 0\n", "    retries 0\n    option idle-close-on-response\n"
+            )
         self.config.write_text(text)
         argv = [HAPROXY, "-W", "-db", "-f", str(self.config)]
         with (self.directory / "log").open("ab") as log:
@@ -110,7 +138,10 @@ class Reloadable(BehindHAProxy):
     def worker(self) -> str:
         """The pid of the worker that answers; nothing while none does."""
         try:
-            return next((line for line in self.ask("show info").splitlines() if line.startswith("Pid: ")), "")
+            return next(
+                (line for line in self.ask("show info").splitlines() if line.startswith("Pid: ")),
+                "",
+            )
         except OSError:
             return ""
 
@@ -156,9 +187,17 @@ class BehindEnvoy(Envoy):
 
     def _hosts(self) -> dict[Place, dict[str, t.Any]]:
         clusters = json.loads(self.get("/clusters?format=json"))["cluster_statuses"]
-        hosts = [host for one in clusters if one["name"] == "shop" for host in one.get("host_statuses", [])]
+        hosts = [
+            host
+            for one in clusters
+            if one["name"] == "shop"
+            for host in one.get("host_statuses", [])
+        ]
         places = [host["address"]["socket_address"] for host in hosts]
-        return {(place["address"], place["port_value"]): host["health_status"] for place, host in zip(places, hosts, strict=True)}
+        return {
+            (place["address"], place["port_value"]): host["health_status"]
+            for place, host in zip(places, hosts, strict=True)
+        }
 
     def serving(self) -> set[Place]:
         healthy = {"eds_health_status": "HEALTHY"}
@@ -169,7 +208,9 @@ class BehindEnvoy(Envoy):
 
 
 class BehindNginx(Nginx):
-    """With the strictest configuration: no retry. Clients keep no connections, which is what it needs."""
+    """With the strictest configuration: no retry. Clients keep no connections, which is what it
+    needs.
+    """
 
     @property
     def url(self) -> str:
@@ -177,11 +218,22 @@ class BehindNginx(Nginx):
 
     @property
     def traffic(self) -> dict[str, t.Any]:
-        own = {"path": self.path, "config": self.config, "pid": self.pid, "status": f"127.0.0.1:{self.status}"}
-        return {"driver": "nginx", **{name: str(value) for name, value in own.items()}, "drain_timeout": "10s"}
+        own = {
+            "path": self.path,
+            "config": self.config,
+            "pid": self.pid,
+            "status": f"127.0.0.1:{self.status}",
+        }
+        return {
+            "driver": "nginx",
+            **{name: str(value) for name, value in own.items()},
+            "drain_timeout": "10s",
+        }
 
     def serving(self) -> set[Place]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.status}/", headers={"Host": "shop"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.status}/", headers={"Host": "shop"}
+        )
         with urllib.request.urlopen(request, timeout=10) as response:
             servers = [one.split() for one in response.read().decode().split(";")[1:] if one]
         return {(server[0], int(server[1])) for server in servers}
@@ -198,7 +250,9 @@ class RetryingHAProxy(BehindHAProxy):
         super().__init__("    http-request disable-l7-retry unless METH_GET\n")
 
     def start(self) -> None:
-        retries = "    retries 5\n    option redispatch 1\n    retry-on conn-failure empty-response\n"
+        retries = (
+            "    retries 5\n    option redispatch 1\n    retry-on conn-failure empty-response\n"
+        )
         self.config.write_text(self.config.read_text().replace("    retries 0\n", retries))
         super().start()
 
@@ -211,28 +265,64 @@ class RetryingEnvoy(BehindEnvoy):
         return {key: value for key, value in super().traffic.items() if key != "retry"}
 
 
-RETRYING: dict[str, t.Callable[[], RetryingHAProxy | RetryingEnvoy]] = {"haproxy": RetryingHAProxy, "envoy": RetryingEnvoy}
+RETRYING: dict[str, t.Callable[[], RetryingHAProxy | RetryingEnvoy]] = {
+    "haproxy": RetryingHAProxy,
+    "envoy": RetryingEnvoy,
+}
 FRONTS: dict[str, t.Callable[[], Front]] = {"haproxy": BehindHAProxy, "envoy": BehindEnvoy}
 
 
 class Load:
-    """Clients in processes of their own, each of its kind, from `start` to `stop`. A closed loop, nothing repeated."""
+    """Clients in processes of their own, each of its kind, from `start` to `stop`. A closed
+    loop, nothing repeated.
+    """
 
     KINDS = (("GET", True), ("GET", False), ("POST", True), ("POST", False))  # method, keep-alive
 
-    def __init__(self, url: str, kinds: t.Sequence[tuple[str, bool]] = KINDS, connections: int = 6, rate: float = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        kinds: t.Sequence[tuple[str, bool]] = KINDS,
+        connections: int = 6,
+        rate: float = 0,
+    ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="load", dir="/tmp")
         self._reports = [Path(self._home.name) / f"{number}.json" for number in range(len(kinds))]
         self._processes = []
         for report, (method, keep) in zip(self._reports, kinds, strict=True):
-            argv = [sys.executable, "-I", str(LOAD), "--url", url, "--method", method, "--connections", str(connections)]
-            argv += ["--keep-alive" if keep else "--no-keep-alive", "--report", str(report), "--max-seconds", "300"]
-            self._processes.append(subprocess.Popen([*argv, "--rate", str(rate)], stdin=subprocess.DEVNULL))
-        until(lambda: all(report["served"] for report in self.reports()), "every kind of client is served", 30)
+            argv = [
+                sys.executable,
+                "-I",
+                str(LOAD),
+                "--url",
+                url,
+                "--method",
+                method,
+                "--connections",
+                str(connections),
+            ]
+            argv += [
+                "--keep-alive" if keep else "--no-keep-alive",
+                "--report",
+                str(report),
+                "--max-seconds",
+                "300",
+            ]
+            self._processes.append(
+                subprocess.Popen([*argv, "--rate", str(rate)], stdin=subprocess.DEVNULL)
+            )
+        until(
+            lambda: all(report["served"] for report in self.reports()),
+            "every kind of client is served",
+            30,
+        )
 
     def reports(self) -> list[dict[str, t.Any]]:
         """As they stand; up to half a second old while the load runs."""
-        return [json.loads(path.read_text()) if path.exists() else {"served": 0} for path in self._reports]
+        return [
+            json.loads(path.read_text()) if path.exists() else {"served": 0}
+            for path in self._reports
+        ]
 
     def served(self, since: float, until_: float) -> Counter[str]:
         """How many requests each revision answered in the whole seconds between two moments."""
@@ -251,7 +341,9 @@ class Load:
         for process in self._processes:
             assert process.wait(30) == 0
         reports = self.reports()
-        assert all(not report["running"] and report["ended_by"] == "signal" for report in reports), reports
+        assert all(
+            not report["running"] and report["ended_by"] == "signal" for report in reports
+        ), reports
         self._home.cleanup()
         self._processes = []
         return reports
@@ -271,14 +363,21 @@ def failures(reports: t.Sequence[t.Mapping[str, t.Any]]) -> list[t.Any]:
     for report in reports:
         assert report["requests"] == report["served"] + report["failed"]
     return [
-        (r["method"], "keep-alive" if r["keep_alive"] else "close", r["failures"], r["first_failures"])
+        (
+            r["method"],
+            "keep-alive" if r["keep_alive"] else "close",
+            r["failures"],
+            r["first_failures"],
+        )
         for r in reports
         if r["failed"]
     ]
 
 
 class Watch:
-    """Looks every 50 ms at the processes and the load balancer, and keeps what would break a promise."""
+    """Looks every 50 ms at the processes and the load balancer, and keeps what would break a
+    promise.
+    """
 
     def __init__(self, playground: Playground, *fronts: Front) -> None:
         self._playground, self._fronts = playground, fronts
@@ -300,14 +399,21 @@ class Watch:
         records = self._playground.records()
         living = {record["id"] for record in self._playground.living()}
         self.most = max(self.most, len(living))
-        stopped = {(r["address"], r["port"]): r["id"] for r in records if "stop_requested" in r or "error" in r}
+        stopped = {
+            (r["address"], r["port"]): r["id"]
+            for r in records
+            if "stop_requested" in r or "error" in r
+        }
         for record in records:  # a port may be another's by now
             if "stop_requested" not in record:
                 stopped.pop((record["address"], record["port"]), None)
         for front in self._fronts:
             serving = front.serving()
             self.fewest = min(self.fewest, len(serving))
-            self.wrong += [f"{stopped[place]} was stopped while in rotation" for place in serving & stopped.keys()]
+            self.wrong += [
+                f"{stopped[place]} was stopped while in rotation"
+                for place in serving & stopped.keys()
+            ]
         self.looks += 1
 
     def __enter__(self) -> Watch:
@@ -359,14 +465,23 @@ class Shop(Playground):
 
     def words(self) -> list[dict[str, t.Any]]:
         """What operators have said, oldest first."""
-        return [json.loads(line) for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()]
+        return [
+            json.loads(line)
+            for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()
+        ]
 
     def settled(self, revision: str) -> None:
-        """All its instances are of the revision and in rotation; no others, no entry, no lease, no temporary file."""
+        """All its instances are of the revision and in rotation; no others, no entry, no lease,
+        no temporary file.
+        """
         assert self.revisions() == [revision] * self.variables["rollout_replicas"]
         places = {(record["address"], record["port"]) for record in self.living()}
         for front in self.fronts:
-            until(partial(lambda front: front.serving() == places, front), f"{front.traffic} sends to {places}", 10)
+            until(
+                partial(lambda front: front.serving() == places, front),
+                f"{front.traffic} sends to {places}",
+                10,
+            )
             assert front.known() == places
         assert len(self.records()) == self.variables["rollout_replicas"]
         assert self.lease() is None
@@ -392,17 +507,24 @@ def walked(outcome: Outcome, shop: Shop) -> tuple[float, float]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all that came of it. Ansible's workers have sessions of their own; so have instances, which are
-    nobody's children by then."""
+    """The process and all that came of it. Ansible's workers have sessions of their own; so have
+    instances, which are nobody's children by then.
+    """
     try:
-        children = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+        children = [
+            int(word)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for word in (task / "children").read_text().split()
+        ]
     except FileNotFoundError:
         return []
     return [pid, *(one for child in children for one in descendants(child))]
 
 
 def kill_all(run: Run, shop: Shop) -> None:
-    """As when a container or a machine with the controller ends: everything but the instances, at once."""
+    """As when a container or a machine with the controller ends: everything but the instances,
+    at once.
+    """
     instances = {record["pid"] for record in shop.living()}
     pids = [pid for pid in descendants(run.process.pid) if pid not in instances]
     for pid in pids:
@@ -414,4 +536,7 @@ def kill_all(run: Run, shop: Shop) -> None:
 
 
 def stood(shop: Shop) -> str:
-    return ", ".join(f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}" for record in shop.records())
+    return ", ".join(
+        f"{record['revision']}{' stopping' if 'stop_requested' in record else ''}"
+        for record in shop.records()
+    )

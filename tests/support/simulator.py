@@ -1,12 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults and operator commands.
+"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults and
+operator commands.
 
-Platform, load balancers, checks and gates are abstract; what is between them and the engine (the fleet's view, the stages
-of a rollback, the table of commands) is the real code. Every action is checked at the moment it is done, by this file's own
-idea of what is available, and after every iteration the load balancers are compared with what the stage asks for. One tick
-of the clock is one second. Assertions begin with the number of an invariant:
+Platform, load balancers, checks and gates are abstract; what is between them and the engine (the
+fleet's view, the stages of a rollback, the table of commands) is the real code. Every action is
+checked at the moment it is done, by this file's own idea of what is available, and after every
+iteration the load balancers are compared with what the stage asks for. One tick of the clock is one
+second. Assertions begin with the number of an invariant:
 
 1. The total is at most desired + surge.
 2. What is available is at least desired - unavailable, or as much as there was.
@@ -30,10 +32,18 @@ from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import rollback, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is, forced
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+    as_it_is,
+    forced,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import (
+    Proceed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
@@ -43,7 +53,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
@@ -54,12 +67,27 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     rolling,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import MOST, WeightSplit
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import (
+    MOST,
+    WeightSplit,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server,
+    Table,
+    Target,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    GateState,
+    Rollout,
+)
 
 HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
@@ -74,7 +102,9 @@ class Renumbered(Exception):
 
 
 class Ended(Exception):
-    """The walk to a stage ends without arriving; `then`: rollback, hold, or abort (an operator's)."""
+    """The walk to a stage ends without arriving; `then`: rollback, hold, or abort (an
+    operator's).
+    """
 
     def __init__(self, then: str, why: str) -> None:
         super().__init__(why)
@@ -91,20 +121,24 @@ class Life:
     crash: int | None = None  # when it ends by itself
     vanish: int | None = None  # when nothing is reported of it any more
     flap: int | None = None  # answers and does not, in turns of so many seconds
-    loop: int | None = None  # ends so long after it began to answer, and is started again by its platform
+    # ends so long after it began to answer, and is started again by its platform
+    loop: int | None = None
     never: bool = False  # never answers
 
 
 @dataclass(frozen=True)
 class World:
-    """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to` None: for ever."""
+    """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to`
+    None: for ever.
+    """
 
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
     repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
     restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
-    resize: Mapping[int, int] = field(default_factory=dict)  # when: how many instances there shall be, once the walk is so far
+    # when: how many instances there shall be, once the walk is so far
+    resize: Mapping[int, int] = field(default_factory=dict)
     kills: frozenset[int] = frozenset()  # before which of all actions the run dies
     balancers: int = 1  # 0: there is none
     latency: int = 0  # until a balancer has done what it was told
@@ -114,16 +148,21 @@ class World:
 
 @dataclass(frozen=True)
 class Script:
-    """What people say to a rollout, and what its gates come to. Times in seconds of the clock, or since the stage is reached."""
+    """What people say to a rollout, and what its gates come to. Times in seconds of the clock,
+    or since the stage is reached.
+    """
 
-    commands: Mapping[int, str] = field(default_factory=dict)  # when: a word; `force` after it for a promotion of what is there
-    gates: Mapping[str, int] = field(default_factory=dict)  # of which stage: how long they take to pass
+    # when: a word; `force` after it for a promotion of what is there
+    commands: Mapping[int, str] = field(default_factory=dict)
+    # of which stage: how long they take to pass
+    gates: Mapping[str, int] = field(default_factory=dict)
     no: frozenset[str] = frozenset()  # stages whose gates come to no
     on_failure: str = "rollback"
     on_stable_lost: str = "repair"
 
 
-PATIENCE = 30  # seconds after which somebody who paused a rollout, and says nothing more, lets it go on
+# seconds after which somebody who paused a rollout, and says nothing more, lets it go on
+PATIENCE = 30
 
 
 @dataclass
@@ -149,7 +188,9 @@ class Entry:
 
 
 class Balancer:
-    """One load balancer: does what it is told `latency` later, puts nothing in rotation that it has not proven."""
+    """One load balancer: does what it is told `latency` later, puts nothing in rotation that it
+    has not proven.
+    """
 
     def __init__(self, simulator: Simulator) -> None:
         self.sim = simulator
@@ -158,26 +199,47 @@ class Balancer:
 
     def observe(self) -> dict[Endpoint, Server]:
         return {
-            endpoint: Server(entry.rotation, self.lb_healthy(entry), self.active(entry), entry.weight, name=entry.name)
+            endpoint: Server(
+                entry.rotation,
+                self.lb_healthy(entry),
+                self.active(entry),
+                entry.weight,
+                name=entry.name,
+            )
             for endpoint, entry in self.entries.items()
         }
 
     def lb_healthy(self, entry: Entry) -> bool:
         node = self.sim.nodes.get(entry.name)
-        return node is not None and self.sim.clock >= entry.since + self.sim.world.prove and self.sim.answers(node)
+        return (
+            node is not None
+            and self.sim.clock >= entry.since + self.sim.world.prove
+            and self.sim.answers(node)
+        )
 
     def active(self, entry: Entry) -> int:
         node = self.sim.nodes.get(entry.name)
-        if node is None or node.gone or not (entry.left is not None or entry.rotation is Rotation.IN):
+        if (
+            node is None
+            or node.gone
+            or not (entry.left is not None or entry.rotation is Rotation.IN)
+        ):
             return 0
         return int(entry.left is None or self.sim.clock < entry.left + node.life.work)
 
     def order(self, wanted: Mapping[Endpoint, Target]) -> None:
         for endpoint in {*wanted, *self.entries, *self.orders}:
             target, entry = wanted.get(endpoint), self.entries.get(endpoint)
-            enters = target and target.rotation is Rotation.IN and not (entry and entry.rotation is Rotation.IN)
-            # What a run that died has said before may still be done after the next one has decided otherwise.
-            assert not enters or target.name not in self.sim.marks, f"3: {target.name} is put in rotation while it is going"
+            enters = (
+                target
+                and target.rotation is Rotation.IN
+                and not (entry and entry.rotation is Rotation.IN)
+            )
+            # What a run that died has said before may still be done after the next one has decided
+            # otherwise.
+            assert not enters or target.name not in self.sim.marks, (
+                f"3: {target.name} is put in rotation while it is going"
+            )
             if endpoint not in self.orders or self.orders[endpoint][1] != target:
                 self.orders[endpoint] = (self.sim.clock + self.sim.world.latency, target)
         self.work()
@@ -194,7 +256,11 @@ class Balancer:
             return
         entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
         entry.weight = target.weight
-        if target.rotation is Rotation.IN and entry.rotation is Rotation.OUT and self.lb_healthy(entry):
+        if (
+            target.rotation is Rotation.IN
+            and entry.rotation is Rotation.OUT
+            and self.lb_healthy(entry)
+        ):
             entry.rotation, entry.left = Rotation.IN, None
         elif target.rotation is Rotation.OUT and entry.rotation is Rotation.IN:
             entry.rotation, entry.left = Rotation.OUT, self.sim.clock
@@ -238,9 +304,12 @@ class Simulator:
             -100
         )  # by how much the bad ones' share of a way back was over what they had been given, in percent
         self.log: list[tuple[int, Decision]] = []
-        self.peaks: list[int] = []  # the most that may be there at once, for each number of replicas that was asked for
-        self.passed: list[tuple[Stage, int]] = []  # whose gates let the rollout pass, and how many replicas were asked for then
-        self.stood: dict[str, Counter[tuple[int, str]]] = {}  # generations and revisions, where a stage was reached
+        # the most that may be there at once, for each number of replicas that was asked for
+        self.peaks: list[int] = []
+        # whose gates let the rollout pass, and how many replicas were asked for then
+        self.passed: list[tuple[Stage, int]] = []
+        # generations and revisions, where a stage was reached
+        self.stood: dict[str, Counter[tuple[int, str]]] = {}
 
     def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
         """Instances that are there, and in rotation, from the start."""
@@ -261,7 +330,12 @@ class Simulator:
         self.committed = self._journal(self.marks, self.progress, self.serial, self.rollout, *rest)
 
     def _journal(
-        self, marks: dict[str, float], progress: ProgressTracker | None, serial: int, rollout: Rollout | None, *rest: int
+        self,
+        marks: dict[str, float],
+        progress: ProgressTracker | None,
+        serial: int,
+        rollout: Rollout | None,
+        *rest: int,
     ) -> t.Any:
         """A copy of what is not frozen of it."""
         kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
@@ -269,7 +343,7 @@ class Simulator:
 
     def _die(self) -> None:
         """The next run knows what was committed, and what it sees."""
-        (self.marks, self.progress, self.serial, self.rollout, *rest) = self._journal(*self.committed)
+        self.marks, self.progress, self.serial, self.rollout, *rest = self._journal(*self.committed)
         self.stable, self.obeyed, self.renumbered = rest
         self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
         self.deaths += 1
@@ -279,7 +353,15 @@ class Simulator:
         # Where somebody answers, if there is such a host.
         name, hosts = f"i-{self.serial}", [(self.serial + more) % HOSTS for more in range(HOSTS)]
         host = next((host for host in hosts if self.reachable(f"h{host}")), hosts[0])
-        labels = Labels(name, "shop", revision, generation, f"h{host}", Endpoint("127.0.0.1", self.serial), self.serial)
+        labels = Labels(
+            name,
+            "shop",
+            revision,
+            generation,
+            f"h{host}",
+            Endpoint("127.0.0.1", self.serial),
+            self.serial,
+        )
         node = self.nodes[name] = Node(labels, life, created)
         self.made_as[name] = generation
         return node
@@ -301,7 +383,9 @@ class Simulator:
         )
 
     def counted(self) -> int:
-        """Those on a host that does not answer count until no balancer sends requests there any more."""
+        """Those on a host that does not answer count until no balancer sends requests there any
+        more.
+        """
         return sum(1 for node in self.nodes.values() if not node.gone and not self._lost(node))
 
     def _unseen(self, node: Node) -> bool:
@@ -310,14 +394,17 @@ class Simulator:
 
     def _lost(self, node: Node) -> bool:
         balancers = [balancer.observe().get(node.labels.endpoint) for balancer in self.balancers]
-        out = bool(balancers) and not any(entry and entry.rotation is Rotation.IN for entry in balancers)
+        out = bool(balancers) and not any(
+            entry and entry.rotation is Rotation.IN for entry in balancers
+        )
         return out and node.labels.id in self.marks and self._unseen(node)
 
     def _live(self) -> None:
         """One second passes."""
         self.clock += 1
         for name, node in list(self.nodes.items()):
-            # The old ones are a thousand seconds old: what befalls them is counted from the clock's beginning.
+            # The old ones are a thousand seconds old: what befalls them is counted from the clock's
+            # beginning.
             age = self.clock - max(0, node.created)
             if node.gone:
                 continue
@@ -339,13 +426,29 @@ class Simulator:
     def look(self) -> list[Instance]:
         for node in self.nodes.values():
             self._check(node)
-        table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)} if self.balancers else None
+        table = (
+            {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
+            if self.balancers
+            else None
+        )
         self.reports = [self._report(node) for node in self.nodes.values()]
         target = self.split.waypoint.generation if self.split else None
-        known = {name for name in self.known if name in self.nodes and self.nodes[name].labels.generation != target}
+        known = {
+            name
+            for name in self.known
+            if name in self.nodes and self.nodes[name].labels.generation != target
+        }
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
         crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
-        self.fleet = fleets.assemble(self.reports, table, self.vitals, going, known, seen_ready=self.seen_ready, crashes=crashes)
+        self.fleet = fleets.assemble(
+            self.reports,
+            table,
+            self.vitals,
+            going,
+            known,
+            seen_ready=self.seen_ready,
+            crashes=crashes,
+        )
         self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
         self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
         return self.fleet
@@ -358,10 +461,20 @@ class Simulator:
         elif node.told is not None:
             process = Process.STOPPING
         else:
-            process = Process.STARTING if self.clock - node.created < node.life.start // 2 else Process.RUNNING
+            process = (
+                Process.STARTING
+                if self.clock - node.created < node.life.start // 2
+                else Process.RUNNING
+            )
         again = None if node.life.loop is None else node.created + node.life.start + node.life.loop
         restarted = float(again) if again is not None and again <= self.clock else None
-        return Report(node.labels, process, float(node.created), restarts=int(restarted is not None), restarted=restarted)
+        return Report(
+            node.labels,
+            process,
+            float(node.created),
+            restarts=int(restarted is not None),
+            restarted=restarted,
+        )
 
     def _check(self, node: Node) -> None:
         name = node.labels.id
@@ -371,13 +484,22 @@ class Simulator:
             health = Health.PASSING
         else:
             health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
-        self.vitals[name] = before if health is before.health and name in self.vitals else HealthStatus(health, float(self.clock))
+        self.vitals[name] = (
+            before
+            if health is before.health and name in self.vitals
+            else HealthStatus(health, float(self.clock))
+        )
 
     def ripe(self, instance: Instance) -> bool:
         """This file's own idea of one that may be given requests."""
         since = instance.ready_since
         ready = instance.state is State.READY and instance.lb_healthy
-        return ready and not instance.crashed and since is not None and self.clock - since >= self.rules.min_ready
+        return (
+            ready
+            and not instance.crashed
+            and since is not None
+            and self.clock - since >= self.rules.min_ready
+        )
 
     def available(self, instance: Instance) -> bool:
         """This file's own idea of it."""
@@ -402,11 +524,15 @@ class Simulator:
             except Killed:
                 self._die()
                 # Progress that was not committed is seen, and counted, once more.
-                new, old = (self.progress.new, self.progress.old or 0) if self.progress else (0, 10**9)
+                new, old = (
+                    (self.progress.new, self.progress.old or 0) if self.progress else (0, 10**9)
+                )
                 progressed = self.clock + 1
                 self._live()
                 continue
-            ready = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.available(i))
+            ready = sum(
+                1 for i in self.fleet if i.generation == waypoint.generation and self.available(i)
+            )
             left = self._left(waypoint)
             if ready > new or left < old:
                 new, old, progressed = max(new, ready), min(old, left), self.clock
@@ -419,7 +545,11 @@ class Simulator:
     def _left(self, waypoint: Waypoint) -> int:
         """How many old ones there are."""
         without = lost(self.fleet)
-        return sum(1 for i in self.fleet if i.generation != waypoint.generation and i.state.counted and i not in without)
+        return sum(
+            1
+            for i in self.fleet
+            if i.generation != waypoint.generation and i.state.counted and i not in without
+        )
 
     def _turn(self, waypoint: Waypoint, revision: str) -> Decision:
         fleet = self.look()
@@ -428,9 +558,12 @@ class Simulator:
         decision = evaluate(fleet, waypoint, self.budget, self.rules, progress, float(self.clock))
         self.progress = decision.progress
         self.log.append((self.clock, decision))
-        # On a way back those that carry all requests are in service, however long they have been ready.
+        # On a way back those that carry all requests are in service, however long they have been
+        # ready.
         back, stable = waypoint.headroom is not None, (waypoint.generation, waypoint.baseline)
-        available = sum(self.available(i) or (back and i.generation in stable and carries(i)) for i in fleet)
+        available = sum(
+            self.available(i) or (back and i.generation in stable and carries(i)) for i in fleet
+        )
         self.peak = max(self.peak, self.counted())
         self.least = available if self.least is None else min(self.least, available)
         check(fleet, decision, waypoint, self.budget, self.rules, float(self.clock))
@@ -439,14 +572,17 @@ class Simulator:
             self._act(decision, revision, waypoint, allowed.surge)
             if decision.reached and clean:
                 self._check_reached(waypoint)
-            elif decision.reached:  # the balancers still show something of the dead: it is not over yet
+            # the balancers still show something of the dead: it is not over yet
+            elif decision.reached:
                 decision = replace(decision, reached=False)
         return decision
 
     def _wanted(self, decision: Decision) -> tuple[Table, dict[str, dict[Endpoint, Target]]]:
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
         out = {*self.marks, *decision.standby}
-        return table, fleets.targets(self.reports, table, decision.admit, out, decision.retire, self.split)
+        return table, fleets.targets(
+            self.reports, table, decision.admit, out, decision.retire, self.split
+        )
 
     def _differs(self, decision: Decision) -> bool:
         return fleets.differs(*self._wanted(decision))
@@ -473,14 +609,20 @@ class Simulator:
                 self.marks.pop(instance.id, None)
         self._check_traffic(waypoint)
 
-    def _start(self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool) -> None:
+    def _start(
+        self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool
+    ) -> None:
         self._step()
         serial = self.serial
         self.serial = number - 1
         back = stable or revision == "old"
-        lives, number = (self.world.repairs, self.repaired) if back else (self.world.lives, self.made)
+        lives, number = (
+            (self.world.repairs, self.repaired) if back else (self.world.lives, self.made)
+        )
         generation = waypoint.stable if stable else waypoint.generation
-        node = self._node("old" if back else revision, generation, lives[number % len(lives)], self.clock)
+        node = self._node(
+            "old" if back else revision, generation, lives[number % len(lives)], self.clock
+        )
         self.repaired, self.made = self.repaired + stable, self.made + (not stable)
         self.serial = serial
         most = max(waypoint.desired + surge, waypoint.new + waypoint.old)
@@ -491,7 +633,9 @@ class Simulator:
         node = self.nodes[name]
         for balancer in self.balancers:
             entry = balancer.entries.get(node.labels.endpoint)
-            assert entry is None or entry.rotation is Rotation.OUT, f"3: {name} is stopped while in rotation"
+            assert entry is None or entry.rotation is Rotation.OUT, (
+                f"3: {name} is stopped while in rotation"
+            )
         if node.told is None and self.reachable(node.labels.host):
             node.told = self.clock
 
@@ -501,7 +645,11 @@ class Simulator:
             raise Killed
 
     def _check_reached(self, waypoint: Waypoint) -> None:
-        without = {name for name, node in self.nodes.items() if self._lost(node) or (node.gone and self._unseen(node))}
+        without = {
+            name
+            for name, node in self.nodes.items()
+            if self._lost(node) or (node.gone and self._unseen(node))
+        }
         alive = [node for name, node in self.nodes.items() if not node.gone and name not in without]
         new = [node for node in alive if node.labels.generation == waypoint.generation]
         assert len(new) == waypoint.new, "6, 9: as many new ones as the waypoint asks for"
@@ -509,13 +657,21 @@ class Simulator:
         assert len(alive) - len(new) <= waypoint.old, "11: no orphan instance"
         for balancer in self.balancers:
             served = {entry.name for entry in balancer.entries.values()} - without
-            assert served == {node.labels.id for node in alive}, "11: an entry for each instance, and no other"
-            ins = {entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN}
+            assert served == {node.labels.id for node in alive}, (
+                "11: an entry for each instance, and no other"
+            )
+            ins = {
+                entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN
+            }
             fresh = {node.labels.id for node in new}
             # A switch that a run died in, and that is paused since, stays half done.
             dark = waypoint.generation in self.shown or not ins & fresh
-            assert dark if waypoint.new_idle else fresh <= ins, "6: new instances in rotation, or on standby"
-            assert not waypoint.switches or ins <= fresh, "6: switched, and an old one is in rotation"
+            assert dark if waypoint.new_idle else fresh <= ins, (
+                "6: new instances in rotation, or on standby"
+            )
+            assert not waypoint.switches or ins <= fresh, (
+                "6: switched, and an old one is in rotation"
+            )
 
     # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
 
@@ -526,16 +682,29 @@ class Simulator:
         revision: str = "new",
         relist: Callable[[int, int], Sequence[Stage]] | None = None,
     ) -> Rollout:
-        """Through these stages, or back, to an end or to where it is held; killed runs are followed by the next one.
-        `relist` makes the stages for a number of replicas, of which so many new ones were there already when it was asked
-        for; or raises Unfit: then it stays as it is."""
+        """Through these stages, or back, to an end or to where it is held; killed runs are
+        followed by the next one. `relist` makes the stages for a number of replicas, of which so
+        many new ones were there already when it was asked for; or raises Unfit: then it stays as
+        it is.
+        """
         script, begun = script or Script(), self.clock
         self.relist = relist or (lambda _number, _grown: listed)
         goal_ = listed[-1].waypoint
-        back = sum(1 for node in self.nodes.values() if node.labels.generation == self.stable and not node.gone)
+        back = sum(
+            1
+            for node in self.nodes.values()
+            if node.labels.generation == self.stable and not node.gone
+        )
         previous = Composition("old", self.stable, back) if self.stable else None
         self.rollout = Rollout(
-            "r", revision, goal_.generation, goal_.new, "", previous, float(self.clock), baseline=goal_.baseline
+            "r",
+            revision,
+            goal_.generation,
+            goal_.new,
+            "",
+            previous,
+            float(self.clock),
+            baseline=goal_.baseline,
         )
         self.progress = None
         self._commit()
@@ -554,10 +723,16 @@ class Simulator:
         return self.relist(rollout.replicas, rollout.grown)
 
     def _renumber(self, rollout: Rollout) -> bool:
-        """Whether another number was asked for since the last one that was obeyed, and can be walked to."""
+        """Whether another number was asked for since the last one that was obeyed, and can be
+        walked to.
+        """
         asked = [when for when in sorted(self.world.resize) if self.renumbered < when <= self.clock]
         self.renumbered = max([self.renumbered, *asked])
-        if not asked or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD) or self.world.resize[asked[-1]] == rollout.replicas:
+        if (
+            not asked
+            or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD)
+            or self.world.resize[asked[-1]] == rollout.replicas
+        ):
             return False
         try:
             stages.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
@@ -593,9 +768,15 @@ class Simulator:
         except Ended as end:
             # A clean-up that fails is no reason to take a good revision back.
             retiring = stage.part == FINISH and not stage.waypoint.old
-            held = end.then == "hold" or (end.then == "rollback" and (retiring or not stage.reversible))
+            held = end.then == "hold" or (
+                end.then == "rollback" and (retiring or not stage.reversible)
+            )
             rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
-            rollout.ending, rollout.gates, rollout.paused = "aborted" if end.then == "abort" else "", {}, {}
+            rollout.ending, rollout.gates, rollout.paused = (
+                "aborted" if end.then == "abort" else "",
+                {},
+                {},
+            )
             self.progress = None
             self._commit()
         if rollout.phase == Phase.ROLLING_BACK:
@@ -612,15 +793,22 @@ class Simulator:
             if labels.generation == target.generation:
                 self.marks.pop(labels.id, None)
         if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
-            self.shown.add(rollout.generation)  # nobody serves: one that was to have requests is better than none
+            # nobody serves: one that was to have requests is better than none
+            self.shown.add(rollout.generation)
         for name in rollback.without_requests(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
         try:
-            for stage in rollback.rollback_stages(self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom):
+            for stage in rollback.rollback_stages(
+                self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom
+            ):
                 self._stage(stage, target.revision, script)
                 self.progress = None
             self.stable = target.generation
-            rollout.end((rollout.ending or "rolled_back") if rollout.previous else "failed", "", float(self.clock))
+            rollout.end(
+                (rollout.ending or "rolled_back") if rollout.previous else "failed",
+                "",
+                float(self.clock),
+            )
         except Ended as end:
             rollout.phase, rollout.reason = Phase.HELD, str(end)
         self._commit()
@@ -659,42 +847,66 @@ class Simulator:
                     return
             if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
-                self.stood[stage.name] = Counter((labels.generation, labels.revision) for labels in there)
+                self.stood[stage.name] = Counter(
+                    (labels.generation, labels.revision) for labels in there
+                )
                 if motion is Proceed.GO and self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
                     self._commit()
                     return
-                self.progress, progressed = replace(self.progress, since=float(self.clock)), self.clock
+                self.progress, progressed = (
+                    replace(self.progress, since=float(self.clock)),
+                    self.clock,
+                )
             seen = self._standing(waypoint)
             if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
-                standing = max(seen[0], standing[0]), min(seen[1], standing[1]), max(seen[2], standing[2])
+                standing = (
+                    max(seen[0], standing[0]),
+                    min(seen[1], standing[1]),
+                    max(seen[2], standing[2]),
+                )
                 progressed = self.clock
             assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
             self._live()
 
     def _standing(self, waypoint: Waypoint) -> tuple[int, int, int]:
-        """How far it has come: new ones that are available, or as far as they may come, old ones that are left, and those that stay."""
+        """How far it has come: new ones that are available, or as far as they may come, old ones
+        that are left, and those that stay.
+        """
         kept = waypoint.new_idle or (
-            waypoint.switches and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
+            waypoint.switches
+            and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
         )
         new = [i for i in self.fleet if i.generation == waypoint.generation]
         old = [i for i in self.fleet if i.generation != waypoint.generation]
         switched = waypoint.switches and not any(i.in_rotation for i in old)
         switched = switched and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
-        stays = min(waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old))
-        return sum(self.available(i) or (kept and self.ripe(i)) for i in new), self._left(waypoint), stays
+        stays = min(
+            waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old)
+        )
+        return (
+            sum(self.available(i) or (kept and self.ripe(i)) for i in new),
+            self._left(waypoint),
+            stays,
+        )
 
     def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Proceed:
         skip = False
         for when in sorted(script.commands):
             if self.obeyed < when <= self.clock:
                 self.obeyed = when
-                skip = self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
+                skip = (
+                    self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
+                )
         if rollout.phase == Phase.ROLLING_BACK:
             return Proceed.GO
         if skip:
             return Proceed.SKIP
-        if rollout.paused and self.clock >= rollout.paused["at"] + PATIENCE and self.clock > max(script.commands):
+        if (
+            rollout.paused
+            and self.clock >= rollout.paused["at"] + PATIENCE
+            and self.clock > max(script.commands)
+        ):
             rollout.paused = {}
         if rollout.paused:
             rollout.phase = Phase.PAUSED
@@ -729,7 +941,9 @@ class Simulator:
             rollout.phase, rollout.ending, self.progress = Phase.ROLLING_BACK, "aborted", None
         elif word in ("retry", "resume"):
             rollout.phase, self.progress, rollout.gates = Phase.PROGRESSING, None, {}
-            mine = [i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)]
+            mine = [
+                i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)
+            ]
             late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
             self.marks.update(dict.fromkeys(late, float(self.clock)))
         self._commit()
@@ -753,18 +967,28 @@ class Simulator:
     # -- what the balancers show ------------------------------------------------------------------------------------
 
     def _allow(self, waypoint: Waypoint) -> None:
-        """Note whether the new ones may have requests, as soon as one balancer is told: the run may die before the next is."""
-        standing = sum(1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i))
+        """Note whether the new ones may have requests, as soon as one balancer is told: the run
+        may die before the next is.
+        """
+        standing = sum(
+            1 for i in self.fleet if i.generation == waypoint.generation and self.ripe(i)
+        )
         need = waypoint.new if waypoint.switch_at is None else waypoint.switch_at
-        if not waypoint.new_idle and (not waypoint.switches or standing >= max(1, need) or not need):
+        if not waypoint.new_idle and (
+            not waypoint.switches or standing >= max(1, need) or not need
+        ):
             self.shown.add(waypoint.generation)
 
     def _check_traffic(self, waypoint: Waypoint) -> None:
-        """After every turn: nobody has a request who is not to have one, and the new ones no more than was asked for."""
+        """After every turn: nobody has a request who is not to have one, and the new ones no
+        more than was asked for.
+        """
         for balancer in self.balancers:
             ins = [entry for entry in balancer.entries.values() if entry.rotation is Rotation.IN]
             for entry in ins:
-                assert self.made_as[entry.name] in self.shown, f"{entry.name} has requests and is to have none"
+                assert self.made_as[entry.name] in self.shown, (
+                    f"{entry.name} has requests and is to have none"
+                )
             if self.split is None or not self.split.waypoint.weight or self.world.latency:
                 continue
             new = [entry.weight for entry in ins if self.split.is_new(self.made_as[entry.name])]
@@ -772,14 +996,24 @@ class Simulator:
             if new and old:
                 assert len(set(new)) == len(set(old)) == 1, "all of a side are alike"
                 if self.split.waypoint.headroom is None:
-                    check_parts(self.split.waypoint, len(new), len(old), Fraction(new[0], sum(new) + sum(old)))
+                    check_parts(
+                        self.split.waypoint,
+                        len(new),
+                        len(old),
+                        Fraction(new[0], sum(new) + sum(old)),
+                    )
                 elif self.rollout and self.rollout.asked is not None:
-                    part, least = Fraction(100 * sum(old), sum(new) + sum(old)), Fraction(100, 1 + MOST * len(new) // len(old))
+                    part, least = (
+                        Fraction(100 * sum(old), sum(new) + sum(old)),
+                        Fraction(100, 1 + MOST * len(new) // len(old)),
+                    )
                     self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
 
 
 class Seen(Simulator):
-    """Keeps what there is at the end of each second: of the stable revision, in service, and what has died in it."""
+    """Keeps what there is at the end of each second: of the stable revision, in service, and
+    what has died in it.
+    """
 
     def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
         super().__init__(world, budget, rules)
@@ -796,7 +1030,11 @@ class Seen(Simulator):
             self.asked_for[self.clock] = self.split.waypoint
         failed = [node for node in self.nodes.values() if node.gone is Process.FAILED]
         super()._live()
-        fresh = [node for node in self.nodes.values() if node.gone is Process.FAILED and node not in failed]
+        fresh = [
+            node
+            for node in self.nodes.values()
+            if node.gone is Process.FAILED and node not in failed
+        ]
         self.died += [self.clock for node in fresh if node.labels.id not in self.marks]
 
     def died_between(self, since: int, until: int) -> int:
@@ -813,45 +1051,80 @@ def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
     rest = (1 - each * new) / old
     # What they are to get where all are there, and what is missing of that with those that are.
     planned = share / max(1, point.new)
-    usual = max(Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0))
+    usual = max(
+        Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0)
+    )
     short = max(Fraction(0), 1 - planned * new - usual * old)
     least = Fraction(1, new + MOST * old)  # what cannot be undercut
-    assert each <= max(planned + short / serving, least) + EPSILON / new, f"{new} of {point.new} new have {each} of {share} each"
-    # Where those of one side are to have less than those of the other, they carry no more than an even part of what is missing.
+    assert each <= max(planned + short / serving, least) + EPSILON / new, (
+        f"{new} of {point.new} new have {each} of {share} each"
+    )
+    # Where those of one side are to have less than those of the other, they carry no more than an
+    # even part of what is missing.
     uneven = max(new * (usual - planned), old * (planned - usual))
     most = max(usual, planned, Fraction(1, serving)) + uneven / serving
-    assert max(each, rest) <= most + EPSILON, f"14: {each} for each of {new} new, {rest} for each of {old} old: more than {most}"
+    assert max(each, rest) <= most + EPSILON, (
+        f"14: {each} for each of {new} new, {rest} for each of {old} old: more than {most}"
+    )
 
 
 def lost(fleet: Sequence[Instance]) -> list[Instance]:
-    """Those that are gone on without: nobody sends requests to them, and their hosts do not answer."""
-    return [i for i in fleet if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation]
+    """Those that are gone on without: nobody sends requests to them, and their hosts do not
+    answer.
+    """
+    return [
+        i
+        for i in fleet
+        if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation
+    ]
 
 
 def carries(instance: Instance) -> bool:
     """Ready, and in rotation everywhere."""
-    return instance.state is State.READY and instance.lb_healthy and instance.rotation is Rotation.IN
+    return (
+        instance.state is State.READY and instance.lb_healthy and instance.rotation is Rotation.IN
+    )
 
 
-def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, budget: Budget, rules: Rules, now: float) -> None:
+def check(
+    fleet: Sequence[Instance],
+    decision: Decision,
+    waypoint: Waypoint,
+    budget: Budget,
+    rules: Rules,
+    now: float,
+) -> None:
     """A decision against the invariants that can be seen in it, for any fleet whatsoever."""
     allowed = budget.resolve(waypoint.desired)
     by_id = {instance.id: instance for instance in fleet}
     given_up = lost(fleet)
-    counted = sum(1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up)
+    counted = sum(
+        1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up
+    )
     started = decision.create + decision.create_old
-    assert started == 0 or counted + started <= max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old), "1"
+    assert started == 0 or counted + started <= max(
+        waypoint.desired + allowed.surge, waypoint.new + waypoint.old
+    ), "1"
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
-    staying = [i for i in fleet if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)]
-    fresh = [i for i in staying if i.generation == waypoint.generation and not i.crashed]  # what broke is no capacity
-    assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, "1: more new ones than asked for"
+    staying = [
+        i
+        for i in fleet
+        if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)
+    ]
+    # what broke is no capacity
+    fresh = [i for i in staying if i.generation == waypoint.generation and not i.crashed]
+    assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, (
+        "1: more new ones than asked for"
+    )
 
     def serves(i: Instance) -> bool:
         return i.lb_healthy and i.rotation in (Rotation.IN, Rotation.PARTIAL)
 
     def ripe(i: Instance) -> bool:
-        return i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
+        return (
+            i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
+        )
 
     def available(i: Instance) -> bool:
         return i.state is State.READY and i.rotation is Rotation.IN and i.lb_healthy and ripe(i)
@@ -861,14 +1134,22 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     going = [by_id[name] for name in decision.drain]
     stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
     carried = [i for i in stable if carries(i)]
-    judged = bool(waypoint.headroom) and not waypoint.switches and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
+    judged = (
+        bool(waypoint.headroom)
+        and not waypoint.switches
+        and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
+    )
     bad = {i.id for i in staying if i not in stable} if judged and not decision.failed else set()
     assert bad <= set(decision.drain), "14: judged bad, and not needed"
     for instance in going:
         if instance.id in bad:
             continue
-        assert not available(instance) or ready > floor, f"2: {instance.id} is drained at {ready} available of {floor}"
-        assert not serves(instance) or serving > floor, f"2: {instance.id} is drained at {serving} serving of {floor}"
+        assert not available(instance) or ready > floor, (
+            f"2: {instance.id} is drained at {ready} available of {floor}"
+        )
+        assert not serves(instance) or serving > floor, (
+            f"2: {instance.id} is drained at {serving} serving of {floor}"
+        )
         ready, serving = ready - available(instance), serving - serves(instance)
     sides = {i.generation == waypoint.generation for i in going if available(i) and i.id not in bad}
     for i in staying:
@@ -878,17 +1159,23 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     for name in decision.admit:
         i = by_id[name]
         assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, "3"
-        assert not (waypoint.new_idle and i in fresh), "a new instance on standby is put in rotation"
+        assert not (waypoint.new_idle and i in fresh), (
+            "a new instance on standby is put in rotation"
+        )
     for name in decision.retire:
         i = by_id[name]
         assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
         assert i.draining_since is not None, "8"
         done = i.active == 0 and now - i.draining_since >= rules.settle
-        assert done or now - i.draining_since >= rules.drain_timeout, "3: stopped with requests in flight"
+        assert done or now - i.draining_since >= rules.drain_timeout, (
+            "3: stopped with requests in flight"
+        )
     standing = sum(1 for i in fresh if i.state is State.READY and i.lb_healthy and ripe(i))
     for name in decision.standby:
         i = by_id[name]
-        assert waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL), "6: on standby for nothing"
+        assert (
+            waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL)
+        ), "6: on standby for nothing"
         need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
@@ -896,13 +1183,23 @@ def check(fleet: Sequence[Instance], decision: Decision, waypoint: Waypoint, bud
     if decision.reached:
         assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, "6"
     if decision.failed:
-        assert decision.nothing_to_do and not decision.reached and decision.reasons, "8: an end has a reason"
+        assert decision.nothing_to_do and not decision.reached and decision.reasons, (
+            "8: an end has a reason"
+        )
 
 
-def some(count: int, generation: int = 1, state: State = State.READY, created: float = 0.0, **fields: t.Any) -> list[Instance]:
+def some(
+    count: int,
+    generation: int = 1,
+    state: State = State.READY,
+    created: float = 0.0,
+    **fields: t.Any,
+) -> list[Instance]:
     """So many alike: ready ones in rotation for long, others nowhere. Ids go on from `created`."""
     ready: dict[str, t.Any] = (
-        {"ready_since": created, "rotation": Rotation.IN, "lb_healthy": True} if state is State.READY else {}
+        {"ready_since": created, "rotation": Rotation.IN, "lb_healthy": True}
+        if state is State.READY
+        else {}
     )
     return [
         Instance(

@@ -52,8 +52,10 @@ def free_port(addresses: t.Sequence[str]) -> int:
 
 
 class Sshd:
-    """`with Sshd(3) as sshd:` listens on three loopback addresses nobody else is likely to use, so every other port there is free.
-    `sshd.variables(address)` is what a host at one of them needs."""
+    """`with Sshd(3) as sshd:` listens on three loopback addresses nobody else is likely to use,
+    so every other port there is free. `sshd.variables(address)` is what a host at one of them
+    needs.
+    """
 
     def __init__(self, count: int = 3) -> None:
         self.addresses = addresses(count)
@@ -65,29 +67,39 @@ class Sshd:
     def __enter__(self) -> Sshd:
         program = shutil.which("sshd") or "/usr/sbin/sshd"
         for name in ("host_key", "user_key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.home / name], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.home / name], check=True
+            )
         listen = "\n".join(f"ListenAddress {address}" for address in self.addresses)
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # and a home without the user's own start-up files
+        # and a home without the user's own start-up files
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         config = self.home / "sshd_config"
         config.write_text(CONFIG.format(port=self.port, listen=listen, home=self.home, path=path))
         if os.geteuid() == 0:
-            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # sshd of root does not start without it
+            # sshd of root does not start without it
+            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         with open(self.home / "log", "wb") as log:
-            self._process = subprocess.Popen([program, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL, stderr=log)
+            self._process = subprocess.Popen(
+                [program, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL, stderr=log
+            )
         for address in self.addresses:
             self._wait(address)
         return self
 
     def __exit__(self, *_exc: object) -> None:
         for control in self.home.glob("cp/*"):
-            subprocess.run(["ssh", "-S", control, "-O", "exit", "x"], check=False, capture_output=True)
+            subprocess.run(
+                ["ssh", "-S", control, "-O", "exit", "x"], check=False, capture_output=True
+            )
         if self._process:
             self._process.terminate()
             self._process.wait(10)
         shutil.rmtree(self.home)
 
     def variables(self, address: str, port: int = 0) -> dict[str, t.Any]:
-        """The inventory variables of a host at this address (`port`: of something in front of the server)."""
+        """The inventory variables of a host at this address (`port`: of something in front of
+        the server).
+        """
         known = self.home / "known_hosts"
         known.write_text("* " + (self.home / "host_key.pub").read_text())
         return {
@@ -96,7 +108,9 @@ class Sshd:
             "ansible_port": port or self.port,
             "ansible_user": getpass.getuser(),
             "ansible_ssh_private_key_file": str(self.key),
-            "ansible_ssh_common_args": f"-F /dev/null -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null",
+            "ansible_ssh_common_args": (
+                f"-F /dev/null -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null"
+            ),
             "ansible_control_path_dir": str(self.home / "cp"),
         }
 
@@ -108,7 +122,12 @@ class Sshd:
         """The pids of the ssh processes that keep connections open for the next command."""
         pids = []
         for control in self.home.glob("cp/*"):
-            run = subprocess.run(["ssh", "-S", control, "-O", "check", "x"], capture_output=True, text=True, check=True)
+            run = subprocess.run(
+                ["ssh", "-S", control, "-O", "check", "x"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             pids.append(int(run.stderr.partition("pid=")[2].partition(")")[0]))
         return pids
 
@@ -121,5 +140,7 @@ class Sshd:
             except OSError:
                 assert self._process is not None
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise AssertionError("sshd does not listen: " + (self.home / "log").read_text()) from None
+                    raise AssertionError(
+                        "sshd does not listen: " + (self.home / "log").read_text()
+                    ) from None
                 time.sleep(0.02)

@@ -27,7 +27,9 @@ class Request:
 
 
 class _Quiet(ThreadingHTTPServer):
-    """Says nothing of clients that hang up, or are refused by TLS: that is what some tests are of."""
+    """Says nothing of clients that hang up, or are refused by TLS: that is what some tests are
+    of.
+    """
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -35,7 +37,9 @@ class _Quiet(ThreadingHTTPServer):
 
 
 class Server:
-    """A web service that gives the answers it was told to, in order, and the last one again and again."""
+    """A web service that gives the answers it was told to, in order, and the last one again and
+    again.
+    """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
@@ -67,14 +71,22 @@ class Server:
         reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
         if self.hangs.is_set():
             handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-            for number in range(1000):  # every read of the client gets something in time, and the whole never ends
+            # every read of the client gets something in time, and the whole never ends
+            for number in range(1000):
                 if self.released.wait(0.02):
                     break
                 handler.wfile.write(b"X-%d: drip\r\n" % number)
         elif reply:
             handler.send_response_only(reply[0])
-            usual = {"Date": handler.date_time_string(), "Content-Length": str(len(reply[1].encode()))}
-            headers = {**usual, "Location": self.url + "/elsewhere", **(reply[2] if len(reply) == 3 else {})}
+            usual = {
+                "Date": handler.date_time_string(),
+                "Content-Length": str(len(reply[1].encode())),
+            }
+            headers = {
+                **usual,
+                "Location": self.url + "/elsewhere",
+                **(reply[2] if len(reply) == 3 else {}),
+            }
             for name, value in headers.items():
                 handler.send_header(name, value)
             handler.end_headers()
@@ -90,7 +102,17 @@ class Server:
 def certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
     """A self-signed certificate of 127.0.0.1, and of this name, and its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    words = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
-    extensions = ["-addext", f"subjectAltName=IP:127.0.0.1,DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
+    words = (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj"
+        f" /CN={name}"
+    )
+    extensions = [
+        "-addext",
+        f"subjectAltName=IP:127.0.0.1,DNS:{name}",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run(["openssl", *words.split(), *extensions], check=True, capture_output=True)
     return certificate, key

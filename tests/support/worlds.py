@@ -1,14 +1,19 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random worlds, budgets and rules for the properties; how many examples there are is said by `seeds.py`."""
+"""Random worlds, budgets and rules for the properties; how many examples there are is said by
+`seeds.py`.
+"""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.tests.support.simulator import HOSTS, Life, World
 from hypothesis import strategies as st
@@ -23,7 +28,11 @@ amounts = st.one_of(st.integers(0, 4), percents)
 def budgets(draw: st.DrawFn) -> Budget:
     """Any that settings let through."""
     if draw(st.booleans()) and draw(st.booleans()):
-        return Budget(max_in_flight=draw(st.one_of(st.integers(1, 4), st.integers(1, 100).map(lambda n: Percent(Decimal(n))))))
+        return Budget(
+            max_in_flight=draw(
+                st.one_of(st.integers(1, 4), st.integers(1, 100).map(lambda n: Percent(Decimal(n))))
+            )
+        )
     surge, unavailable = draw(amounts), draw(amounts)
     if surge == 0 and unavailable == 0:
         surge = 1

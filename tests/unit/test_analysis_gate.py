@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gate `analysis`, on a clock of the test's own: metrics are scripted, or what load balancers counted is simulated."""
+"""The gate `analysis`, on a clock of the test's own: metrics are scripted, or what load
+balancers counted is simulated.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,70 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    MetricError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Stage, rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
+    Lifecycle,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+    LaunchStages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Gate,
+    Stage,
+    rolling,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Options
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    TEXT,
+    Field,
+    Options,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    PERSON,
+    WAIT,
+    Answer,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import (
+    MetricDriver,
+    Question,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    Kind,
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 START = 1_700_000_000.0
 NAME = "test.metrics.scripted"
-ROLLOUT = {"id": "r1", "service": "shop", "revision": "2", "generation": 2, "stage": "step 1", "share": {"set": 10.0}}
+ROLLOUT = {
+    "id": "r1",
+    "service": "shop",
+    "revision": "2",
+    "generation": 2,
+    "stage": "step 1",
+    "share": {"set": 10.0},
+}
 GOOD = {"success_condition": "result < 0.05"}
 Script = Callable[[Question], t.Any]
 
@@ -68,7 +111,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "Driver", Scripted, raising=False)
-    monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(Field("key", TEXT, "The key.")), raising=False)
+    monkeypatch.setattr(
+        sys.modules[name], "OPTIONS", Options(Field("key", TEXT, "The key.")), raising=False
+    )
     NOW.seconds = 0.0
     monkeypatch.setattr(clock, "now", lambda: START + NOW.seconds)
     yield NOW
@@ -89,11 +134,20 @@ class Judged:
     """An analysis, asked when it says."""
 
     def __init__(
-        self, now: SimpleNamespace, *metrics: Mapping[str, t.Any], context: Context | None = None, **options: t.Any
+        self,
+        now: SimpleNamespace,
+        *metrics: Mapping[str, t.Any],
+        context: Context | None = None,
+        **options: t.Any,
     ) -> None:
         self.now, self.began = now, now.seconds
         self.rollout: dict[str, t.Any] = dict(ROLLOUT)
-        self.options = {"interval": "10s", "count": 3, **({"metrics": list(metrics)} if metrics else {}), **options}
+        self.options = {
+            "interval": "10s",
+            "count": 3,
+            **({"metrics": list(metrics)} if metrics else {}),
+            **options,
+        }
         self.context = context or Context("shop", t.cast(t.Any, None))
         self.driver = analysis.Driver(analysis.OPTIONS.parse(self.options, "gate."), self.context)
         self.memory: Mapping[str, t.Any] | None = None
@@ -124,10 +178,14 @@ class Judged:
 
 def counts(new: tuple[float, float], stable: tuple[float, float]) -> dict[str, dict[str, float]]:
     """Errors of requests."""
-    return {side: {"errors": one[0], "requests": one[1]} for side, one in (("new", new), ("stable", stable))}
+    return {
+        side: {"errors": one[0], "requests": one[1]}
+        for side, one in (("new", new), ("stable", stable))
+    }
 
 
-# When it measures, and what it comes to -------------------------------------------------------------------------------
+# When it measures, and what it comes to
+# -------------------------------------------------------------------------------
 
 
 def test_it_measures_count_times_at_its_interval_and_passes(now: SimpleNamespace) -> None:
@@ -150,14 +208,32 @@ def test_the_first_failure_ends_it(now: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [MetricError("no route"), ValueError("a bug"), SystemExit(3), MemoryError(), None, [], {}, {"a": object()}, {1, 2}]
+    "trouble",
+    [
+        MetricError("no route"),
+        ValueError("a bug"),
+        SystemExit(3),
+        MemoryError(),
+        None,
+        [],
+        {},
+        {"a": object()},
+        {1, 2},
+    ],
 )
 @pytest.mark.parametrize("judge", ["threshold", "sequential", "kayenta"])
-def test_errors_in_a_row_are_no_failure_but_a_persons(now: SimpleNamespace, trouble: t.Any, judge: str) -> None:
-    """Whatever a driver raises or finds that nothing can be made of. They are tried again after ten seconds, whatever the interval."""
+def test_errors_in_a_row_are_no_failure_but_a_persons(
+    now: SimpleNamespace, trouble: t.Any, judge: str
+) -> None:
+    """Whatever a driver raises or finds that nothing can be made of. They are tried again after
+    ten seconds, whatever the interval.
+    """
     rules = GOOD if judge == "threshold" else {}
     answer = Judged(
-        now, metric("a", lambda _question: trouble, judge=judge, **rules), metric("b", 0.01, **GOOD), interval="1m"
+        now,
+        metric("a", lambda _question: trouble, judge=judge, **rules),
+        metric("b", 0.01, **GOOD),
+        interval="1m",
     ).end()
     assert answer.verdict == PERSON
     assert [at for key, at in asked if key == "a"] == [0.0, 10.0, 20.0, 30.0, 40.0]
@@ -166,16 +242,25 @@ def test_errors_in_a_row_are_no_failure_but_a_persons(now: SimpleNamespace, trou
 
 
 def test_what_is_told_of_a_metric_begins_with_its_name(now: SimpleNamespace) -> None:
-    answer = Judged(now, metric("m", [], success_condition="result[0] < 1", consecutive_error_limit=0)).end()
+    answer = Judged(
+        now, metric("m", [], success_condition="result[0] < 1", consecutive_error_limit=0)
+    ).end()
     assert answer.message == "m 1 errors in a row > consecutive_error_limit 0: empty result"
-    answer = Judged(now, metric("m", [1.0], success_condition="result[1] < 1", consecutive_error_limit=0)).end()
-    assert ": success_condition: `result[1] < 1` fails on a list of 1: " in answer.message and "gate" not in answer.message
+    answer = Judged(
+        now, metric("m", [1.0], success_condition="result[1] < 1", consecutive_error_limit=0)
+    ).end()
+    assert (
+        ": success_condition: `result[1] < 1` fails on a list of 1: " in answer.message
+        and "gate" not in answer.message
+    )
     answer = Judged(now, metric("m", {"new": 1, "stable": 1}), count=1).end()
     assert answer.message.startswith("inconclusive: m median ")
 
 
 def test_an_error_between_measurements_costs_time_and_nothing_else(now: SimpleNamespace) -> None:
-    answer = Judged(now, metric("a", iter([0.01, MetricError("no route"), 0.01, 0.01]), **GOOD)).end()
+    answer = Judged(
+        now, metric("a", iter([0.01, MetricError("no route"), 0.01, 0.01]), **GOOD)
+    ).end()
     assert (answer.verdict, len(asked)) == (PASS, 4)
 
 
@@ -190,7 +275,9 @@ def test_inconclusive_is_a_persons(now: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("found", [0.9, MetricError("no route"), float("nan")])
 def test_a_dry_run_is_told_and_of_no_consequence(now: SimpleNamespace, found: t.Any) -> None:
-    answer = Judged(now, metric("a", 0.01, **GOOD), metric("dry", lambda _question: found, dry_run=True, **GOOD)).end()
+    answer = Judged(
+        now, metric("a", 0.01, **GOOD), metric("dry", lambda _question: found, dry_run=True, **GOOD)
+    ).end()
     assert answer.verdict == PASS
     assert "dry " in answer.message and answer.message.endswith("(dry run)")
     assert answer.samples["dry"]
@@ -208,7 +295,10 @@ def test_a_slow_metric_does_not_hold_up_the_others(now: SimpleNamespace) -> None
     try:
         while (answer := judged.ask()).verdict == WAIT:
             now.seconds += 10
-        assert (answer.verdict, asked) == (FAIL, [("slow", 0.0), ("quick", 0.0), ("quick", 10.0), ("quick", 20.0)])
+        assert (answer.verdict, asked) == (
+            FAIL,
+            [("slow", 0.0), ("quick", 0.0), ("quick", 10.0), ("quick", 20.0)],
+        )
     finally:
         released.set()
 
@@ -217,13 +307,16 @@ def test_a_slow_metric_is_judged_when_it_comes(now: SimpleNamespace) -> None:
     results: queue.SimpleQueue[float] = queue.SimpleQueue()
     judged = Judged(now, metric("slow", lambda _question: results.get(timeout=60), **GOOD), count=1)
     first = judged.ask()
-    assert (first.verdict, first.memory, first.again) == (WAIT, None, 0.0)  # nothing to remember, and somebody to listen to
+    # nothing to remember, and somebody to listen to
+    assert (first.verdict, first.memory, first.again) == (WAIT, None, 0.0)
     results.put(0.5)
     assert judged.end(most=50).verdict == FAIL
     assert len(asked) == 1
 
 
-def test_who_is_slow_when_it_is_over_is_ended(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_slow_when_it_is_over_is_ended(
+    now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = threading.Event()
     monkeypatch.setattr(Scripted, "cancel", lambda _self: ended.set())
     slow = metric("slow", lambda _question: ended.wait(60) and 0.01, **GOOD)
@@ -242,7 +335,8 @@ def test_options_are_refused_with_their_place() -> None:
         gate_runner.check([gate], Context("shop", t.cast(t.Any, None)))
 
 
-# Judges that compare --------------------------------------------------------------------------------------------------
+# Judges that compare
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_sequential_judge_fails_as_soon_as_it_knows(now: SimpleNamespace) -> None:
@@ -252,10 +346,14 @@ def test_the_sequential_judge_fails_as_soon_as_it_knows(now: SimpleNamespace) ->
     assert answer.message == "errors 3 of 30 against 0 of 270 on stable; e-value 153 >= 50"
 
 
-def test_who_is_short_of_data_at_the_end_says_how_much_and_leaves_it_to_a_person(now: SimpleNamespace) -> None:
+def test_who_is_short_of_data_at_the_end_says_how_much_and_leaves_it_to_a_person(
+    now: SimpleNamespace,
+) -> None:
     answer = Judged(now, metric("errors", counts((0, 40), (0, 360)))).end()
     assert answer.verdict == PERSON
-    assert answer.message.startswith("inconclusive: errors 0 of 40 against 0 of 360 on stable; e-value ")
+    assert answer.message.startswith(
+        "inconclusive: errors 0 of 40 against 0 of 360 on stable; e-value "
+    )
     assert answer.message.endswith(" < 50; needs 66 more requests")
 
 
@@ -265,7 +363,10 @@ def test_nothing_to_compare_is_a_persons(now: SimpleNamespace, nobody: t.Any) ->
     assert answer.verdict == PERSON and "nothing to compare" in answer.message
 
 
-SAME = {"new": [10, 12, 11, 13, 12, 11, 10, 12, 13, 11], "stable": [11, 12, 11, 12, 13, 11, 10, 12, 12, 11]}
+SAME = {
+    "new": [10, 12, 11, 13, 12, 11, 10, 12, 13, 11],
+    "stable": [11, 12, 11, 12, 13, 11, 10, 12, 12, 11],
+}
 TWICE = {"new": [20, 22, 19, 23, 21, 20, 24, 22, 21, 20], "stable": SAME["new"]}
 
 
@@ -282,7 +383,12 @@ def test_kayenta_judges_all_its_metrics_together_at_the_end(
     now: SimpleNamespace, slow: t.Any, heavy: t.Any, weights: Mapping[str, float], verdict: str
 ) -> None:
     of = {"judge": "kayenta", "direction": "increase", "allowed_increase": 1.1}
-    judged = Judged(now, metric("slow", slow, group="times", **of), metric("heavy", heavy, group="sizes", **of), weights=weights)
+    judged = Judged(
+        now,
+        metric("slow", slow, group="times", **of),
+        metric("heavy", heavy, group="sizes", **of),
+        weights=weights,
+    )
     answer = judged.end()
     assert (answer.verdict, len(asked), now.seconds) == (verdict, 6, 20.0)
     assert "score" in answer.message
@@ -306,7 +412,8 @@ def test_judges_of_all_kinds_in_one_analysis(now: SimpleNamespace) -> None:
         return Judged(now, *metrics).end()
 
     assert judged().verdict == PASS and len(asked) == 9
-    assert (judged(kayenta=TWICE).verdict, len(asked)) == (FAIL, 6)  # as soon as Kayenta has all of its own
+    # as soon as Kayenta has all of its own
+    assert (judged(kayenta=TWICE).verdict, len(asked)) == (FAIL, 6)
     assert (judged(threshold=0.5).verdict, len(asked)) == (FAIL, 8)
     assert (judged(errors=40).verdict, len(asked)) == (FAIL, 3)
 
@@ -316,9 +423,12 @@ def test_kayenta_is_refused_where_there_is_no_end(now: SimpleNamespace) -> None:
         Judged(now, metric("k", SAME, judge="kayenta"), count=0)
 
 
-# Going on -------------------------------------------------------------------------------------------------------------
+# Going on
+# -------------------------------------------------------------------------------------------------------------
 
-MEASURED = st.one_of(st.sampled_from([0.01, 0.2, 0.9, None, float("nan")]), st.just(MetricError("no route")))
+MEASURED = st.one_of(
+    st.sampled_from([0.01, 0.2, 0.9, None, float("nan")]), st.just(MetricError("no route"))
+)
 NUMBER = st.one_of(st.floats(0.5, 2), st.sampled_from([float("nan"), float("inf")]))
 COMPARED = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(5, 60))
 
@@ -331,7 +441,10 @@ COMPARED = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(5, 60))
     killed=st.sets(st.integers(0, 11)),
 )
 def test_who_goes_on_from_the_journal_comes_to_the_same(
-    found: list[t.Any], compared: list[tuple[int, int, int]], kept: list[tuple[float, float]], killed: set[int]
+    found: list[t.Any],
+    compared: list[tuple[int, int, int]],
+    kept: list[tuple[float, float]],
+    killed: set[int],
 ) -> None:
     """Killed after any of its answers, which is what the journal has."""
 
@@ -341,32 +454,56 @@ def test_who_goes_on_from_the_journal_comes_to_the_same(
 
     totals, sums = [0, 0, 0, 0], []
     for new, stable, requests in compared:
-        totals = [one + more for one, more in zip(totals, (new, requests, stable, 9 * requests), strict=True)]
+        totals = [
+            one + more
+            for one, more in zip(totals, (new, requests, stable, 9 * requests), strict=True)
+        ]
         sums.append(counts((totals[0], totals[1]), (totals[2], totals[3])))
 
     def verdict(killed: t.Collection[int]) -> tuple[Answer, float]:
         limits = {"success_condition": "result < 0.05", "failure_condition": "result > 0.5"}
         metrics = [
-            metric("t", at(found), failure_limit=2, inconclusive_limit=2, consecutive_error_limit=2, **limits),
+            metric(
+                "t",
+                at(found),
+                failure_limit=2,
+                inconclusive_limit=2,
+                consecutive_error_limit=2,
+                **limits,
+            ),
             metric("s", at(sums)),
-            metric("k", at([{"new": new, "stable": stable} for new, stable in kept]), judge="kayenta", allowed_increase=1.1),
+            metric(
+                "k",
+                at([{"new": new, "stable": stable} for new, stable in kept]),
+                judge="kayenta",
+                allowed_increase=1.1,
+            ),
         ]
         NOW.seconds = 0.0
         return Judged(NOW, *metrics, count=6).end(killed), NOW.seconds
 
     (straight, took), (broken, took_again) = verdict(()), verdict(killed)
-    assert (broken.verdict, broken.message, took_again) == (straight.verdict, straight.message, took)
+    assert (broken.verdict, broken.message, took_again) == (
+        straight.verdict,
+        straight.message,
+        took,
+    )
     json.dumps(straight.memory, allow_nan=False)
-    assert repr(broken.samples) == repr(straight.samples) and repr(broken.memory) == repr(straight.memory)
+    assert repr(broken.samples) == repr(straight.samples) and repr(broken.memory) == repr(
+        straight.memory
+    )
 
 
 @pytest.mark.parametrize(
-    ("phase", "replicas", "anew"), [(Phase.HELD, 3, True), (Phase.PROGRESSING, 4, True), (Phase.PROGRESSING, 3, False)]
+    ("phase", "replicas", "anew"),
+    [(Phase.HELD, 3, True), (Phase.PROGRESSING, 4, True), (Phase.PROGRESSING, 3, False)],
 )
 def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
-    rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase)
+    rollout = Rollout(
+        "r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase
+    )
     rollout.gates, rollout.background = {"a": GateRecord(1.0)}, {"b": GateRecord(1.0)}
     said: list[str] = []
     run = SimpleNamespace(
@@ -382,7 +519,9 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     )
     monkeypatch.setattr(strategy, "fingerprint", lambda _plan: "")
     lifecycle = Lifecycle(t.cast(t.Any, run))
-    lifecycle.stages = t.cast(t.Any, SimpleNamespace(of=lambda rollout: [Stage("replace", rolling(2, rollout.replicas))]))
+    lifecycle.stages = t.cast(
+        t.Any, SimpleNamespace(of=lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])
+    )
     lifecycle.resume(rollout, replicas)
     assert (not rollout.gates, not rollout.background) == (anew, anew) and said
 
@@ -391,7 +530,9 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
 def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, watched: bool
 ) -> None:
-    """That of the step `gate`; but not while a host is prepared, when there is nothing new to watch."""
+    """That of the step `gate`; but not while a host is prepared, when there is nothing new to
+    watch.
+    """
     rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), START)
     rollout.passed = ["step 1", "step 2"]  # it is past the last stage
     here = Stage("step 2", rolling(2, 3), reversible=False, watched=True)
@@ -400,21 +541,28 @@ def test_a_gate_of_its_own_is_watched_and_as_irreversible_as_the_stage(
     monkeypatch.setattr(LaunchStages, "of", lambda _self, _rollout: (here,))
     monkeypatch.setattr(Forward, "run_stage", lambda _self, stage, *_rest: walked.append(stage))
     Forward(t.cast(t.Any, run)).wait_at(rollout, Gate("mine", "pause"), phase)
-    assert [(stage.name, stage.reversible, stage.watched) for stage in walked] == [("mine", False, watched)]
+    assert [(stage.name, stage.reversible, stage.watched) for stage in walked] == [
+        ("mine", False, watched)
+    ]
 
 
-# As load balancers count ----------------------------------------------------------------------------------------------
+# As load balancers count
+# ----------------------------------------------------------------------------------------------
 
 
 class Traffic:
-    """What the load balancers of a canary with a tenth of the requests count, in an interval after the other.
+    """What the load balancers of a canary with a tenth of the requests count, in an interval after
+    the other.
 
     Errors come evenly, as many as the rates say, so that a verdict follows from the rates alone.
     """
 
     def __init__(self, fails: float, stable_fails: float) -> None:
         self.served: dict[str, Served] = {}
-        self.fails = {"shop-10": fails, **dict.fromkeys((f"shop-{number}" for number in range(1, 10)), stable_fails)}
+        self.fails = {
+            "shop-10": fails,
+            **dict.fromkeys((f"shop-{number}" for number in range(1, 10)), stable_fails),
+        }
 
     @property
     def failed(self) -> int:
@@ -426,7 +574,9 @@ class Traffic:
         found = {}
         for number, (name, fails) in enumerate(self.fails.items(), 1):
             new = name == "shop-10"
-            one = self.served.get(name) or Served("2" if new else "1", 2 if new else 1, "web", Endpoint("127.0.0.1", number))
+            one = self.served.get(name) or Served(
+                "2" if new else "1", 2 if new else 1, "web", Endpoint("127.0.0.1", number)
+            )
             found[name] = Served(
                 one.revision,
                 one.generation,
@@ -442,10 +592,14 @@ class Traffic:
 
 
 def analysed(now: SimpleNamespace, fails: float, stable_fails: float) -> tuple[Answer, int]:
-    """The verdict on a canary, by the metrics measured by default; and how many requests to it failed."""
+    """The verdict on a canary, by the metrics measured by default; and how many requests to it
+    failed.
+    """
     traffic = Traffic(fails, stable_fails)
     traffic.flow()
-    context = Context("shop", t.cast(t.Any, None), counted=("errors", "latency"), served=lambda: traffic.served)
+    context = Context(
+        "shop", t.cast(t.Any, None), counted=("errors", "latency"), served=lambda: traffic.served
+    )
     judged = Judged(now, context=context, count=12)
     while (answer := judged.ask()).verdict == WAIT:
         now.seconds += 10.0
@@ -453,10 +607,16 @@ def analysed(now: SimpleNamespace, fails: float, stable_fails: float) -> tuple[A
     return answer, traffic.failed
 
 
-def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(now: SimpleNamespace) -> None:
-    """After the initial delay, and again where a run goes on: it has seen nothing yet, and nobody knows what came in between."""
+def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(
+    now: SimpleNamespace,
+) -> None:
+    """After the initial delay, and again where a run goes on: it has seen nothing yet, and
+    nobody knows what came in between.
+    """
     traffic = Traffic(1.0, 1.0)
-    context = Context("shop", t.cast(t.Any, None), counted=("errors",), served=lambda: traffic.served)
+    context = Context(
+        "shop", t.cast(t.Any, None), counted=("errors",), served=lambda: traffic.served
+    )
     found = {"name": "rate", "success_condition": "result.new.requests == 50"}
     judged = Judged(now, {**found, "initial_delay": "15s"}, context=context)
     traffic.flow(70)  # while it is cold
@@ -473,11 +633,15 @@ def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(now: Simp
     now.seconds += 10
     traffic.flow()
     answer = judged.ask()
-    assert [one["phase"] for one in t.cast("dict[str, t.Any]", answer.memory)["rate"]["recent"]] == ["successful"] * 2
+    assert [
+        one["phase"] for one in t.cast("dict[str, t.Any]", answer.memory)["rate"]["recent"]
+    ] == ["successful"] * 2
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(0.0, PASS), (0.002, PASS), (0.02, PERSON)])
-def test_a_revision_as_good_as_stable_is_not_failed(now: SimpleNamespace, rate: float, verdict: str) -> None:
+def test_a_revision_as_good_as_stable_is_not_failed(
+    now: SimpleNamespace, rate: float, verdict: str
+) -> None:
     """Where stable fails too often, more requests are needed than there were."""
     assert analysed(now, rate, rate)[0].verdict == verdict
 

@@ -22,4 +22,6 @@ def test_figures_are_added_below_those_of_before(tmp_path: Path) -> None:
         ("wall time", "22.0 s"),
         ("memory", "90 MB"),
     ]
-    assert all(row["at"].endswith("Z") and row["commit"] and "CPUs" in row["machine"] for row in rows)
+    assert all(
+        row["at"].endswith("Z") and row["commit"] and "CPUs" in row["machine"] for row in rows
+    )

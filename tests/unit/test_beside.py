@@ -18,7 +18,9 @@ PLACES = ("project", "play", "working", "sources", "inventory")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A playbook, one that it imports, a working directory, and two sources of an inventory, each in a directory of its own."""
+    """A playbook, one that it imports, a working directory, and two sources of an inventory,
+    each in a directory of its own.
+    """
     for place in PLACES:
         (tmp_path / place).mkdir()
     for path in ("project/rollout.yml", "sources/hosts", "inventory/hosts.yml"):
@@ -26,7 +28,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "working")
     given = {
         "args": ["progressive.rollout.rollout", str(tmp_path / "project/rollout.yml")],
-        "inventory": ["web1,web2,", str(tmp_path / "sources"), str(tmp_path / "inventory/hosts.yml")],
+        "inventory": [
+            "web1,web2,",
+            str(tmp_path / "sources"),
+            str(tmp_path / "inventory/hosts.yml"),
+        ],
     }
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(given))
     return tmp_path
@@ -62,6 +68,13 @@ def test_where_it_is_not_found_the_message_lists_the_places(home: Path) -> None:
     looked = ", ".join(str(home / place) for place in PLACES)
     with pytest.raises(AnsibleLookupError) as caught:
         find(home, "prepare.yml")
-    assert str(caught.value) == f"rollout_prepare_tasks: there is no file prepare.yml: looked in {looked}; write where it is"
-    with pytest.raises(AnsibleLookupError, match=r"there is no file /nowhere/x\.yml: it is absolute; write where it is"):
+    assert (
+        str(caught.value)
+        == f"rollout_prepare_tasks: there is no file prepare.yml: looked in {looked}; write where"
+        " it is"
+    )
+    with pytest.raises(
+        AnsibleLookupError,
+        match=r"there is no file /nowhere/x\.yml: it is absolute; write where it is",
+    ):
         find(home, "/nowhere/x.yml")

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that runs agents on hosts: its JSON, and code that is compiled for the host where that is possible."""
+"""The program that runs agents on hosts: its JSON, and code that is compiled for the host where
+that is possible.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,20 @@ from importlib.util import MAGIC_NUMBER
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Link, Result
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Command,
+    Link,
+    Result,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 plain: st.SearchStrategy[t.Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
@@ -27,7 +37,11 @@ plain: st.SearchStrategy[t.Any] = st.recursive(
 @given(plain)
 def test_plain_data_comes_back(data: t.Any) -> None:
     assert _bootstrap.plain_dump(data) == json.dumps(data) == _bootstrap.dump(data)
-    for text in (json.dumps(data), json.dumps(data, indent=1), json.dumps(data, ensure_ascii=False).encode()):
+    for text in (
+        json.dumps(data),
+        json.dumps(data, indent=1),
+        json.dumps(data, ensure_ascii=False).encode(),
+    ):
         assert _bootstrap.load(text) == data
 
 
@@ -48,10 +62,14 @@ def test_numbers_that_are_none_are_read_as_python_does(number: str) -> None:
 
 
 class Host(Link):
-    """A process of this machine for each command; `other`: its Python compiles to other code than the controller's."""
+    """A process of this machine for each command; `other`: its Python compiles to other code
+    than the controller's.
+    """
 
     def __init__(self, other: bool = False) -> None:
-        super().__init__("local", t.cast(t.Any, None), "host", [sys.executable], local=True, becomes=False)
+        super().__init__(
+            "local", t.cast(t.Any, None), "host", [sys.executable], local=True, becomes=False
+        )
         self.other = other
         self.programs: list[bytes] = []
 
@@ -60,12 +78,16 @@ class Host(Link):
         done = subprocess.run(command.argv, input=command.stdin, capture_output=True, check=False)
         magic = "0a0b0c0d" if self.other else MAGIC_NUMBER.hex()
         return Result(
-            done.returncode, done.stdout.decode().replace(f":{MAGIC_NUMBER.hex()}:", f":{magic}:"), done.stderr.decode()
+            done.returncode,
+            done.stdout.decode().replace(f":{MAGIC_NUMBER.hex()}:", f":{magic}:"),
+            done.stderr.decode(),
         )
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_a_host_with_the_same_python_gets_the_agent_compiled_from_the_second_call_on(other: bool) -> None:
+def test_a_host_with_the_same_python_gets_the_agent_compiled_from_the_second_call_on(
+    other: bool,
+) -> None:
     host, module = Host(other), agents.load("process")
     request = {"check": {"path": "/", "program": "/bin/sh", "search": "", "cwd": "/"}}
 

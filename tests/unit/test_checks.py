@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is asked, what an answer means, what follows from a row of answers, and which settings are refused."""
+"""What is asked, what an answer means, what follows from a row of answers, and which settings
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.checks import http, tcp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import Streak, advance
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import (
+    Streak,
+    advance,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,13 +60,17 @@ def test_rise_and_fall(known: bool, outcomes: str, healths: str) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 4), st.integers(1, 4), st.booleans())
-def test_health_only_changes_after_a_full_row(outcomes: list[bool], rise: int, fall: int, known: bool) -> None:
+def test_health_only_changes_after_a_full_row(
+    outcomes: list[bool], rise: int, fall: int, known: bool
+) -> None:
     streak = Streak()
     for turn, passed in enumerate(outcomes, 1):
         before, streak = streak, advance(streak, passed, rise, fall, known)
         if streak.health is before.health:
             continue
-        needed = fall if streak.health is FAILING else 1 if known and before.health is PENDING else rise
+        needed = (
+            fall if streak.health is FAILING else 1 if known and before.health is PENDING else rise
+        )
         assert outcomes[:turn][-needed:] == [streak.health is PASSING] * needed
         assert known or (before.health, streak.health) != (PENDING, FAILING)
 
@@ -68,7 +79,9 @@ def test_health_only_changes_after_a_full_row(outcomes: list[bool], rise: int, f
 
 
 def reply(status: str = "200 OK", body: str = "ok", headers: str = "") -> bytes:
-    return f"HTTP/1.1 {status}\r\n{headers or f'Content-Length: {len(body)}'}\r\n\r\n{body}".encode()
+    return (
+        f"HTTP/1.1 {status}\r\n{headers or f'Content-Length: {len(body)}'}\r\n\r\n{body}".encode()
+    )
 
 
 CHUNKED = reply(headers="Transfer-Encoding: chunked", body="5\r\nstate\r\n4\r\n: up\r\n0\r\n\r\n")
@@ -81,15 +94,27 @@ CHUNKED = reply(headers="Transfer-Encoding: chunked", body="5\r\nstate\r\n4\r\n:
         ({}, reply("204 No Content", ""), Probe(True)),
         ({}, reply("302 Found"), Probe(False, "302, expected 200-299")),
         ({}, reply("503 Service Unavailable"), Probe(False, "503, expected 200-299")),
-        ({"status": [200, "400-404"]}, reply("418 I'm a teapot"), Probe(False, "418, expected 200, 400-404")),
+        (
+            {"status": [200, "400-404"]},
+            reply("418 I'm a teapot"),
+            Probe(False, "418, expected 200, 400-404"),
+        ),
         ({"status": [200, "400-404"]}, reply("404 Not Found"), Probe(True)),
         ({"status": 503}, reply("503 Service Unavailable"), Probe(True)),
-        ({}, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + reply("500 Oops"), Probe(False, "500, expected 200-299")),
+        (
+            {},
+            b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + reply("500 Oops"),
+            Probe(False, "500, expected 200-299"),
+        ),
         ({}, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", None),
         ({}, b"HTTP/1.1 200", None),
         ({}, b"", None),
         ({}, b"SSH-2.0-OpenSSH", Probe(False, "not an HTTP/1 reply: b'SSH-2.0-OpenSSH'")),
-        ({}, b"HTTP/1.1 none\r\n\r\n", Probe(False, "not an HTTP/1 reply: b'HTTP/1.1 none\\r\\n\\r\\n'")),
+        (
+            {},
+            b"HTTP/1.1 none\r\n\r\n",
+            Probe(False, "not an HTTP/1 reply: b'HTTP/1.1 none\\r\\n\\r\\n'"),
+        ),
         ({"body": "ok"}, reply(), Probe(True)),
         ({"body": "ok"}, reply(body="starting"), Probe(False, "body has no 'ok'")),
         ({"body": "ok"}, reply("503 Oops", "ok"), Probe(False, "503, expected 200-299")),
@@ -110,14 +135,19 @@ def test_http_verdicts(options: dict[str, t.Any], answer: bytes, verdict: Probe 
 
 @given(
     st.binary(max_size=200),
-    st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]),
+    st.sampled_from(
+        [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]
+    ),
 )
 def test_http_reads_anything(noise: bytes, before: bytes) -> None:
     verdict = check(body="a text that is not in it").judge(before + noise)
     assert verdict is None or not verdict.passed
 
 
-@given(st.integers(0, len(CHUNKED) - 1), st.sampled_from([CHUNKED, reply(body="state: up"), reply("503 Oops", "no")]))
+@given(
+    st.integers(0, len(CHUNKED) - 1),
+    st.sampled_from([CHUNKED, reply(body="state: up"), reply("503 Oops", "no")]),
+)
 def test_a_verdict_on_a_part_holds_for_the_whole(length: int, answer: bytes) -> None:
     driver = check(body="state: up")
     assert driver.judge(answer[:length]) in (None, driver.judge(answer))
@@ -136,7 +166,11 @@ def test_http_request() -> None:
     ]
     driver = check(headers={"host": "shop.example:443", "Accept": "text/plain"})
     lines = driver.payload(Endpoint("127.0.0.1", 80)).decode().split("\r\n")
-    assert (lines[1], lines[3], driver.server_name) == ("Host: shop.example:443", "Accept: text/plain", "shop.example")
+    assert (lines[1], lines[3], driver.server_name) == (
+        "Host: shop.example:443",
+        "Accept: text/plain",
+        "shop.example",
+    )
 
 
 def test_tcp_asks_nothing() -> None:
@@ -154,7 +188,13 @@ def test_no_check(given_: dict[str, t.Any]) -> None:
 
 def test_defaults_and_all_settings() -> None:
     least = parse({"http": "/healthz"})
-    assert (least.interval, least.timeout, least.rise, least.fall, least.port) == (0.5, 2.0, 2, 3, 0)
+    assert (least.interval, least.timeout, least.rise, least.fall, least.port) == (
+        0.5,
+        2.0,
+        2,
+        3,
+        0,
+    )
     assert (least.from_host, least.validate_certs, least.tls) == (False, True, False)
     most = parse(
         {
@@ -166,10 +206,21 @@ def test_defaults_and_all_settings() -> None:
             "status": ["200-204", 404],
             "body": "up",
         }
-        | {"headers": {"Host": "shop"}, "tls": "yes", "validate_certs": False, "port": "9000", "from": "host"}
+        | {
+            "headers": {"Host": "shop"},
+            "tls": "yes",
+            "validate_certs": False,
+            "port": "9000",
+            "from": "host",
+        }
     )
     assert (most.interval, most.timeout, most.rise, most.fall, most.port) == (1.0, 0.3, 1, 2, 9000)
-    assert (most.from_host, most.validate_certs, most.tls, most.check.server_name) == (True, False, True, "shop")
+    assert (most.from_host, most.validate_certs, most.tls, most.check.server_name) == (
+        True,
+        False,
+        True,
+        "shop",
+    )
     plain = parse({"tcp": True, "tls": True})
     assert isinstance(plain.check, tcp.Driver) and plain.tls
 
@@ -198,7 +249,10 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "headers": {"A:": "x"}}, "'A:' cannot be set"),
         ({"http": "/", "headers": {"A\r\nB": "x"}}, "cannot be set"),
         ({"http": "/", "headers": {"content-length": "5"}}, "'content-length' cannot be set"),
-        ({"http": "/", "headers": {"A": "x\r\nB: y"}}, "rollout_health.headers.A: its value is not"),
+        (
+            {"http": "/", "headers": {"A": "x\r\nB: y"}},
+            "rollout_health.headers.A: its value is not",
+        ),
         ({"http": "/", "headers": {"A": None}}, "rollout_health.headers.A: its value is not"),
         ({"http": "/", "rise": 0}, "rollout_health.rise: 0"),
         ({"http": "/", "fall": -1}, "rollout_health.fall: -1"),

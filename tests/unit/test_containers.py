@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What users write of containers becomes arguments, or is refused with the variable's name; nobody is asked."""
+"""What users write of containers becomes arguments, or is refused with the variable's name;
+nobody is asked.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,25 @@ class Inventory:
 
 def driver(module: t.Any = podman, **options: t.Any) -> t.Any:
     return module.Driver(
-        module.OPTIONS.parse({**LEAST, **options}, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory()))
+        module.OPTIONS.parse({**LEAST, **options}, "rollout_platform."),
+        Context("shop", t.cast(t.Any, Inventory())),
     )
 
 
 def order(**options: t.Any) -> dict[str, t.Any]:
     """What the agent would be sent to start an instance."""
     return t.cast(
-        "dict[str, t.Any]", driver(**options)._wanted(Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4))
+        "dict[str, t.Any]",
+        driver(**options)._wanted(
+            Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4)
+        ),
     )
 
 
 def test_the_guides_example() -> None:
-    options = yaml.safe_load(SNIPPETS["docs/how-to/containers.md"]["containers.yml"])["rollout_platform"]
+    options = yaml.safe_load(SNIPPETS["docs/how-to/containers.md"]["containers.yml"])[
+        "rollout_platform"
+    ]
     assert options.pop("driver") == "podman"
     assert driver(**options).capacity() == 100
 
@@ -59,18 +67,36 @@ def test_the_guides_example() -> None:
     [
         ({"args": ["--init", "--dns={address}"]}, ["--init", "--dns=10.0.0.1"]),
         ({"network": "blue", "runtime": "runc"}, ["--network=blue", "--runtime=runc"]),
-        ({"memory": "512m", "cpus": 1.5, "pids": 100}, ["--memory=512m", "--cpus=1.5", "--pids-limit=100"]),
+        (
+            {"memory": "512m", "cpus": 1.5, "pids": 100},
+            ["--memory=512m", "--cpus=1.5", "--pids-limit=100"],
+        ),
         ({"user": 1000}, ["--user=1000"]),
         ({"volumes": ["/srv/{slot}:/data", "a:/b"]}, ["--volume=/srv/4:/data", "--volume=a:/b"]),
         ({"env_files": ["/etc/{revision}.env"]}, ["--env-file=/etc/1.2.env"]),
         ({"secrets": ["token,uid=1"]}, ["--secret=token,uid=1"]),
         ({"labels": {"team": "{service}"}}, ["--label=team=shop"]),
-        ({"ulimits": {"nofile": "10:20", "core": -1}}, ["--ulimit=nofile=10:20", "--ulimit=core=-1"]),
+        (
+            {"ulimits": {"nofile": "10:20", "core": -1}},
+            ["--ulimit=nofile=10:20", "--ulimit=core=-1"],
+        ),
         ({"healthcheck": False}, ["--no-healthcheck"]),
         ({"healthcheck": "none"}, ["--no-healthcheck"]),
         (
-            {"healthcheck": {"command": "curl :{port}", "interval": "1.5s", "start_period": 0, "retries": 2}},
-            ["--health-cmd=curl :8100", "--health-interval=1500ms", "--health-start-period=0ms", "--health-retries=2"],
+            {
+                "healthcheck": {
+                    "command": "curl :{port}",
+                    "interval": "1.5s",
+                    "start_period": 0,
+                    "retries": 2,
+                }
+            },
+            [
+                "--health-cmd=curl :8100",
+                "--health-interval=1500ms",
+                "--health-start-period=0ms",
+                "--health-retries=2",
+            ],
         ),
     ],
 )
@@ -88,7 +114,15 @@ def test_where_an_instance_is_to_listen() -> None:
     inside = order(env={"WHERE": "{address}:{port}", "PORT": "1"}, command=["--slot", "{slot}"])
     assert inside["image"] == "shop:1.2"
     assert inside["command"] == ["--slot", "4"]
-    assert inside["env"].items() >= {"WHERE": "10.0.0.1:8100", "ADDRESS": "0.0.0.0", "PORT": "80", "REVISION": "1.2"}.items()
+    assert (
+        inside["env"].items()
+        >= {
+            "WHERE": "10.0.0.1:8100",
+            "ADDRESS": "0.0.0.0",
+            "PORT": "80",
+            "REVISION": "1.2",
+        }.items()
+    )
     on_host = order(network="host", container_port=None)
     assert on_host["container_port"] == 0
     assert on_host["env"].items() >= {"ADDRESS": "10.0.0.1", "PORT": "8100"}.items()
@@ -100,7 +134,13 @@ def test_where_an_instance_is_to_listen() -> None:
         ({"image": ""}, "image: not given, but required"),
         ({"image": "shop 1"}, "image: 'shop 1' is not an image"),
         ({"image": "--privileged"}, "image: '--privileged' is not an image"),
-        ({"image": "shop:{slot}"}, r"image: 'shop:\{slot\}' has to be known before instances are; it may have \{revision\}"),
+        (
+            {"image": "shop:{slot}"},
+            (
+                r"image: 'shop:\{slot\}' has to be known before instances are; it may have"
+                r" \{revision\}"
+            ),
+        ),
         ({"image": "shop:{version}"}, "image: unknown placeholder"),
         ({"pull": "newer"}, "pull: 'newer' must be one of missing, always, never"),
         ({"command": "run"}, "command: expected a list, got str"),
@@ -108,18 +148,36 @@ def test_where_an_instance_is_to_listen() -> None:
         ({"container_port": None}, "container_port: not given"),
         ({"container_port": "http"}, "container_port: 'http' is not a port"),
         ({"network": "host"}, "container_port: with network: host, .*leave it out"),
-        ({"volumes": "/a:/b"}, r"volumes: expected a list, got str; write \[\"/srv/shop:/data:ro\"\]"),
-        ({"memory": "lots"}, "memory: 'lots' is not valid; write bytes, or a number with k, m or g"),
+        (
+            {"volumes": "/a:/b"},
+            r"volumes: expected a list, got str; write \[\"/srv/shop:/data:ro\"\]",
+        ),
+        (
+            {"memory": "lots"},
+            "memory: 'lots' is not valid; write bytes, or a number with k, m or g",
+        ),
         ({"cpus": "-1"}, "cpus: '-1' is not valid"),
         ({"pids": True}, "pids: expected a text, got bool"),
         ({"user": "shop run"}, "user: 'shop run' is not valid; write a name"),
         ({"labels": ["a=b"]}, r"labels: expected a mapping, got list"),
         ({"labels": {"a b": "c"}}, "labels: .* is not a name"),
-        ({"labels": {"progressive.rollout.id": "x"}}, "labels: 'progressive.rollout.id' cannot be given"),
-        ({"ulimits": {"nofile": "many"}}, "ulimits.nofile: 'many' is not valid; write a number, or two"),
-        ({"healthcheck": "curl"}, "healthcheck: 'curl' is neither none nor a mapping with a command"),
+        (
+            {"labels": {"progressive.rollout.id": "x"}},
+            "labels: 'progressive.rollout.id' cannot be given",
+        ),
+        (
+            {"ulimits": {"nofile": "many"}},
+            "ulimits.nofile: 'many' is not valid; write a number, or two",
+        ),
+        (
+            {"healthcheck": "curl"},
+            "healthcheck: 'curl' is neither none nor a mapping with a command",
+        ),
         ({"healthcheck": {"command": "x", "every": 1}}, "healthcheck.every: unknown option"),
-        ({"healthcheck": {"command": "x", "interval": "often"}}, "healthcheck.interval: 'often' is not a duration"),
+        (
+            {"healthcheck": {"command": "x", "interval": "often"}},
+            "healthcheck.interval: 'often' is not a duration",
+        ),
         ({"restart": "sometimes"}, "restart: 'sometimes' is not valid; write no, on-failure"),
         ({"keep_revisions": "some"}, "keep_revisions: 'some'"),
         (
@@ -127,10 +185,19 @@ def test_where_an_instance_is_to_listen() -> None:
             "keep_revisions: 2 .*always.*; leave keep_revisions out, or set .*restart to no",
         ),
         ({"stop_signal": "NICE"}, "stop_signal: 'NICE' is not a signal"),
-        ({"args": ["--name=shop"]}, "args: '--name=shop' cannot be given: containers are named by their instances"),
-        ({"args": ["--rm"]}, "args: '--rm' cannot be given: a container that is gone cannot say why it failed"),
+        (
+            {"args": ["--name=shop"]},
+            "args: '--name=shop' cannot be given: containers are named by their instances",
+        ),
+        (
+            {"args": ["--rm"]},
+            "args: '--rm' cannot be given: a container that is gone cannot say why it failed",
+        ),
         ({"env": {"A B": "x"}}, "env: 'A B' cannot be the name of an environment variable"),
-        ({"env": {"KEY": "s3cret\nline"}}, "env.KEY: a container's variable has one line; give it as a file"),
+        (
+            {"env": {"KEY": "s3cret\nline"}},
+            "env.KEY: a container's variable has one line; give it as a file",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused(options: dict[str, t.Any], message: str) -> None:
@@ -148,23 +215,33 @@ def test_what_is_wrong_is_refused(options: dict[str, t.Any], message: str) -> No
         ({"restart": "always", "keep_revisions": 0}, 0),
     ],
 )
-def test_of_how_many_revisions_a_stopped_container_is_kept(options: dict[str, t.Any], kept: int) -> None:
+def test_of_how_many_revisions_a_stopped_container_is_kept(
+    options: dict[str, t.Any], kept: int
+) -> None:
     assert driver(**options)._common()["keep_revisions"] == kept
 
 
-def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> None:
+def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> (
+    None
+):
     present = driver(restart="no", keep_revisions=2)
     before = {name: value for name, value in LEAST.items() if name not in present.host_options}
     present.context.settings = {7: InstanceSettings("podman", {**before, "restart": "always"}, {})}
-    wanted = present._starter(7)._wanted(Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4))
+    wanted = present._starter(7)._wanted(
+        Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4)
+    )
     assert "--restart=always" in wanted["options"]
     assert present._common()["keep_revisions"] == 2
 
 
 def test_docker_has_no_secrets() -> None:
     driver(docker)
-    with pytest.raises(InputError, match=r"^rollout_platform\.secrets: docker has secrets only in a swarm"):
-        loader.load(PlatformDriver, "docker", "rollout_platform").check({**LEAST, "secrets": ["token"]}, "rollout_platform")
+    with pytest.raises(
+        InputError, match=r"^rollout_platform\.secrets: docker has secrets only in a swarm"
+    ):
+        loader.load(PlatformDriver, "docker", "rollout_platform").check(
+            {**LEAST, "secrets": ["token"]}, "rollout_platform"
+        )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +261,13 @@ def test_times_as_the_programs_write_them(text: str, seconds: float) -> None:
     ("said", "why"),
     [
         ("Error: localhost/shop:9: image not known\n", "localhost/shop:9: image not known"),
-        ("docker: Error response from daemon: No such image: shop:9.\nSee 'docker run --help'.\n", "No such image: shop:9."),
+        (
+            (
+                "docker: Error response from daemon: No such image: shop:9.\nSee 'docker run"
+                " --help'.\n"
+            ),
+            "No such image: shop:9.",
+        ),
         ("", "it said nothing"),
     ],
 )

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What load balancers count, added up by instance, and what the metric `load_balancer` makes of it."""
+"""What load balancers count, added up by instance, and what the metric `load_balancer` makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,37 @@ from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    MetricError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served, Server
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics.load_balancer import ENOUGH, FASTEST, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Served,
+    Server,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics.load_balancer import (
+    ENOUGH,
+    FASTEST,
+    Driver,
+)
 
 WINDOW = 512  # HAProxy's TIME_STATS_SAMPLES
 
 
 @dataclass
 class Simulated:
-    """One server of a HAProxy, as its source counts: whole milliseconds, all of them up to 512 answers, then a sliding window.
+    """One server of a HAProxy, as its source counts: whole milliseconds, all of them up to 512
+    answers, then a sliding window.
 
-    Of a full window each answer takes the 512th part, rounded up, and adds its own; what is shown is the mean, rounded up.
+    Of a full window each answer takes the 512th part, rounded up, and adds its own; what is shown
+    is the mean, rounded up.
     """
 
     requests: int = 0
@@ -44,7 +61,15 @@ class Simulated:
     @property
     def server(self) -> Server:
         mean = -(-self.total // min(self.requests, WINDOW)) / 1000 if self.requests else 0.0
-        return Server(Rotation.IN, True, 0, requests=self.requests, errors=self.errors, answered=self.requests, mean=mean)
+        return Server(
+            Rotation.IN,
+            True,
+            0,
+            requests=self.requests,
+            errors=self.errors,
+            answered=self.requests,
+            mean=mean,
+        )
 
 
 def labels(name: str, generation: int = 1, port: int = 8001) -> Labels:
@@ -66,7 +91,10 @@ class Looks:
         self.counters = Counters()
 
     def at(self, *there: Labels, **balancers: Mapping[Labels, Server]) -> Mapping[str, Served]:
-        table = {name: {one.endpoint: server for one, server in servers.items()} for name, servers in balancers.items()}
+        table = {
+            name: {one.endpoint: server for one, server in servers.items()}
+            for name, servers in balancers.items()
+        }
         self.counters.take(table, there)
         return self.counters.served
 
@@ -87,14 +115,18 @@ def test_what_was_counted_before_we_looked_is_nobodys() -> None:
 def test_balancers_are_added_up() -> None:
     looks = Looks()
     looks.at(A, B, one={A: server(10), B: server(0)}, two={A: server(500)})
-    assert counted(looks.at(A, B, one={A: server(20, 1), B: server(7)}, two={A: server(530, 2)})) == {"a": (40, 3), "b": (7, 0)}
+    assert counted(
+        looks.at(A, B, one={A: server(20, 1), B: server(7)}, two={A: server(530, 2)})
+    ) == {"a": (40, 3), "b": (7, 0)}
 
 
 def test_a_balancer_that_was_restarted_counts_on() -> None:
     looks = Looks()
     looks.at(A, one={A: server(100, 5)}, two={A: server(100)})
     looks.at(A, one={A: server(160, 8)}, two={A: server(110)})
-    assert counted(looks.at(A, one={A: server(30, 2)}, two={A: server(120)})) == {"a": (60 + 30 + 20, 3 + 2)}
+    assert counted(looks.at(A, one={A: server(30, 2)}, two={A: server(120)})) == {
+        "a": (60 + 30 + 20, 3 + 2)
+    }
 
 
 def test_a_balancer_that_was_away_for_a_while_is_not_guessed_at() -> None:
@@ -144,7 +176,9 @@ def test_a_balancer_that_measures_no_times_has_none() -> None:
 
 
 def means(looks: Iterable[int], time: t.Callable[[int], float]) -> list[float]:
-    """The mean of what came between two looks, in ms, of a HAProxy that gives so many answers before each."""
+    """The mean of what came between two looks, in ms, of a HAProxy that gives so many answers
+    before each.
+    """
     one, seen, found = Simulated(), Looks(), []
     seen.at(A, lb={A: one.server})
     before = (0, 0.0)
@@ -158,7 +192,9 @@ def means(looks: Iterable[int], time: t.Callable[[int], float]) -> list[float]:
 
 
 def test_up_to_512_answers_the_mean_is_of_all() -> None:
-    assert means([100, 100, 100, 200], lambda number: 10 if number < 300 else 30) == pytest.approx([10, 10, 10, 30], abs=3)
+    assert means([100, 100, 100, 200], lambda number: 10 if number < 300 else 30) == pytest.approx(
+        [10, 10, 10, 30], abs=3
+    )
 
 
 def test_over_512_answers_the_mean_is_of_a_window_that_slides() -> None:
@@ -183,7 +219,9 @@ def test_a_balancer_that_was_restarted_has_a_mean_of_its_own() -> None:
     for _number in range(1000):
         one.answer(20)
     served = seen.at(A, lb={A: one.server})["a"]
-    assert served.answered == 1000 and served.seconds / served.answered == pytest.approx(0.02, abs=0.0015)
+    assert served.answered == 1000 and served.seconds / served.answered == pytest.approx(
+        0.02, abs=0.0015
+    )
 
 
 # The metric `load_balancer`
@@ -192,9 +230,14 @@ def test_a_balancer_that_was_restarted_has_a_mean_of_its_own() -> None:
 class Measured:
     """A metric, and what the balancers count meanwhile."""
 
-    def __init__(self, of: str = "errors", counted: t.Sequence[str] = ("errors", "latency"), **served: Served) -> None:
+    def __init__(
+        self, of: str = "errors", counted: t.Sequence[str] = ("errors", "latency"), **served: Served
+    ) -> None:
         self.served: dict[str, Served] = served
-        self.driver = Driver({"of": of}, Context("shop", t.cast(t.Any, None), counted=counted, served=lambda: dict(self.served)))
+        self.driver = Driver(
+            {"of": of},
+            Context("shop", t.cast(t.Any, None), counted=counted, served=lambda: dict(self.served)),
+        )
         self.driver.begin()
 
     def more(self, name: str, requests: int, errors: int = 0, seconds: float = 0.0) -> None:
@@ -208,12 +251,22 @@ class Measured:
         )
 
     def ask(self, baseline: int = 0, **question: t.Any) -> t.Any:
-        return self.driver.measure(Question({"generation": 2, "baseline": baseline}, 0.0, 0.0, **question))
+        return self.driver.measure(
+            Question({"generation": 2, "baseline": baseline}, 0.0, 0.0, **question)
+        )
 
 
 def instance(generation: int, requests: int = 0, errors: int = 0) -> Served:
     return Served(
-        f"r{generation}", generation, f"web{generation}", Endpoint("10.0.0.1", 8000), True, requests, errors, requests, 0.0
+        f"r{generation}",
+        generation,
+        f"web{generation}",
+        Endpoint("10.0.0.1", 8000),
+        True,
+        requests,
+        errors,
+        requests,
+        0.0,
     )
 
 
@@ -223,11 +276,21 @@ def test_conditions_get_what_came_since_the_last_measurement() -> None:
     metric.more("new", 10, 1, seconds=0.2)
     found = metric.ask()
     assert found["new"] == {"requests": 10, "errors": 1, "error_rate": 0.1, "latency": 0.02}
-    assert found["stable"] == {"requests": 90, "errors": 9, "error_rate": 0.1, "latency": pytest.approx(0.01)}
+    assert found["stable"] == {
+        "requests": 90,
+        "errors": 9,
+        "error_rate": 0.1,
+        "latency": pytest.approx(0.01),
+    }
     metric.more("new", 5)
     assert metric.ask()["new"] == {"requests": 5, "errors": 0, "error_rate": 0, "latency": 0}
     metric.more("new", 1)
-    assert metric.ask()["stable"] == {"requests": 0, "errors": 0, "error_rate": None, "latency": None}
+    assert metric.ask()["stable"] == {
+        "requests": 0,
+        "errors": 0,
+        "error_rate": None,
+        "latency": None,
+    }
 
 
 def test_without_a_request_to_the_new_ones_nothing_is_measured() -> None:
@@ -244,7 +307,10 @@ def test_new_ones_are_compared_with_all_others() -> None:
     for name in ("older", "old", "new"):
         metric.more(name, 10)
     found = metric.ask(paired=True, counts=True)
-    assert (found["new"], found["stable"]) == ({"requests": 10, "errors": 0}, {"requests": 20, "errors": 0})
+    assert (found["new"], found["stable"]) == (
+        {"requests": 10, "errors": 0},
+        {"requests": 20, "errors": 0},
+    )
     assert found["instances"] == {"new": {"requests": 10, "errors": 0, "host": "web2"}}
 
 
@@ -279,8 +345,14 @@ def test_counts_go_on_from_those_before() -> None:
     later.more("old", 9)
     later.more("newer", 1, 1)
     found = later.ask(paired=True, counts=True, before=before)
-    assert (found["new"], found["stable"]) == ({"requests": 11, "errors": 3}, {"requests": 99, "errors": 1})
-    assert {name: one["requests"] for name, one in found["instances"].items()} == {"new": 10, "newer": 1}
+    assert (found["new"], found["stable"]) == (
+        {"requests": 11, "errors": 3},
+        {"requests": 99, "errors": 1},
+    )
+    assert {name: one["requests"] for name, one in found["instances"].items()} == {
+        "new": 10,
+        "newer": 1,
+    }
 
 
 def test_an_instance_that_became_a_new_one_in_place_counts_from_there() -> None:
@@ -288,7 +360,10 @@ def test_an_instance_that_became_a_new_one_in_place_counts_from_there() -> None:
     metric.served["one"] = instance(2, 20, 1)
     metric.more("old", 50)
     found = metric.ask(paired=True, counts=True)
-    assert (found["new"], found["stable"]) == ({"requests": 20, "errors": 1}, {"requests": 50, "errors": 0})
+    assert (found["new"], found["stable"]) == (
+        {"requests": 20, "errors": 1},
+        {"requests": 50, "errors": 0},
+    )
 
 
 def test_a_sample_is_a_mean_of_enough_answers_of_one_instance() -> None:
@@ -297,7 +372,10 @@ def test_a_sample_is_a_mean_of_enough_answers_of_one_instance() -> None:
     metric.more("new", ENOUGH - 1, seconds=3.0)
     assert metric.ask(paired=True, counts=True) == {"new": [], "stable": [pytest.approx(0.02)]}
     metric.more("new", 1, seconds=0.0)
-    assert metric.ask(paired=True, counts=True) == {"new": [pytest.approx(3.0 / ENOUGH)], "stable": []}
+    assert metric.ask(paired=True, counts=True) == {
+        "new": [pytest.approx(3.0 / ENOUGH)],
+        "stable": [],
+    }
     metric.more("new", ENOUGH, seconds=ENOUGH * 0.001)
     metric.more("old", ENOUGH, seconds=-0.3)  # rounded
     assert metric.ask(paired=True, counts=True) == {"new": [FASTEST], "stable": [FASTEST]}

@@ -12,15 +12,35 @@ from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import failure_action
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback, rollback_stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, balancers_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    StepContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import (
+    failure_action,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import (
+    Rollback,
+    rollback_stages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import (
+    Validation,
+    balancers_of,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+    ResolvedBudget,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
@@ -32,7 +52,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     classify,
     total,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     LISTS,
@@ -46,17 +69,40 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    Report,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Simulator, World, all_new, some
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Kind,
+    Record,
+    Rollout,
+)
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Script,
+    Simulator,
+    World,
+    all_new,
+    some,
+)
 
 NOW = 100.0
 WELL, CRASHES, NEVER = Life(), Life(crash=2, start=9), Life(never=True)
 
 
-def turn(fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules | None = None, now: float = NOW) -> Decision:
-    return evaluate(fleet, waypoint, budget, rules or Rules(), ProgressTracker(NOW, old=len(fleet)), now)
+def turn(
+    fleet: list[Instance],
+    waypoint: Waypoint,
+    budget: Budget,
+    rules: Rules | None = None,
+    now: float = NOW,
+) -> Decision:
+    return evaluate(
+        fleet, waypoint, budget, rules or Rules(), ProgressTracker(NOW, old=len(fleet)), now
+    )
 
 
 def started(old: int, budget: Budget, rules: Rules | None = None, **world: object) -> Simulator:
@@ -65,7 +111,8 @@ def started(old: int, budget: Budget, rules: Rules | None = None, **world: objec
     return simulator
 
 
-# Rolling -------------------------------------------------------------------------------------------------
+# Rolling
+# -------------------------------------------------------------------------------------------------
 
 
 def test_not_ready_is_no_completion_and_no_room() -> None:
@@ -74,13 +121,15 @@ def test_not_ready_is_no_completion_and_no_room() -> None:
 
 
 def test_failures_are_seen_and_counted() -> None:
-    # That the loader shows failed instances is the platforms' contract; here: what is shown is counted, once each,
-    # also when it is not shown any more.
+    # That the loader shows failed instances is the platforms' contract; here: what is shown is
+    # counted, once each, also when it is not shown any more.
     simulator = started(3, Budget(1, 0), lives=[CRASHES])
     end = simulator.walk(all_new(2, 3))
     assert end.failed_id == "PR-604" and "rollout_failure_limit 3" in end.failed
     assert simulator.made == 3
-    gone = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(), end.progress, float(simulator.clock))
+    gone = evaluate(
+        some(3), all_new(2, 3), Budget(1, 0), Rules(), end.progress, float(simulator.clock)
+    )
     assert gone.failed and len(gone.progress.failures) == 3
 
 
@@ -93,14 +142,18 @@ def test_zero_of_both_is_refused(zero: object, none: object) -> None:
 
 @pytest.mark.parametrize("desired", [9, 3, 1])
 def test_percentages_that_come_to_zero_move(desired: int) -> None:
-    simulator = started(desired, variables.budget({"max_surge": 0, "max_unavailable": "10%"}, "rollout_budget"))
+    simulator = started(
+        desired, variables.budget({"max_surge": 0, "max_unavailable": "10%"}, "rollout_budget")
+    )
     assert simulator.walk(all_new(2, desired)).reached
     assert (simulator.least, simulator.peak) == (desired - 1, desired)
 
 
 def test_no_barrier() -> None:
     # One of three is quick: the window goes on with it while the other two still start.
-    simulator = started(10, Budget(3, 0), lives=[Life(start=2), Life(start=40), Life(start=40), Life(start=2)])
+    simulator = started(
+        10, Budget(3, 0), lives=[Life(start=2), Life(start=40), Life(start=40), Life(start=2)]
+    )
     simulator.walk(all_new(2, 10), until=12)
     states = [i.state for i in simulator.fleet if i.generation == 2]
     assert states.count(State.STARTING) >= 2
@@ -108,7 +161,8 @@ def test_no_barrier() -> None:
     created = [clock for clock, decision in simulator.log if decision.create]
     drained = [clock for clock, decision in simulator.log if decision.drain]
     assert created[0] == 0 and drained[0] == 3  # ready at 2, in rotation at 3
-    # Stopped as soon as it is drained, and its place used as soon as it is gone: nobody waits for anybody else.
+    # Stopped as soon as it is drained, and its place used as soon as it is gone: nobody waits for
+    # anybody else.
     gone = next(clock for clock, decision in simulator.log if decision.retire) + WELL.stop
     assert created[1] == gone
     assert simulator.peak == 13
@@ -120,7 +174,11 @@ def test_a_ready_one_frees_an_old_one_while_others_start() -> None:
     assert (decision.create, len(decision.drain)) == (0, 1)
     # The drained one counts until it is gone ...
     left = [i for i in fleet if i.id not in decision.drain]
-    going = [replace(i, state=State.DRAINING, draining_since=NOW) for i in fleet if i.id in decision.drain]
+    going = [
+        replace(i, state=State.DRAINING, draining_since=NOW)
+        for i in fleet
+        if i.id in decision.drain
+    ]
     assert turn([*left, *going], all_new(2, 10), Budget(3, 0)).create == 0
     # ... and not a turn longer.
     assert turn(left, all_new(2, 10), Budget(3, 0)).create == 1
@@ -137,10 +195,14 @@ def test_every_combination_is_one_state_and_none_is_made_twice() -> None:
         assert total(fleet) <= 4
 
 
-@pytest.mark.parametrize(("health", "reached"), [(Health.NONE, True), (Health.PENDING, False), (Health.FAILING, False)])
+@pytest.mark.parametrize(
+    ("health", "reached"), [(Health.NONE, True), (Health.PENDING, False), (Health.FAILING, False)]
+)
 def test_without_a_check_running_is_ready(health: Health, reached: bool) -> None:
     labels = Labels("a-1", "a", "r", 2, "h", Endpoint("127.0.0.1", 1), 0)
-    fleet = fleets.assemble([Report(labels, Process.RUNNING)], None, {"a-1": HealthStatus(health, 0.0)}, {})
+    fleet = fleets.assemble(
+        [Report(labels, Process.RUNNING)], None, {"a-1": HealthStatus(health, 0.0)}, {}
+    )
     assert turn(fleet, all_new(2, 1), Budget(1, 0)).reached is reached
 
 
@@ -149,12 +211,16 @@ def test_progress_consumes_nothing() -> None:
     assert simulator.walk(all_new(2, 20)).reached
     assert simulator.clock > 20  # far longer than the deadline, which counts from the last progress
     # One failure in three, and still never two without progress in between.
-    simulator = started(9, Budget(1, 0), Rules(failure_limit=2, progress_deadline=60.0), lives=[WELL, WELL, CRASHES])
+    simulator = started(
+        9, Budget(1, 0), Rules(failure_limit=2, progress_deadline=60.0), lives=[WELL, WELL, CRASHES]
+    )
     assert simulator.walk(all_new(2, 9)).reached
 
 
 def test_all_fail_stops_after_exactly_the_limit() -> None:
-    simulator = started(20, Budget(1, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=[CRASHES])
+    simulator = started(
+        20, Budget(1, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=[CRASHES]
+    )
     assert "(rollout_failure_limit 5)" in simulator.walk(all_new(2, 20)).failed
     assert simulator.made == 5
 
@@ -162,7 +228,9 @@ def test_all_fail_stops_after_exactly_the_limit() -> None:
 @pytest.mark.parametrize("surge", [2, 3, 4, 5, 10])
 def test_after_the_first_failure_no_more_are_tried_than_may_fail(surge: int) -> None:
     lives = [Life(start=99, crash=2 + number) for number in range(surge)]
-    simulator = started(20, Budget(surge, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=lives)
+    simulator = started(
+        20, Budget(surge, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=lives
+    )
     assert simulator.walk(all_new(2, 20)).failed
     # The first wave is as large as surge lets; from then on the limit is met exactly.
     assert simulator.made == max(5, surge)
@@ -182,7 +250,8 @@ def test_not_ready_old_ones_go_first_and_for_free() -> None:
 
 
 def test_but_not_while_the_balancer_serves_from_them() -> None:
-    # Our check fails all of them, the balancer still sends requests there: a blip of ours empties no fleet.
+    # Our check fails all of them, the balancer still sends requests there: a blip of ours empties
+    # no fleet.
     fleet = some(4, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
     assert len(turn(fleet, all_new(2, 4), Budget(1, 0)).drain) == 0
     assert len(turn(fleet, all_new(2, 4), Budget(1, 1)).drain) == 1
@@ -216,13 +285,20 @@ def test_the_new_side_grows_first_and_the_old_shrinks_first() -> None:
     up = turn([*some(2), *some(2, 2)], Waypoint(2, 8, 0, 8), Budget(2, 0))
     assert up.create == 6 and not up.drain
     down = turn([*some(6), *some(5, 2)], Waypoint(2, 4, 0, 4), Budget(2, 0))
-    assert len(down.drain) == 6 and all(name.startswith("1-") for name in down.drain) and not down.create
+    assert (
+        len(down.drain) == 6
+        and all(name.startswith("1-") for name in down.drain)
+        and not down.create
+    )
     # What is not ready goes first when there are too many new ones.
-    less = turn([*some(4, 2), *some(2, 2, State.NOT_READY, 9.0)], Waypoint(2, 3, 0, 3), Budget(2, 0))
+    less = turn(
+        [*some(4, 2), *some(2, 2, State.NOT_READY, 9.0)], Waypoint(2, 3, 0, 3), Budget(2, 0)
+    )
     assert less.drain == ("2-not_ready-9-000", "2-not_ready-9-001", "2-ready-0-000")
 
 
-# Blue-green and gates -------------------------------------------------------------------------------------------------
+# Blue-green and gates
+# -------------------------------------------------------------------------------------------------
 
 SWITCH = Waypoint(2, 3, 3, 3, 100)
 DARK = Waypoint(2, 3, 3, 3, 0)
@@ -234,16 +310,21 @@ def waiting(count: int, state: State = State.READY, created: float = 0.0) -> lis
 
 
 def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) -> tuple[Stage, ...]:
-    return stages(Plan(name, steps), RolloutTarget(2, desired, simulator.budget.resolve(desired), desired, 1))
+    return stages(
+        Plan(name, steps), RolloutTarget(2, desired, simulator.budget.resolve(desired), desired, 1)
+    )
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])
-@pytest.mark.parametrize("others", [State.STARTING, State.NOT_READY, State.FAILED, State.UNREACHABLE])
+@pytest.mark.parametrize(
+    "others", [State.STARTING, State.NOT_READY, State.FAILED, State.UNREACHABLE]
+)
 def test_no_switch_before_all_are_ready_whoever_asked_for_it(ready: int, others: State) -> None:
     fleet = [*some(3), *waiting(ready), *waiting(3 - ready, others, 1.0)]
     decision = turn(fleet, SWITCH, Budget(1, 0))
     assert (decision.admit, decision.standby, decision.reached) == ((), (), False)
-    assert decision.drain == tuple(i.id for i in fleet if i.state is State.UNREACHABLE)  # nobody sends requests there
+    # nobody sends requests there
+    assert decision.drain == tuple(i.id for i in fleet if i.state is State.UNREACHABLE)
     # Forced, one that is ready is enough; none never is.
     forced = turn(fleet, replace(SWITCH, switch_at=1), Budget(1, 0))
     assert (len(forced.admit), len(forced.standby)) == ((ready, 3) if ready else (0, 0))
@@ -255,7 +336,9 @@ def test_all_are_ready() -> None:
 
 
 def test_every_failure_has_a_consequence() -> None:
-    """Of whatever it is made: one of three, written down; and nothing is taken back that cannot be."""
+    """Of whatever it is made: one of three, written down; and nothing is taken back that cannot
+    be.
+    """
     for kind, ending, then, own, whole, part, reversible, old in itertools.product(
         (Kind.ROLLOUT, Kind.RESTART, Kind.SCALE, Kind.ROLLBACK),
         ("", "aborted"),
@@ -266,7 +349,9 @@ def test_every_failure_has_a_consequence() -> None:
         (True, False),
         (0, 3),
     ):
-        stage = Stage("stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible)
+        stage = Stage(
+            "stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible
+        )
         run = t.cast(StepContext, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         found = failure_action(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
@@ -274,7 +359,8 @@ def test_every_failure_has_a_consequence() -> None:
             assert found == "hold"
         elif ending:
             assert found == "rollback"
-        elif (part == FINISH and not old) or not reversible:  # nothing but retiring old ones is left
+        # nothing but retiring old ones is left
+        elif (part == FINISH and not old) or not reversible:
             assert found in ("hold", "continue")
         else:
             assert found == (then or own or whole)
@@ -283,7 +369,9 @@ def test_every_failure_has_a_consequence() -> None:
 def test_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None:
     simulator = Simulator(World(lives=[CRASHES]), Budget(1, 0), Rules(progress_deadline=60.0))
     for name in LISTS:
-        listed = stages(Plan(name, (Step("one", weight=20),)), RolloutTarget(2, 3, ResolvedBudget(1, 0)))
+        listed = stages(
+            Plan(name, (Step("one", weight=20),)), RolloutTarget(2, 3, ResolvedBudget(1, 0))
+        )
         rollout = simulator.roll(listed)
         assert (rollout.phase, rollout.outcome) == ("finished", "failed")
         assert all(node.gone for node in simulator.nodes.values())
@@ -291,18 +379,26 @@ def test_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None
 
 
 def test_what_was_superseded_goes_before_what_is_stable() -> None:
-    # 1 is stable, 2 came half way, 3 supersedes it: 2 is evicted first although it is younger, within the surge.
+    # 1 is stable, 2 came half way, 3 supersedes it: 2 is evicted first although it is younger,
+    # within the surge.
     simulator = started(6, Budget(2, 0))
     simulator.walk(Waypoint(2, 3, 3, 6, stable=1))
     simulator.walk(Waypoint(3, 6, 0, 6, stable=1), "newer")
-    drained = [simulator.made_as[name] for _clock, decision in simulator.log for name in decision.drain]
+    drained = [
+        simulator.made_as[name] for _clock, decision in simulator.log for name in decision.drain
+    ]
     assert drained == [1] * 3 + [2] * 3 + [1] * 3
     assert {node.labels.generation for node in simulator.nodes.values() if not node.gone} == {3}
     assert (simulator.peak, simulator.least) == (8, 6)
 
 
 def test_what_is_compared_with_stays_longest() -> None:
-    fleet = [*some(2, 1), *some(2, 2, created=5.0), *some(2, 4, created=9.0), *some(3, 3, created=9.0)]
+    fleet = [
+        *some(2, 1),
+        *some(2, 2, created=5.0),
+        *some(2, 4, created=9.0),
+        *some(3, 3, created=9.0),
+    ]
     decision = turn(fleet, Waypoint(3, 3, 0, 3, stable=1, baseline=4), Budget(1, 0))
     assert [name.partition("-")[0] for name in decision.drain] == ["2", "2", "1", "1", "4", "4"]
 
@@ -332,30 +428,50 @@ def test_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> None:
     assert turn([*some(3), *waiting(2), *unwell], DARK, Budget(1, 0)).nothing_to_do
 
 
-# Canary ---------------------------------------------------------------------------------------------------------------
+# Canary
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_way_back_that_fails_is_held_and_says_so() -> None:
-    # That every walk ends is a property (test_invariants); here: what the end of the one back comes to.
+    # That every walk ends is a property (test_invariants); here: what the end of the one back comes
+    # to.
     def walk(*_: object) -> None:
         raise RolloutFailed("no progress for 60 s: load balancer a")
 
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
-    record.rollout = Rollout("r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad")
-    loop = SimpleNamespace(fleet=some(3), run_stage=walk, cancel_drain=int, commit=int, event=lambda *_, **__: None)
-    run = t.cast(StepContext, SimpleNamespace(record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1)))
-    with pytest.raises(RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"):
+    record.rollout = Rollout(
+        "r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad"
+    )
+    loop = SimpleNamespace(
+        fleet=some(3), run_stage=walk, cancel_drain=int, commit=int, event=lambda *_, **__: None
+    )
+    run = t.cast(
+        StepContext,
+        SimpleNamespace(
+            record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1)
+        ),
+    )
+    with pytest.raises(
+        RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"
+    ):
         Rollback(run).run(record.rollout)
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")
-    assert record.rollout.reason == "it is bad; and the rollback failed: no progress for 60 s: load balancer a"
+    assert (
+        record.rollout.reason
+        == "it is bad; and the rollback failed: no progress for 60 s: load balancer a"
+    )
 
 
 def test_too_late_at_step_two_of_four_costs_no_capacity() -> None:
-    simulator = started(4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=9), lives=[WELL, NEVER])
+    simulator = started(
+        4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=9), lives=[WELL, NEVER]
+    )
     steps = (Step(f"step {n}", replicas=n) for n in (1, 2, 3))
     rollout = simulator.roll(strategy("canary", simulator, *steps))
     assert rollout.outcome == "rolled_back"
-    assert "PR-605" in next(decision.failed_id for _clock, decision in simulator.log if decision.failed)
+    assert "PR-605" in next(
+        decision.failed_id for _clock, decision in simulator.log if decision.failed
+    )
     assert (simulator.least, simulator.peak) == (4, 5)
 
 
@@ -363,7 +479,10 @@ def test_too_late_at_step_two_of_four_costs_no_capacity() -> None:
 def test_no_canary_on_other_balancers(name: str) -> None:
     driver = SimpleNamespace(name="haproxy", options={"backend": "shop", "drain_timeout": "30s"})
     settings = SimpleNamespace(traffic=driver, plan=Plan(name))
-    run = t.cast(StepContext, SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))))
+    run = t.cast(
+        StepContext,
+        SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))),
+    )
     run.record.balancers = balancers_of(run.settings)
     driver.options = {"backend": "shop", "drain_timeout": "9s"}
     Validation(run).check_same_balancers()  # how long to wait is nothing they share
@@ -396,43 +515,61 @@ def test_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("desired", "size", "cycles", "stopped"), [(10, 1, 3, [1, 1, 1, 7]), (4, 1, 3, [1, 1, 1, 1]), (4, 2, 3, [2, 2])]
+    ("desired", "size", "cycles", "stopped"),
+    [(10, 1, 3, [1, 1, 1, 7]), (4, 1, 3, [1, 1, 1, 1]), (4, 2, 3, [2, 2])],
 )
-def test_singularity_stops_so_many_old_ones_at_each_step(desired: int, size: int, cycles: int, stopped: list[int]) -> None:
+def test_singularity_stops_so_many_old_ones_at_each_step(
+    desired: int, size: int, cycles: int, stopped: list[int]
+) -> None:
     simulator = started(desired, Budget(1, 0))
-    for stage in stages(Plan("canary", Groups(size, cycles)), RolloutTarget(2, desired, ResolvedBudget(1, 0), desired, 1))[:-1]:
+    for stage in stages(
+        Plan("canary", Groups(size, cycles)),
+        RolloutTarget(2, desired, ResolvedBudget(1, 0), desired, 1),
+    )[:-1]:
         before = len(simulator.log)
         assert simulator.walk(stage.waypoint).reached
         drained = [name for _clock, decision in simulator.log[before:] for name in decision.drain]
         assert [simulator.made_as[name] for name in drained] == [1] * stopped.pop(0)
-        assert sum(node.labels.generation == 2 for node in simulator.nodes.values() if not node.gone) == stage.waypoint.new
+        assert (
+            sum(node.labels.generation == 2 for node in simulator.nodes.values() if not node.gone)
+            == stage.waypoint.new
+        )
     assert not stopped and simulator.least == desired
 
 
-# Capacity before traffic ----------------------------------------------------------------------------------------
+# Capacity before traffic
+# ----------------------------------------------------------------------------------------
 
 
 def test_the_share_rises_when_those_who_carry_it_are_ready() -> None:
-    # After every turn the simulator compares the share at each balancer with what those who are ready may carry.
+    # After every turn the simulator compares the share at each balancer with what those who are
+    # ready may carry.
     simulator = started(10, Budget(2, 0), balancers=2)
-    listed = strategy("canary", simulator, Step("one", weight=20), Step("two", weight=60), desired=10)
+    listed = strategy(
+        "canary", simulator, Step("one", weight=20), Step("two", weight=60), desired=10
+    )
     assert simulator.roll(listed).outcome == "promoted"
     # And it does not rise where nobody carries it.
     simulator = started(10, Budget(2, 0), lives=[WELL, WELL, NEVER])
     simulator.walk(listed[0].waypoint)
     end = simulator.walk(listed[1].waypoint)
-    entries = [entry for entry in simulator.balancers[0].entries.values() if entry.rotation is Rotation.IN]
+    entries = [
+        entry for entry in simulator.balancers[0].entries.values() if entry.rotation is Rotation.IN
+    ]
     new = [entry.weight for entry in entries if simulator.made_as[entry.name] == 2]
     assert "4 of 6 new" in end.failed and len(new) == 4
     assert sum(new) / sum(entry.weight for entry in entries) <= 0.6 * 4 / 6 + 0.005
 
 
-# Changes midway and edge cases --------------------------------------------------------------------------------------------------
+# Changes midway and edge cases
+# --------------------------------------------------------------------------------------------------
 
 
 def test_new_ones_crash_after_old_ones_are_gone() -> None:
     lives = [WELL] * 5 + [CRASHES] * 50
-    simulator = started(10, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=None), lives=lives)
+    simulator = started(
+        10, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=None), lives=lives
+    )
     end = simulator.walk(all_new(2, 10))
     assert end.failed_id == "PR-605" and "(60 s)" in end.failed
     simulator.world = World()
@@ -441,9 +578,12 @@ def test_new_ones_crash_after_old_ones_are_gone() -> None:
 
 
 def test_chained_deployments_do_not_accumulate() -> None:
-    fleet = [i for generation in (4, 1, 3) for i in some(10, generation, created=float(generation))] + some(10, 9)
+    fleet = [
+        i for generation in (4, 1, 3) for i in some(10, generation, created=float(generation))
+    ] + some(10, 9)
     decision = turn(fleet, Waypoint(9, 20, 0, 20), Budget(max_in_flight=4))
-    # Old ones to 10, the oldest first, whatever generation they are of; then there is room for four.
+    # Old ones to 10, the oldest first, whatever generation they are of; then there is room for
+    # four.
     assert len(decision.drain) == 20 and {name[0] for name in decision.drain} == {"1", "3"}
     left = [i for i in fleet if i.id not in decision.drain]
     assert turn(left, Waypoint(9, 20, 0, 20), Budget(max_in_flight=4)).create == 4
@@ -452,13 +592,19 @@ def test_chained_deployments_do_not_accumulate() -> None:
 @pytest.mark.parametrize("strategy", LISTS)
 def test_every_strategy_has_an_end(strategy: str) -> None:
     # Steps are refused in the settings; here: no list is empty, and the last waypoint is all new.
-    last = stages(Plan(strategy, (Step("one", weight=20),)), RolloutTarget(7, 5, ResolvedBudget(1, 0), before=5))[-1].waypoint
+    last = stages(
+        Plan(strategy, (Step("one", weight=20),)),
+        RolloutTarget(7, 5, ResolvedBudget(1, 0), before=5),
+    )[-1].waypoint
     assert (last.generation, last.new, last.old) == (7, 5, 0)
 
 
 def test_the_way_back_needs_no_more_than_the_way_there() -> None:
-    # Quotas are the platform's; here: a rollback half way never needs more than desired + surge either.
-    simulator = started(6, Budget(max_in_flight=2), Rules(progress_deadline=60.0), lives=[WELL] * 3 + [NEVER] * 9)
+    # Quotas are the platform's; here: a rollback half way never needs more than desired + surge
+    # either.
+    simulator = started(
+        6, Budget(max_in_flight=2), Rules(progress_deadline=60.0), lives=[WELL] * 3 + [NEVER] * 9
+    )
     assert simulator.walk(all_new(2, 6)).failed
     simulator.world = World()
     assert simulator.walk(Waypoint(1, 6, 0, 6), "old").reached
@@ -466,18 +612,29 @@ def test_the_way_back_needs_no_more_than_the_way_there() -> None:
 
 
 def test_what_was_refused_is_tried_again_until_the_deadline() -> None:
-    # The error is shown by the reconcile loop; here: the engine asks for the same again, and not for ever.
+    # The error is shown by the reconcile loop; here: the engine asks for the same again, and not
+    # for ever.
     progress = ProgressTracker(NOW)
     for later in (0.0, 30.0, 60.0):
-        decision = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + later)
+        decision = evaluate(
+            some(3),
+            all_new(2, 3),
+            Budget(1, 0),
+            Rules(progress_deadline=60.0),
+            progress,
+            NOW + later,
+        )
         progress = decision.progress
         assert decision.create == 1
-    late = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + 61)
+    late = evaluate(
+        some(3), all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, NOW + 61
+    )
     assert late.failed and late.nothing_to_do
 
 
 def test_a_turn_decides_from_what_is_there() -> None:
-    # The lease is checked with every write (session); here: a turn knows nothing but what it is handed.
+    # The lease is checked with every write (session); here: a turn knows nothing but what it is
+    # handed.
     fleet = [*some(3), *some(1, 2)]
     assert turn(fleet, all_new(2, 3), Budget(1, 0)) == turn(fleet, all_new(2, 3), Budget(1, 0))
     assert turn(fleet, all_new(1, 3), Budget(1, 0)).drain == ("2-ready-0-000",)
@@ -487,7 +644,8 @@ def test_what_is_not_reported_is_not_well() -> None:
     # A platform that does not answer at all is an error, and the turn is skipped (reconcile loop).
     fleet = [*some(10), *some(1, 2), *some(8, 2, State.UNREACHABLE, 5.0)]
     decision = turn(fleet, all_new(2, 10), Budget(max_in_flight=5))
-    assert (decision.create, len(decision.drain)) == (0, 8 + 1)  # nobody sends requests to those eight
+    # nobody sends requests to those eight
+    assert (decision.create, len(decision.drain)) == (0, 8 + 1)
 
 
 def test_back_from_all_new_without_an_outage() -> None:
@@ -498,7 +656,8 @@ def test_back_from_all_new_without_an_outage() -> None:
 
 
 def test_rounding() -> None:
-    # Weights of traffic are not the engine's yet; its own shares are never less than one where one must move.
+    # Weights of traffic are not the engine's yet; its own shares are never less than one where one
+    # must move.
     assert Budget(max_in_flight=Percent(Decimal("1"))).resolve(10).surge == 1
     assert Budget(Percent(Decimal("25")), 0).resolve(10).surge == 3
 
@@ -530,7 +689,8 @@ def test_equal_times_are_told_apart_by_id() -> None:
         assert turn(list(order), all_new(2, 4), Budget(0, 2)).drain == expected
 
 
-# Ours -----------------------------------------------------------------------------------------------------------------
+# Ours
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", [0, 1, 2])
@@ -541,9 +701,12 @@ def test_a_host_that_is_lost_for_good_is_gone_on_without(host: int) -> None:
     assert not any(i.in_rotation for i in simulator.fleet if i.host == f"h{host}")
 
 
-@pytest.mark.parametrize("world", [{"balancers": 0, "unreachable": [(1, 1, None)]}, {"unreachable": [(1, 3, None)]}])
+@pytest.mark.parametrize(
+    "world", [{"balancers": 0, "unreachable": [(1, 1, None)]}, {"unreachable": [(1, 3, None)]}]
+)
 def test_a_host_that_only_we_cannot_reach_ends_the_walk(world: dict[str, object]) -> None:
-    # There is no load balancer to say otherwise, or it passes a new one there: it may serve, so it is not counted on, and counts.
+    # There is no load balancer to say otherwise, or it passes a new one there: it may serve, so it
+    # is not counted on, and counts.
     simulator = started(6, Budget(2, 0), **world)
     end = simulator.walk(all_new(2, 6))
     assert end.failed_id == "PR-605" and "h1" in end.failed
@@ -558,8 +721,14 @@ def test_an_unreachable_one_is_told_to_go_once() -> None:
     lost = some(1, 1, State.UNREACHABLE)
     assert turn([*some(2), *lost], all_new(2, 3), Budget(1, 0)).drain == ("1-unreachable-0-000",)
     marked = [replace(lost[0], draining_since=NOW)]
-    # It counts until it is out of rotation everywhere, and is not stopped on a host that does not answer.
-    for rotation, create in ((Rotation.IN, 1), (Rotation.PARTIAL, 1), (Rotation.OUT, 2), (Rotation.ABSENT, 2)):
+    # It counts until it is out of rotation everywhere, and is not stopped on a host that does not
+    # answer.
+    for rotation, create in (
+        (Rotation.IN, 1),
+        (Rotation.PARTIAL, 1),
+        (Rotation.OUT, 2),
+        (Rotation.ABSENT, 2),
+    ):
         there = [replace(marked[0], rotation=rotation)]
         later = turn([*some(2), *there], all_new(2, 3), Budget(1, 0), now=NOW + 50)
         assert (later.drain, later.retire, later.create) == ((), (), create)
@@ -568,10 +737,19 @@ def test_an_unreachable_one_is_told_to_go_once() -> None:
 def test_what_failed_before_the_walk_is_not_its_failure() -> None:
     # A held rollout goes on, and a fleet with dead ones is repaired.
     dead = some(3, 2, State.FAILED)
-    decision = evaluate([*some(3), *dead], all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), ProgressTracker(NOW), NOW)
+    decision = evaluate(
+        [*some(3), *dead],
+        all_new(2, 3),
+        Budget(1, 0),
+        Rules(failure_limit=3),
+        ProgressTracker(NOW),
+        NOW,
+    )
     assert not decision.failed and decision.create == 1
     fresh = [*some(3), *dead, *some(3, 2, State.FAILED, created=NOW)]
-    later = evaluate(fresh, all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), decision.progress, NOW + 1)
+    later = evaluate(
+        fresh, all_new(2, 3), Budget(1, 0), Rules(failure_limit=3), decision.progress, NOW + 1
+    )
     assert later.failed_id == "PR-604" and later.failed.startswith("3 ")
 
 
@@ -603,7 +781,9 @@ def test_min_ready() -> None:
 
 
 def test_one_flapping_faster_than_min_ready_never_arrives() -> None:
-    simulator = started(3, Budget(1, 0), Rules(min_ready=5.0, progress_deadline=60.0), lives=[Life(flap=3)])
+    simulator = started(
+        3, Budget(1, 0), Rules(min_ready=5.0, progress_deadline=60.0), lives=[Life(flap=3)]
+    )
     assert simulator.walk(all_new(2, 3)).failed_id == "PR-605"
     assert simulator.least == 3
 
@@ -611,7 +791,9 @@ def test_one_flapping_faster_than_min_ready_never_arrives() -> None:
 def test_the_deadline_counts_from_the_last_progress() -> None:
     progress = ProgressTracker(0.0, new=1, old=3)
     fleet = [*some(2), *some(1, 2)]
-    late = evaluate(fleet, all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, 90.0)
+    late = evaluate(
+        fleet, all_new(2, 3), Budget(1, 0), Rules(progress_deadline=60.0), progress, 90.0
+    )
     assert not late.failed and late.progress.since == 90.0  # fewer old ones than ever before
 
 
@@ -638,7 +820,9 @@ def test_one_that_goes_without_a_recorded_start_is_waited_for_until_the_deadline
 def test_requests_are_waited_for_and_then_not() -> None:
     rules = Rules(drain_timeout=30.0, settle=2.0)
     for since, active, stops in [(1, 0, False), (2, 0, True), (29, 1, False), (30, 1, True)]:
-        going = some(1, 1, State.DRAINING, rotation=Rotation.OUT, active=active, draining_since=NOW - since)
+        going = some(
+            1, 1, State.DRAINING, rotation=Rotation.OUT, active=active, draining_since=NOW - since
+        )
         assert bool(turn([*some(3, 2), *going], all_new(2, 3), Budget(1, 0), rules).retire) is stops
 
 
@@ -652,7 +836,9 @@ def test_what_serves_nobody_is_free_while_enough_others_serve() -> None:
     fleet = [*some(2), *some(1, 1, rotation=Rotation.OUT, lb_healthy=False, created=1.0)]
     assert turn(fleet, all_new(2, 3), Budget(0, 1)).drain == ("1-ready-1-000",)
     # While too few serve (a balancer was restarted) none goes: they will be back in a moment.
-    assert not turn(some(3, 1, rotation=Rotation.ABSENT, lb_healthy=False), all_new(2, 3), Budget(0, 1)).drain
+    assert not turn(
+        some(3, 1, rotation=Rotation.ABSENT, lb_healthy=False), all_new(2, 3), Budget(0, 1)
+    ).drain
 
 
 def test_in_rotation_but_failed_by_the_balancers_is_not_available() -> None:
@@ -661,7 +847,8 @@ def test_in_rotation_but_failed_by_the_balancers_is_not_available() -> None:
 
 
 def test_balancers_disagree() -> None:
-    # In rotation at one, out at the other: neither available nor stoppable, and put in where it is missing.
+    # In rotation at one, out at the other: neither available nor stoppable, and put in where it is
+    # missing.
     entries = [Server(Rotation.IN, True, 1), Server(Rotation.OUT, True, 0)]
     rotation, lb_healthy, active = fleets.placement(entries)
     assert (rotation, lb_healthy, active) == (Rotation.PARTIAL, True, 1)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What docs/explanation/decisions/ decides and only a whole rollout proves: the steps of a play, over drivers in memory."""
+"""What docs/explanation/decisions/ decides and only a whole rollout proves: the steps of a play,
+over drivers in memory.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,22 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+    as_it_is,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import command
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    Answer,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.simulator import some
@@ -71,16 +82,26 @@ def test_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_p
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
         service.play(revision="1")
     journal = service.journal
-    assert (rollout_of(service).phase, rollout_of(service).outcome, journal.stable) == ("finished", "failed", None)
+    assert (rollout_of(service).phase, rollout_of(service).outcome, journal.stable) == (
+        "finished",
+        "failed",
+        None,
+    )
     assert (service.running, service.world.instances, service.world.servers) == ({}, {}, {})
 
 
 def test_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
     started = itertools.count()
-    service = Service(tmp_path, World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3)
+    service = Service(
+        tmp_path, World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3
+    )
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
         service.play(revision="1")
-    assert (rollout_of(service).outcome, service.running, service.world.servers) == ("failed", {}, {})
+    assert (rollout_of(service).outcome, service.running, service.world.servers) == (
+        "failed",
+        {},
+        {},
+    )
 
 
 @pytest.mark.parametrize("again", ["a rollout", "the one that was killed"])
@@ -105,7 +126,9 @@ def test_the_budget_is_the_one_given_now(shop: Service, again: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["apply before", "observe", "sync before"])
-def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(shop: Service, later: Callable[[float], None], call: str) -> None:
+def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(
+    shop: Service, later: Callable[[float], None], call: str
+) -> None:
     calls: list[str] = []
     broken: list[bool] = []
     kind = PlatformError if call.startswith("sync") else TrafficError
@@ -120,7 +143,10 @@ def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(shop: Service, l
         return kind("lb1: it does not answer")
 
     shop.world.fails = fails
-    with pytest.raises(RolloutFailed, match=r"no progress within rollout_progress_deadline \(60 s\): lb1: it does not answer"):
+    with pytest.raises(
+        RolloutFailed,
+        match=r"no progress within rollout_progress_deadline \(60 s\): lb1: it does not answer",
+    ):
         shop.play(revision="2", progress_deadline=60)
     assert shop.world.serving() >= 3 and shop.world.wrong == []
     end, reason = rollout_of(shop).phase, rollout_of(shop).reason
@@ -128,20 +154,29 @@ def test_what_fails_for_ever_has_an_end_and_so_has_the_way_back(shop: Service, l
     if call == "apply before":
         # It can look, and not act: the way back has its end as well, and who goes on goes forward.
         assert end == "held"
-        assert "; and the rollback failed: no progress within rollout_progress_deadline (60 s): lb1: it does not answer" in reason
+        assert (
+            "; and the rollback failed: no progress within rollout_progress_deadline (60 s): lb1:"
+            " it does not answer" in reason
+        )
         shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"2": 3} and rollout_of(shop).outcome == "promoted"
     else:
         # It sees nothing: the next run goes on with the way back.
-        assert (end, reason) == ("rolling_back", "no progress within rollout_progress_deadline (60 s): lb1: it does not answer")
+        assert (end, reason) == (
+            "rolling_back",
+            "no progress within rollout_progress_deadline (60 s): lb1: it does not answer",
+        )
         with pytest.raises(RolloutFailed, match="rollback pending"):
             shop.play(revision="2", progress_deadline=60)
         assert shop.running == {"1": 3} and rollout_of(shop).outcome == "rolled_back"
 
 
-def test_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later: Callable[[float], None]) -> None:
+def test_what_is_refused_is_shown_tried_again_and_forgotten(
+    shop: Service, later: Callable[[float], None]
+) -> None:
     # No room for one more, twice, each time for long; and it is nothing to end for.
-    refusals: dict[int | None, int] = {1: 5, 2: 5}  # by how many of the new ones there are: how often
+    # by how many of the new ones there are: how often
+    refusals: dict[int | None, int] = {1: 5, 2: 5}
 
     def fails(call: str) -> Exception | None:
         there = shop.running.get("2")
@@ -153,15 +188,22 @@ def test_what_is_refused_is_shown_tried_again_and_forgotten(shop: Service, later
 
     shop.world.fails = fails
     shop.play(revision="2", progress_deadline=60)
-    assert shop.running == {"2": 3} and (rollout_of(shop).outcome, rollout_of(shop).reason) == ("promoted", "")
+    assert shop.running == {"2": 3} and (rollout_of(shop).outcome, rollout_of(shop).reason) == (
+        "promoted",
+        "",
+    )
     # Once each time, not at every attempt; and the last line says nothing of it.
     assert sum("retrying: web: the quota is used up" in line for line in shop.said) == 2
-    assert [event["message"] for event in events(shop, "trouble")] == ["web: the quota is used up"] * 2
+    assert [event["message"] for event in events(shop, "trouble")] == [
+        "web: the quota is used up"
+    ] * 2
     assert "quota" not in shop.said[-1]
 
 
 @pytest.mark.parametrize("weight", [60, 100])
-def test_an_alarm_takes_it_back_however_far_it_is(shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int) -> None:
+def test_an_alarm_takes_it_back_however_far_it_is(
+    shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int
+) -> None:
     alarm: list[bool] = []
     monkeypatch.setattr(command.Driver, "ask", lambda *_: Answer(PASS if alarm else FAIL, ""))
     shop.world.most = 6

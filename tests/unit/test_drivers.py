@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every driver, and each example of docs/how-to/write-a-driver.md, is what its base class promises."""
+"""Every driver, and each example of docs/how-to/write-a-driver.md, is what its base class
+promises.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,44 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec as health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, Probe
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    CheckDriver,
+    Probe,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import (
+    BaseDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    PASS,
+    GateDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
+    DriverModule,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import (
+    MetricDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    PlatformDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+    StoreDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT, SNIPPETS
 
 Kind = type[BaseDriver]
-KINDS: tuple[Kind, ...] = (PlatformDriver, TrafficDriver, GateDriver, MetricDriver, StoreDriver, CheckDriver)
+KINDS: tuple[Kind, ...] = (
+    PlatformDriver,
+    TrafficDriver,
+    GateDriver,
+    MetricDriver,
+    StoreDriver,
+    CheckDriver,
+)
 EXAMPLES: tuple[tuple[Kind, str], ...] = (
     (PlatformDriver, "local"),
     (TrafficDriver, "upstreams"),
@@ -41,7 +68,11 @@ EXAMPLES: tuple[tuple[Kind, str], ...] = (
 )
 FOLDER = ROOT / "plugins/plugin_utils"
 DRIVERS = [
-    *((kind, path.stem) for kind in KINDS for path in sorted((FOLDER / kind.folder).glob("[a-z]*.py"))),
+    *(
+        (kind, path.stem)
+        for kind in KINDS
+        for path in sorted((FOLDER / kind.folder).glob("[a-z]*.py"))
+    ),
     *((kind, f"acme.shop.{name}") for kind, name in EXAMPLES),
 ]
 PROCESS = {"hosts": "web", "ports": "8100-8199", "command": ["/bin/shop"]}
@@ -57,7 +88,11 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "traffic/envoy": {"path": "/run/envoy", "listen": "127.0.0.1:80"},
     "traffic/haproxy": {"hosts": "web", "backend": "shop"},
     "traffic/acme.shop.upstreams": {"path": "/run/upstreams"},
-    "gates/analysis": {"metrics": [{"name": "m", "driver": "command", "success_condition": "result < 1", **COMMAND}]},
+    "gates/analysis": {
+        "metrics": [
+            {"name": "m", "driver": "command", "success_condition": "result < 1", **COMMAND}
+        ]
+    },
     "gates/command": COMMAND,
     "gates/pause": {"duration": "1m"},
     "gates/web": {"url": "http://gate"},
@@ -71,10 +106,27 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
 # What is read of the same mapping before a driver sees its options.
 RESERVED: Mapping[str, t.Collection[str]] = {
     "gates": strategy.GATE,
-    "metrics": {*analysis.METRIC, *(rule for rules in analysis.OF_JUDGE.values() for rule in rules)},
+    "metrics": {
+        *analysis.METRIC,
+        *(rule for rules in analysis.OF_JUDGE.values() for rule in rules),
+    },
     "checks": health.OPTIONS,
 }
-WRONG = (True, -1, 10**30, 1.5, "", "\0", "a b\nc", "{nothing}", [], [[]], [None], {"a": []}, object())
+WRONG = (
+    True,
+    -1,
+    10**30,
+    1.5,
+    "",
+    "\0",
+    "a b\nc",
+    "{nothing}",
+    [],
+    [[]],
+    [None],
+    {"a": []},
+    object(),
+)
 
 
 class Inventory:
@@ -115,7 +167,13 @@ def every(test: t.Callable[..., None]) -> t.Callable[..., None]:
 
 def variable(kind: Kind) -> str:
     """What messages of a driver of this kind call its options."""
-    names = {"gates": "gate", "metrics": "metric", "checks": "health", "platforms": "rollout_platform", "stores": "rollout_store"}
+    names = {
+        "gates": "gate",
+        "metrics": "metric",
+        "checks": "health",
+        "platforms": "rollout_platform",
+        "stores": "rollout_store",
+    }
     return names.get(kind.folder, "rollout_traffic")
 
 
@@ -155,7 +213,9 @@ def test_its_methods_can_be_called_as_those_of_its_base_class(kind: Kind, name: 
         wanted = inspect.signature(declared).parameters.values()
         found = inspect.signature(mine).parameters
         assert [one.name for one in wanted] == list(found)[: len(wanted)], member
-        assert all(one.default is not one.empty for one in list(found.values())[len(wanted) :]), member
+        assert all(one.default is not one.empty for one in list(found.values())[len(wanted) :]), (
+            member
+        )
         assert all(found[one.name].default == one.default for one in wanted), member
 
 
@@ -208,34 +268,57 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option_or_taken(kind: Kind,
 
 
 def test_a_gate_that_prepares_passes_where_there_is_nothing_to_prepare() -> None:
-    static = make(PlatformDriver, loader.load(PlatformDriver, "static", "rollout_platform"), LEAST["platforms/static"])
-    context = Context("shop", t.cast(t.Any, Inventory()), platform=lambda _transport: t.cast(PlatformDriver, static))
+    static = make(
+        PlatformDriver,
+        loader.load(PlatformDriver, "static", "rollout_platform"),
+        LEAST["platforms/static"],
+    )
+    context = Context(
+        "shop",
+        t.cast(t.Any, Inventory()),
+        platform=lambda _transport: t.cast(PlatformDriver, static),
+    )
     gate = loader.load(GateDriver, "prepare", "gate").driver({}, context)
     assert gate.ask({"revision": "1", "generation": 1}, 0.0).verdict == PASS
 
 
 def test_the_check_of_the_example_is_asked_for_by_its_name() -> None:
-    given = yaml.safe_load(SNIPPETS["docs/how-to/write-a-driver.md"]["greeting.yml"])["rollout_health"]
+    given = yaml.safe_load(SNIPPETS["docs/how-to/write-a-driver.md"]["greeting.yml"])[
+        "rollout_health"
+    ]
     found = health.parse(given)
     assert found.enabled and found.interval == 1.0 and found.check.http is None
-    assert [found.check.judge(reply) for reply in (b"220 rea", b"220 ready\r\n", b"421 no\r\n")] == [
+    assert [
+        found.check.judge(reply) for reply in (b"220 rea", b"220 ready\r\n", b"421 no\r\n")
+    ] == [
         None,
         Probe(True, "greets with b'220 ready\\r'"),
         Probe(False, "greets with b'421 no\\r'"),
     ]
     assert health.table(given).keys() == {*health.OPTIONS, "greeting"}
-    for wrong, words in (({"greting": "x"}, "did you mean rollout_health.greeting"), ({"http": "/"}, "driver and http")):
+    for wrong, words in (
+        ({"greting": "x"}, "did you mean rollout_health.greeting"),
+        ({"http": "/"}, "driver and http"),
+    ):
         with pytest.raises(InputError, match=words):
             health.parse({**given, **wrong})
 
 
 def test_a_driver_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    upstreams = importlib.import_module("ansible_collections.acme.shop.plugins.plugin_utils.traffic.upstreams")
-    for change, value in (("Driver", object), ("Driver", PlatformDriver), ("OPTIONS", {}), ("OPTIONS", None)):
+    upstreams = importlib.import_module(
+        "ansible_collections.acme.shop.plugins.plugin_utils.traffic.upstreams"
+    )
+    for change, value in (
+        ("Driver", object),
+        ("Driver", PlatformDriver),
+        ("OPTIONS", {}),
+        ("OPTIONS", None),
+    ):
         with monkeypatch.context() as changed:
             changed.setattr(upstreams, change, value)
             with pytest.raises(
-                InputError, match=r"^rollout_traffic\.driver: .* class Driver derived from TrafficDriver"
+                InputError,
+                match=r"^rollout_traffic\.driver: .* class Driver derived from TrafficDriver",
             ) as refused:
                 loader.load(TrafficDriver, "acme.shop.upstreams", "rollout_traffic")
             assert refused.value.id == "PR-108"
@@ -248,6 +331,10 @@ def test_a_driver_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_driver_is_asked_for_what_its_base_class_does_not_declare() -> None:
     """Lookups by name would hide what a driver needs to have."""
     words = re.compile(r"hasattr\(|getattr\([^)]*(driver|platform|traffic|store|gate|metric|check)")
-    paths = [path for path in sorted(FOLDER.rglob("*.py")) if path.parent.name not in ("agents", "inputs", "remote", "state")]
+    paths = [
+        path
+        for path in sorted(FOLDER.rglob("*.py"))
+        if path.parent.name not in ("agents", "inputs", "remote", "state")
+    ]
     assert len(paths) > 60
     assert not [str(path) for path in paths if words.search(path.read_text())]

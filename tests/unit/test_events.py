@@ -60,7 +60,20 @@ def test_every_event_of_rollouts_fits_its_schema(shop: Service) -> None:
         for event in shop.timeline(path.stem):
             check(event)
             found.add(event["kind"])
-    assert found >= {"begin", "resume", "stage", "phase", "decision", "state", "traffic", "wait", "gate", "word", "parked", "end"}
+    assert found >= {
+        "begin",
+        "resume",
+        "stage",
+        "phase",
+        "decision",
+        "state",
+        "traffic",
+        "wait",
+        "gate",
+        "word",
+        "parked",
+        "end",
+    }
 
 
 def test_an_event_of_another_shape_does_not_fit() -> None:

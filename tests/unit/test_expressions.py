@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Conditions and paths: what they find, what they refuse, and that nothing else is reached by them."""
+"""Conditions and paths: what they find, what they refuse, and that nothing else is reached by
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,22 @@ import math
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression, Path, has_nan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    MetricError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import (
+    Expression,
+    Path,
+    has_nan,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 NAN = math.nan
-DATA = {"data": {"items": [{"value": 3, "error-rate": 0.5}, {"value": 1}], "keys": None, "is": "up"}}
+DATA = {
+    "data": {"items": [{"value": 3, "error-rate": 0.5}, {"value": 1}], "keys": None, "is": "up"}
+}
 
 
 def expression(text: t.Any) -> Expression:
@@ -38,9 +49,17 @@ def expression(text: t.Any) -> Expression:
         ("asFloat(result) > 0.5 and asInt(asFloat(result)) == 0", "0.75", True),
         ("default(result.missing, 0) == 0", {}, True),
         ("default(result[0], 1) == 1", [], True),
-        ("len(result) == 3 and sum(result) == 6 and min(result) == 1 and max(result) == 3", [1, 2, 3], True),
+        (
+            "len(result) == 3 and sum(result) == 6 and min(result) == 1 and max(result) == 3",
+            [1, 2, 3],
+            True,
+        ),
         ("any(result) and not all(result)", [True, False], True),
-        ("abs(result.new - result.stable) / result.stable <= 0.1", {"new": 95, "stable": 100}, True),
+        (
+            "abs(result.new - result.stable) / result.stable <= 0.1",
+            {"new": 95, "stable": 100},
+            True,
+        ),
         ("result | select('ge', 0.9) | list | length == 2", [0.9, 0.8, 1], True),
         ("sum(result.data.items | map(attribute='value')) == 4", DATA, True),
         ("(1 if result else 2) == 2", 0, True),
@@ -57,7 +76,11 @@ def test_conditions(text: str, result: t.Any, holds: bool) -> None:
         ("result[0] > 1", [], r"fails on a list of 0: 0 not found in a list of 0"),
         ("result > 1", [2], r"fails on a list of 1: '>' not supported between"),
         ("result > 1", "2", r"fails on a text: '>' not supported"),
-        ("result.new.errors > 1", {"stable": 1, "other": 2}, r"fails on a mapping with other, stable: 'new' not found in"),
+        (
+            "result.new.errors > 1",
+            {"stable": 1, "other": 2},
+            r"fails on a mapping with other, stable: 'new' not found in",
+        ),
         ("result.errors / result.requests > 0", {"errors": 0, "requests": 0}, "division by zero"),
         ("result", 0.97, r"`result` is 0\.97, neither true nor false"),
         ("result[0]", [None], r"is None, neither true nor false"),
@@ -93,9 +116,15 @@ def test_what_cannot_be_said_of_a_result_is_an_error(text: str, result: t.Any, w
     ],
 )
 def test_what_is_no_condition_is_refused_with_what_to_do(text: t.Any, what_to_do: str) -> None:
-    with pytest.raises(InputError, match=r"^metric\.success_condition: .* is not an expression: ") as caught:
+    with pytest.raises(
+        InputError, match=r"^metric\.success_condition: .* is not an expression: "
+    ) as caught:
         expression(text)
-    assert caught.value.id == "PR-111" and what_to_do in str(caught.value) and len(str(caught.value)) < 500
+    assert (
+        caught.value.id == "PR-111"
+        and what_to_do in str(caught.value)
+        and len(str(caught.value)) < 500
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,17 +224,35 @@ def test_a_path_may_begin_with_a_list() -> None:
     assert Path("[0].value", "metric.path").value([{"value": 7}]) == 7
 
 
-@pytest.mark.parametrize("text", ["data.missing", "data.items.value", "data.items[2]", "data.is[0]", "data.is.upper", "[0]"])
+@pytest.mark.parametrize(
+    "text",
+    ["data.missing", "data.items.value", "data.items[2]", "data.is[0]", "data.is.upper", "[0]"],
+)
 def test_a_path_that_leads_nowhere_is_an_error(text: str) -> None:
-    with pytest.raises(MetricError, match=r"^metric\.path: `.*`: .* not found in a (mapping|list|text)"):
+    with pytest.raises(
+        MetricError, match=r"^metric\.path: `.*`: .* not found in a (mapping|list|text)"
+    ):
         Path(text, "metric.path").value(DATA)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "data..value", "data[*]", "$..value", "data[?(@.x)]", "data.", "data items", "data[0", None]
+    "text",
+    [
+        "",
+        "data..value",
+        "data[*]",
+        "$..value",
+        "data[?(@.x)]",
+        "data.",
+        "data items",
+        "data[0",
+        None,
+    ],
 )
 def test_what_is_no_path_is_refused(text: t.Any) -> None:
-    with pytest.raises(InputError, match=r"^metric\.path: .* is not a path; write it like data\.items\[0\]\.value"):
+    with pytest.raises(
+        InputError, match=r"^metric\.path: .* is not a path; write it like data\.items\[0\]\.value"
+    ):
         Path("" if text is None else text, "metric.path")
 
 

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many new instances may fail: in a row, in a group of a canary, and in the whole rollout. Each rollout is a whole one."""
+"""How many new instances may fail: in a row, in a group of a canary, and in the whole rollout.
+Each rollout is a whole one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
@@ -42,13 +47,19 @@ def crash(shop: Service, numbers: Iterable[int]) -> None:
 
 
 def groups(size: int, cycles: int, allowed: int, **more: t.Any) -> dict[str, t.Any]:
-    return {"strategy": "canary", "steps": {"group_size": size, "cycles": cycles, "allowed_failures": allowed, **more}}
+    return {
+        "strategy": "canary",
+        "steps": {"group_size": size, "cycles": cycles, "allowed_failures": allowed, **more},
+    }
 
 
 def test_what_may_fail_in_a_group_is_not_made_good_by_others_that_work(shop: Service) -> None:
-    # Every second start fails; the new ones that work are progress, and two of the group have failed.
+    # Every second start fails; the new ones that work are progress, and two of the group have
+    # failed.
     crash(shop, range(2, 40, 2))
-    with pytest.raises(RolloutFailed, match=r"2 .* in this stage \(its failure limit is 2\). Last: shop-12"):
+    with pytest.raises(
+        RolloutFailed, match=r"2 .* in this stage \(its failure limit is 2\). Last: shop-12"
+    ):
         shop.play(revision="2", **groups(4, 1, 1))
     assert shop.running == {"1": SIZE} and (shop.journal.rollout or pytest.fail()).failed == 2
     assert "after" in shop.said[-1] and ", 2 starts failed. Why:" in shop.said[-1]
@@ -84,7 +95,10 @@ def test_in_all_it_is_counted_from_stage_to_stage(shop: Service) -> None:
 def test_in_all_it_may_be_a_part_of_the_replicas(shop: Service) -> None:
     crash(shop, range(2, 40, 2))
     shop.play(revision="2")
-    assert shop.running == {"2": SIZE} and ": 8 instances replaced, 7 starts failed, in " in shop.said[-1]
+    assert (
+        shop.running == {"2": SIZE}
+        and ": 8 instances replaced, 7 starts failed, in " in shop.said[-1]
+    )
     crash(shop, range(2, 40, 2))
     with pytest.raises(RolloutFailed, match=r"2 .*\(rollout_failure_limit\.total 2\)"):
         shop.play(revision="3", failure_limit={"total": "25%"})
@@ -132,7 +146,13 @@ def test_how_it_is_written(given: t.Any, expected: tuple[int, t.Any]) -> None:
         ({"total": "0%"}, "rollout_failure_limit.total: 0% is too small"),
         ({"total": 0.5}, "rollout_failure_limit.total: 0.5 is not a whole number"),
         ({"in_a_row": 0}, "rollout_failure_limit.in_a_row: 0 is too small"),
-        ({"in_row": 3}, "rollout_failure_limit.in_row: unknown option; did you mean rollout_failure_limit.in_a_row"),
+        (
+            {"in_row": 3},
+            (
+                "rollout_failure_limit.in_row: unknown option; did you mean"
+                " rollout_failure_limit.in_a_row"
+            ),
+        ),
     ],
 )
 def test_what_is_refused(given: t.Any, words: str) -> None:

@@ -6,25 +6,52 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import assemble, differs, summary, targets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Instance, Process, Rotation, State
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import (
+    assemble,
+    differs,
+    summary,
+    targets,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Instance,
+    Process,
+    Rotation,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server,
+    Target,
+)
 
 HERE = Endpoint("127.0.0.1", 8100)
 IN, OUT = Rotation.IN, Rotation.OUT
 
 
-def report(name: str = "shop-1", process: Process = Process.RUNNING, endpoint: Endpoint = HERE) -> Report:
+def report(
+    name: str = "shop-1", process: Process = Process.RUNNING, endpoint: Endpoint = HERE
+) -> Report:
     return Report(Labels(name, "shop", "r1", 1, "h1", endpoint, 0), process, created=100.0)
 
 
-def server(rotation: Rotation = IN, lb_healthy: bool = True, active: int = 0, ours: bool = True) -> Server:
+def server(
+    rotation: Rotation = IN, lb_healthy: bool = True, active: int = 0, ours: bool = True
+) -> Server:
     return Server(rotation, lb_healthy, active, ours=ours)
 
 
-def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server]] | None, known: bool = False) -> Instance:
+def one(
+    process: Process,
+    health: Health,
+    table: dict[str, dict[Endpoint, Server]] | None,
+    known: bool = False,
+) -> Instance:
     vitals = {"shop-1": HealthStatus(health, 120.0)}
     return assemble([report(process=process)], table, vitals, {}, {"shop-1"} if known else ())[0]
 
@@ -42,9 +69,16 @@ def one(process: Process, health: Health, table: dict[str, dict[Endpoint, Server
 def test_placement_over_two_balancers(
     entries: tuple[Server | None, ...], rotation: Rotation, lb_healthy: bool, active: int
 ) -> None:
-    table = {name: {} if entry is None else {HERE: entry} for name, entry in zip("ab", entries, strict=True)}
+    table = {
+        name: {} if entry is None else {HERE: entry}
+        for name, entry in zip("ab", entries, strict=True)
+    }
     instance = one(Process.RUNNING, Health.PASSING, table)
-    assert (instance.rotation, instance.lb_healthy, instance.active) == (rotation, lb_healthy, active)
+    assert (instance.rotation, instance.lb_healthy, instance.active) == (
+        rotation,
+        lb_healthy,
+        active,
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,15 +101,26 @@ def test_its_requests_at_the_preview_count_and_it_goes_when_it_is_out_there(
 def test_the_dead_do_not_take_the_entry_of_one_that_lives_where_they_were() -> None:
     dead, living = report("shop-1", Process.FAILED), report("shop-2")
     table = {"a": {HERE: server()}}
-    fleet = {i.id: i for i in assemble([dead, living], table, {"shop-2": HealthStatus(Health.PASSING, 120.0)}, {})}
+    fleet = {
+        i.id: i
+        for i in assemble(
+            [dead, living], table, {"shop-2": HealthStatus(Health.PASSING, 120.0)}, {}
+        )
+    }
     assert (fleet["shop-1"].rotation, fleet["shop-2"].rotation) == (Rotation.ABSENT, Rotation.IN)
 
 
 def test_a_dead_one_in_an_entry_of_the_configuration_is_nowhere_once_that_is_out() -> None:
     assert (
-        one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT, lb_healthy=False, ours=False)}}).rotation is Rotation.ABSENT
+        one(
+            Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT, lb_healthy=False, ours=False)}}
+        ).rotation
+        is Rotation.ABSENT
     )
-    assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(ours=False)}}).rotation is Rotation.IN
+    assert (
+        one(Process.FAILED, Health.PENDING, {"a": {HERE: server(ours=False)}}).rotation
+        is Rotation.IN
+    )
     assert one(Process.FAILED, Health.PENDING, {"a": {HERE: server(OUT)}}).rotation is Rotation.OUT
 
 
@@ -91,16 +136,23 @@ def test_ready_since_is_never_before_it_was_started() -> None:
 
 
 def test_targets_by_balancer() -> None:
-    """Known from its start on; in rotation only where admitted and proven; gone before it is stopped."""
+    """Known from its start on; in rotation only where admitted and proven; gone before it is
+    stopped.
+    """
     two = Endpoint("127.0.0.1", 8101)
     fleet = [report("shop-1"), report("shop-2", endpoint=two)]
-    table = {"a": {HERE: server(), two: server(OUT)}, "b": {HERE: server(), two: server(OUT, lb_healthy=False)}}
+    table = {
+        "a": {HERE: server(), two: server(OUT)},
+        "b": {HERE: server(), two: server(OUT, lb_healthy=False)},
+    }
     shall = targets(fleet, table, admit=["shop-2"], out=["shop-1"], leaving=[])
     assert shall == {
         "a": {HERE: Target(OUT, name="shop-1"), two: Target(IN, name="shop-2")},
         "b": {HERE: Target(OUT, name="shop-1"), two: Target(OUT, name="shop-2")},
     }
-    assert targets(fleet, table, [], [], leaving=["shop-1"])["a"] == {two: Target(OUT, name="shop-2")}
+    assert targets(fleet, table, [], [], leaving=["shop-1"])["a"] == {
+        two: Target(OUT, name="shop-2")
+    }
 
 
 @pytest.mark.parametrize("process", [Process.STOPPING, Process.FAILED, Process.STOPPED])
@@ -121,7 +173,10 @@ def test_entries_that_are_not_ours_are_no_difference() -> None:
 def test_summary_counts_every_state_and_shares_the_traffic() -> None:
     table = {"a": {HERE: server(), Endpoint("127.0.0.1", 8101): server()}}
     fleet = assemble(
-        [report(), report("shop-2", endpoint=Endpoint("127.0.0.1", 8101))], table, {"shop-1": HealthStatus(Health.PASSING, 0)}, {}
+        [report(), report("shop-2", endpoint=Endpoint("127.0.0.1", 8101))],
+        table,
+        {"shop-1": HealthStatus(Health.PASSING, 0)},
+        {},
     )
     counts = summary(fleet)["r1"]
     assert (counts["ready"], counts["starting"], counts["traffic"]) == (1, 1, 100.0)

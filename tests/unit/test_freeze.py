@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Freeze windows: as people write them, and when they hold. Compared with a walk along the minutes of two weeks."""
+"""Freeze windows: as people write them, and when they hold. Compared with a walk along the
+minutes of two weeks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import YEAR, Freeze, frozen, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import (
+    YEAR,
+    Freeze,
+    frozen,
+    parse,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +43,8 @@ def one(**window: t.Any) -> tuple[float, float]:
     return begin, end
 
 
-# As people write them -------------------------------------------------------------------------------------------------
+# As people write them
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, [], ()])
@@ -57,14 +65,24 @@ def test_a_date_time_is_that_moment() -> None:
     local = one(from_="2026-12-24 16:00", to="2026-12-24T18:00", timezone=ZURICH)
     assert local == (at("2026-12-24 15:00"), at("2026-12-24 17:00"))
     assert one(from_="2026-12-24 16:00+01:00", to="2026-12-24T17:00Z") == local
-    assert one(from_="2026-12-24 16:00+01:00", to="2026-12-24T17:00Z", timezone="Asia/Tokyo") == local
+    assert (
+        one(from_="2026-12-24 16:00+01:00", to="2026-12-24T17:00Z", timezone="Asia/Tokyo") == local
+    )
 
 
 def test_dates_of_yaml_read_as_their_text_does() -> None:
     begin, end = date(2026, 12, 20), datetime(2026, 12, 24, 16, tzinfo=UTC)
-    assert one(from_=begin, to=end) == one(from_=str(begin), to=str(end)) == (at("2026-12-20"), at("2026-12-24 16:00"))
+    assert (
+        one(from_=begin, to=end)
+        == one(from_=str(begin), to=str(end))
+        == (at("2026-12-20"), at("2026-12-24 16:00"))
+    )
     midnight = datetime(2026, 12, 24)
-    assert one(from_=begin, to=midnight) == one(from_=begin, to=str(midnight)) == (at("2026-12-20"), at("2026-12-24"))
+    assert (
+        one(from_=begin, to=midnight)
+        == one(from_=begin, to=str(midnight))
+        == (at("2026-12-20"), at("2026-12-24"))
+    )
 
 
 RANGE: dict[t.Any, t.Any] = {"from": "2026-12-20", "to": "2027-01-03"}
@@ -89,26 +107,50 @@ CRON = {"cron": "0 16 * * fri", "duration": "64h"}
             [RANGE, {**RANGE, "timezone": "europe/zurich"}],
             "rollout_freeze[1].timezone: 'europe/zurich' is not a time zone; did you",
         ),
-        ([{**RANGE, "timezone": "../../etc/passwd"}], "rollout_freeze[0].timezone: '../../etc/passwd' is not a time zone;"),
+        (
+            [{**RANGE, "timezone": "../../etc/passwd"}],
+            "rollout_freeze[0].timezone: '../../etc/passwd' is not a time zone;",
+        ),
         ([{**RANGE, "timezone": 2}], "rollout_freeze[0].timezone: 2 is not a time zone;"),
         ([{**RANGE, "from": "20.12.2026"}], "rollout_freeze[0].from: '20.12.2026' is not a date"),
         ([{**RANGE, "from": "2026-02-29"}], "rollout_freeze[0].from: '2026-02-29' is not a date"),
         ([{**RANGE, "to": None}], "rollout_freeze[0]: given are from, to;"),
         ([{**RANGE, "to": "9999-12-31"}], "rollout_freeze[0].to: '9999-12-31' is not a date"),
-        ([{**RANGE, "to": "2026-12-19"}], "rollout_freeze[0].to: '2026-12-19' is not after from ('2026-12-20')"),
+        (
+            [{**RANGE, "to": "2026-12-19"}],
+            "rollout_freeze[0].to: '2026-12-19' is not after from ('2026-12-20')",
+        ),
         ([{"from": "2026-12-20 10:00", "to": "2026-12-20 10:00"}], "is not after from"),
-        ([{**CRON, "cron": "0 16 * *"}], "rollout_freeze[0].cron: '0 16 * *' is not a cron expression; write five fields"),
-        ([{**CRON, "cron": "0 0 16 * * fri"}], "'0 0 16 * * fri' is not a cron expression; write five fields"),
+        (
+            [{**CRON, "cron": "0 16 * *"}],
+            "rollout_freeze[0].cron: '0 16 * *' is not a cron expression; write five fields",
+        ),
+        (
+            [{**CRON, "cron": "0 0 16 * * fri"}],
+            "'0 0 16 * * fri' is not a cron expression; write five fields",
+        ),
         ([{**CRON, "cron": "@daily"}], "'@daily' is not a cron expression"),
-        ([{**CRON, "cron": "0 25 * * *"}], "'0 25 * * *' is not a cron expression (Bad hour); write five fields"),
+        (
+            [{**CRON, "cron": "0 25 * * *"}],
+            "'0 25 * * *' is not a cron expression (Bad hour); write five fields",
+        ),
         ([{**CRON, "cron": "*/" + "9" * 5000 + " * * * *"}], "is not a cron expression"),
         ([{**CRON, "cron": None}], "rollout_freeze[0]: given are cron, duration;"),
-        ([{**CRON, "cron": "0 0 30 2 *"}], "rollout_freeze[0].cron: '0 0 30 2 *' is not a cron expression (Bad day-of-month)"),
-        ([{**CRON, "cron": "0 0 LW * */7"}], "rollout_freeze[0].cron: '0 0 LW * */7' never begins;"),
+        (
+            [{**CRON, "cron": "0 0 30 2 *"}],
+            "rollout_freeze[0].cron: '0 0 30 2 *' is not a cron expression (Bad day-of-month)",
+        ),
+        (
+            [{**CRON, "cron": "0 0 LW * */7"}],
+            "rollout_freeze[0].cron: '0 0 LW * */7' never begins;",
+        ),
         ([{**CRON, "duration": 0}], "rollout_freeze[0].duration: 0 is too short"),
         ([{**CRON, "duration": "soon"}], "rollout_freeze[0].duration: 'soon' is not a duration"),
         ([{**CRON, "duration": "367d"}], "rollout_freeze[0].duration: '367d' is too long"),
-        ([{**CRON, "duration": "7d"}], "rollout_freeze[0].duration: '7d' never ends, since '0 16 * * fri' begins again"),
+        (
+            [{**CRON, "duration": "7d"}],
+            "rollout_freeze[0].duration: '7d' never ends, since '0 16 * * fri' begins again",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(value: t.Any, said: str) -> None:
@@ -142,11 +184,14 @@ def no_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("no_time_zones")
 def test_without_time_zone_data_utc_works() -> None:
     assert len(parse([RANGE, {**CRON, "timezone": "UTC"}])) == 2
-    with pytest.raises(InputError, match=r"'Europe/Zurich' is not a time zone; .* install the package tzdata"):
+    with pytest.raises(
+        InputError, match=r"'Europe/Zurich' is not a time zone; .* install the package tzdata"
+    ):
         parse([{**RANGE, "timezone": ZURICH}])
 
 
-# When they hold -------------------------------------------------------------------------------------------------------
+# When they hold
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_range_holds_from_its_begin_to_before_its_end() -> None:
@@ -183,7 +228,9 @@ def test_one_waits_once_for_windows_that_overlap_or_adjoin() -> None:
 
 
 def test_windows_that_never_leave_a_gap_are_followed_for_a_year() -> None:
-    windows = parse([{"cron": "0 0 * * *", "duration": "12h"}, {"cron": "0 12 * * *", "duration": "12h"}])
+    windows = parse(
+        [{"cron": "0 0 * * *", "duration": "12h"}, {"cron": "0 12 * * *", "duration": "12h"}]
+    )
     now = at("2026-06-05 16:00")
     freeze = frozen(windows, now)
     assert freeze is not None and now + YEAR < freeze.until <= now + YEAR + 86400
@@ -191,7 +238,9 @@ def test_windows_that_never_leave_a_gap_are_followed_for_a_year() -> None:
 
 def test_a_window_that_began_long_ago_is_found() -> None:
     windows = parse([{"cron": "* 3 1 1 *", "duration": "300d"}])
-    assert frozen(windows, at("2026-10-20")) == Freeze(at("2026-01-01 03:59") + 300 * 86400, "rollout_freeze[0]")
+    assert frozen(windows, at("2026-10-20")) == Freeze(
+        at("2026-01-01 03:59") + 300 * 86400, "rollout_freeze[0]"
+    )
     assert frozen(windows, at("2026-12-20")) is None
 
 
@@ -203,8 +252,18 @@ def test_a_window_that_began_long_ago_is_found() -> None:
     [
         ("2026-03-29", "2026-03-29", "2026-03-29T00:00+01:00", "2026-03-30T00:00+02:00"),
         ("2026-10-25", "2026-10-25", "2026-10-25T00:00+02:00", "2026-10-26T00:00+01:00"),
-        ("2026-03-29 02:30", "2026-03-29 02:45", "2026-03-29T03:30+02:00", "2026-03-29T03:45+02:00"),
-        ("2026-10-25 02:30", "2026-10-25 02:30", "2026-10-25T02:30+02:00", "2026-10-25T02:30+01:00"),
+        (
+            "2026-03-29 02:30",
+            "2026-03-29 02:45",
+            "2026-03-29T03:30+02:00",
+            "2026-03-29T03:45+02:00",
+        ),
+        (
+            "2026-10-25 02:30",
+            "2026-10-25 02:30",
+            "2026-10-25T02:30+02:00",
+            "2026-10-25T02:30+01:00",
+        ),
     ],
     ids=["day of 23 hours", "day of 25 hours", "skipped", "twice"],
 )
@@ -239,7 +298,8 @@ def test_cron_begins_by_the_clock_and_lasts_real_time(cron: str, first: str, las
 
 
 def test_every_minute_is_also_every_minute_of_the_hour_that_comes_twice() -> None:
-    windows = parse([{"cron": "* * * * sat", "duration": "60m", "timezone": "America/Santiago"}])  # 24:00 becomes 23:00
+    # 24:00 becomes 23:00
+    windows = parse([{"cron": "* * * * sat", "duration": "60m", "timezone": "America/Santiago"}])
     end = at("2026-04-05T00:59-04:00")
     assert (
         frozen(windows, at("2026-04-05T00:05-04:00"))
@@ -248,7 +308,8 @@ def test_every_minute_is_also_every_minute_of_the_hour_that_comes_twice() -> Non
     )
 
 
-# Compared with a walk along the minutes --------------------------------------------------------------------------------
+# Compared with a walk along the minutes
+# --------------------------------------------------------------------------------
 
 MINUTES = 14 * 1440
 WEEKS = [
@@ -265,14 +326,20 @@ WEEKS = [
 
 @functools.cache
 def clocks(zone: str, day: str) -> list[list[datetime]]:
-    """What the clock shows at each minute: first what it skipped, then what is there; nothing where it shows it again."""
+    """What the clock shows at each minute: first what it skipped, then what is there; nothing
+    where it shows it again.
+    """
     shown: list[list[datetime]] = []
     before: datetime | None = None
     for minute in range(MINUTES):
         clock = datetime.fromtimestamp(at(day) + 60 * minute, ZoneInfo(zone))
         wall = clock.replace(tzinfo=None)
         skipped = 0 if before is None or clock.fold else (wall - before) // timedelta(minutes=1) - 1
-        shown.append([] if clock.fold else [wall - timedelta(minutes=back) for back in range(max(skipped, 0), -1, -1)])
+        shown.append(
+            []
+            if clock.fold
+            else [wall - timedelta(minutes=back) for back in range(max(skipped, 0), -1, -1)]
+        )
         before = wall
     return shown
 
@@ -285,10 +352,17 @@ class Walk:
         self.frozen = [False] * MINUTES
 
     def cron(self, at_minute: int, hours: set[int], days: set[int], duration: int) -> None:
-        """A time of day begins once: when its clock comes for the first time, or would have come."""
+        """A time of day begins once: when its clock comes for the first time, or would have
+        come.
+        """
         for minute, walls in enumerate(self.clocks):
-            if any(wall.minute == at_minute and wall.hour in hours and wall.isoweekday() % 7 in days for wall in walls):
-                self.frozen[minute : minute + duration] = [True] * len(self.frozen[minute : minute + duration])
+            if any(
+                wall.minute == at_minute and wall.hour in hours and wall.isoweekday() % 7 in days
+                for wall in walls
+            ):
+                self.frozen[minute : minute + duration] = [True] * len(
+                    self.frozen[minute : minute + duration]
+                )
 
     def range(self, first: date, last: date) -> None:
         """All minutes of some days, those that come twice included."""
@@ -321,11 +395,16 @@ def walks(draw: st.DrawFn) -> tuple[Walk, list[dict[str, t.Any]]]:
 
 @examples(40)
 @given(walks(), st.integers(0, 96))
-def test_frozen_is_what_a_walk_along_the_minutes_finds(case: tuple[Walk, list[dict[str, t.Any]]], offset: int) -> None:
+def test_frozen_is_what_a_walk_along_the_minutes_finds(
+    case: tuple[Walk, list[dict[str, t.Any]]], offset: int
+) -> None:
     walk, given_windows = case
     windows = parse(given_windows)
-    for minute in range(2 * 1440 + offset, 9 * 1440, 97):  # two days on, all that is in force began within the walk
+    # two days on, all that is in force began within the walk
+    for minute in range(2 * 1440 + offset, 9 * 1440, 97):
         freeze = frozen(windows, walk.begin + 60 * minute)
         end = next(number for number in range(minute, MINUTES) if not walk.frozen[number])
-        assert (freeze.until if freeze else walk.begin + 60 * minute) == walk.begin + 60 * end, walk.clocks[minute]
+        assert (freeze.until if freeze else walk.begin + 60 * minute) == walk.begin + 60 * end, (
+            walk.clocks[minute]
+        )
         assert freeze is None or frozen(windows, freeze.until) is None

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The keeper of a stage's gates: its clock, what it keeps, and who decides. With a clock of the test's own."""
+"""The keeper of a stage's gates: its clock, what it keeps, and who decides. With a clock of the
+test's own.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,15 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner, GateStatus, Verdict
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GateError,
+    InputError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+    GateRunner,
+    GateStatus,
+    Verdict,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
@@ -28,7 +37,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    GateState,
+)
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
@@ -88,7 +100,9 @@ ended: list[str] = []
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The driver is found by its name, as one of another collection is; no question outlives its test."""
+    """The driver is found by its name, as one of another collection is; no question outlives its
+    test.
+    """
     name = "ansible_collections.test.gates.plugins.plugin_utils.gates.scripted"
     for count in range(5):
         monkeypatch.setitem(sys.modules, name.rsplit(".", count)[0], ModuleType(name))
@@ -147,7 +161,8 @@ def pause(duration: str, key: str = "pause", **settings: t.Any) -> Gate:
     return Gate(key, "pause", {"duration": values.duration(duration, "duration")}, **settings)
 
 
-# Its clock ------------------------------------------------------------------------------------------------------------
+# Its clock
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_stage_without_gates_has_passed() -> None:
@@ -183,7 +198,8 @@ def test_a_pause_is_exact_whatever_its_interval() -> None:
     said = [stage.poll(1 if second else 0) for second in range(11)]
     assert [one.passed for one in said] == [False] * 10 + [True]
     assert said[3].message == "waiting at pause (pause): 7 s left"
-    assert [number for number, one in enumerate(said) if one.changed] == [0, 10]  # not a commit a second
+    # not a commit a second
+    assert [number for number, one in enumerate(said) if one.changed] == [0, 10]
 
 
 def test_one_after_the_other() -> None:
@@ -196,7 +212,8 @@ def test_one_after_the_other() -> None:
     assert stage.kept["approval"].since == 1020.0
 
 
-# Questions ------------------------------------------------------------------------------------------------------------
+# Questions
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_looking_never_blocks_and_one_question_is_enough() -> None:
@@ -236,7 +253,15 @@ def test_a_no_fails_the_stage() -> None:
     stage = Stage(gate, approval())
     stage.poll()
     verdict = Verdict(gate, FAIL, "500: no", {})
-    expected = GateStatus(False, gate, None, "hook (test.gates.scripted): 500: no", True, verdicts=(verdict,), id="PR-402")
+    expected = GateStatus(
+        False,
+        gate,
+        None,
+        "hook (test.gates.scripted): 500: no",
+        True,
+        verdicts=(verdict,),
+        id="PR-402",
+    )
     assert stage.answer(Answer(FAIL, "500: no")) == expected
     assert "approval" not in stage.kept
 
@@ -247,7 +272,9 @@ def test_e_39_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
     assert stage.answer(Answer(FAIL, "no")).failed
     assert stage.poll(1000).failed
     again = Stage(ask("hook"), kept=stage.kept)  # a run that goes on
-    assert again.poll() == GateStatus(False, ask("hook"), None, "hook (test.gates.scripted): no", False, id="PR-402")
+    assert again.poll() == GateStatus(
+        False, ask("hook"), None, "hook (test.gates.scripted): no", False, id="PR-402"
+    )
     assert len(started) == 1
     stage.kept.clear()  # as when a stage is left
     following = Stage(ask("hook"), kept=stage.kept)
@@ -279,10 +306,13 @@ def test_after_the_end_nothing_is_asked_and_nobody_is_woken() -> None:
     assert len(started) == 1 and not stage.woken.acquire(blocking=False)
 
 
-# Time-outs ------------------------------------------------------------------------------------------------------------
+# Time-outs
+# ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("on_timeout", "then"), [(None, None), ("rollback", "rollback"), ("hold", "hold")])
+@pytest.mark.parametrize(
+    ("on_timeout", "then"), [(None, None), ("rollback", "rollback"), ("hold", "hold")]
+)
 def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> None:
     gate = approval(timeout=600.0, on_timeout=on_timeout)
     stage = Stage(gate)
@@ -292,7 +322,9 @@ def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> N
     message = "approval (approval): not passed within 10 min 00 s (for promote)"
     assert standing == GateStatus(False, gate, then, message, True, id="PR-401")
     # Also for a run that goes on afterwards.
-    assert Stage(gate, kept=stage.kept).poll() == GateStatus(False, gate, then, message, False, id="PR-401")
+    assert Stage(gate, kept=stage.kept).poll() == GateStatus(
+        False, gate, then, message, False, id="PR-401"
+    )
 
 
 def test_e_14_a_wait_without_bounds_has_none() -> None:
@@ -305,7 +337,10 @@ def test_a_timeout_may_promote() -> None:
     stage = Stage(approval(timeout=60.0, on_timeout="promote"))
     stage.poll()
     assert stage.poll(60).passed
-    assert stage.kept["approval"].message == "not passed within 60 s (for promote), promoted all the same"
+    assert (
+        stage.kept["approval"].message
+        == "not passed within 60 s (for promote), promoted all the same"
+    )
     assert stage.kept["approval"].by == "timeout"
 
 
@@ -313,7 +348,9 @@ def test_a_question_that_hangs_is_bounded_by_the_timeout() -> None:
     stage = Stage(ask("hook", timeout=60.0, on_timeout="hold"))
     stage.poll()
     standing = stage.poll(60)
-    assert standing.then == "hold" and standing.message.endswith("not passed within 60 s (no answer yet)")
+    assert standing.then == "hold" and standing.message.endswith(
+        "not passed within 60 s (no answer yet)"
+    )
     late = stage.answer(Answer(PASS))
     assert late.failed and not late.changed
 
@@ -326,7 +363,8 @@ def test_an_answer_that_has_come_goes_before_the_timeout() -> None:
     assert stage.poll(60).passed
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -341,12 +379,18 @@ def test_e_38_a_gate_that_cannot_be_asked(error: BaseException, message: str) ->
     stage = Stage(ask("hook"))
     stage.poll()
     standing = stage.answer(error)
-    assert standing.failed and standing.then is None and standing.message == f"hook (test.gates.scripted): {message}"
+    assert (
+        standing.failed
+        and standing.then is None
+        and standing.message == f"hook (test.gates.scripted): {message}"
+    )
     assert stage.kept["hook"].by == "error"
     stage = Stage(ask("hook", on_error="ignore"))
     stage.poll()
     assert stage.answer(error).passed
-    assert replace(stage.kept["hook"], since=0) == GateRecord(0, GateState.PASSED, f"ignored: {message}", "error")
+    assert replace(stage.kept["hook"], since=0) == GateRecord(
+        0, GateState.PASSED, f"ignored: {message}", "error"
+    )
 
 
 def test_a_verdict_there_is_none_of_is_an_error() -> None:
@@ -362,7 +406,8 @@ def test_options_are_refused_before_anything_is_asked() -> None:
         Stage(Gate("g", "prayer"))
 
 
-# An operator's word ---------------------------------------------------------------------------------------------------
+# An operator's word
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_the_word_passes_what_is_not_decided() -> None:
@@ -370,7 +415,9 @@ def test_the_word_passes_what_is_not_decided() -> None:
     stage.poll()
     assert stage.poll(10).message.startswith("waiting at approval")
     assert stage.keeper.pass_(("approval", "web"), "ann@desk") == ["approval"]
-    assert stage.kept["approval"] == GateRecord(1010.0, GateState.PASSED, "passed by ann@desk", "ann@desk")
+    assert stage.kept["approval"] == GateRecord(
+        1010.0, GateState.PASSED, "passed by ann@desk", "ann@desk"
+    )
     assert stage.poll().message == "waiting at soak (pause): 60 min 00 s left"
     assert stage.keeper.pass_(None, "bob") == ["soak"]
     assert stage.poll().passed
@@ -395,7 +442,8 @@ def test_the_word_goes_before_the_answer_to_a_question_under_way() -> None:
     assert stage.kept["hook"].by == "ann"
 
 
-# Memory, and people ---------------------------------------------------------------------------------------------------
+# Memory, and people
+# ---------------------------------------------------------------------------------------------------
 
 DOUBT = Answer(PERSON, "needs 40 more requests", memory={"count": 12}, samples={"errors": []})
 
@@ -446,16 +494,22 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     stage.poll()
     message = "waiting for a person at hook (test.gates.scripted): needs 40 more requests"
     verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
-    assert stage.answer(DOUBT) == GateStatus(False, None, None, message, True, person=True, verdicts=(verdict,))
+    assert stage.answer(DOUBT) == GateStatus(
+        False, None, None, message, True, person=True, verdicts=(verdict,)
+    )
     for _turn in range(3):
-        assert stage.poll(100) == GateStatus(False, None, None, message, False, person=True)  # the verdict is told once
-    again = Stage(gate, approval(), kept=stage.kept, now=stage.now)  # nor is it asked by a run that goes on
+        # the verdict is told once
+        assert stage.poll(100) == GateStatus(False, None, None, message, False, person=True)
+    # nor is it asked by a run that goes on
+    again = Stage(gate, approval(), kept=stage.kept, now=stage.now)
     assert again.poll(100) == GateStatus(False, None, None, message, False, person=True)
     assert len(started) == 1 and "approval" not in stage.kept
 
 
 @pytest.mark.parametrize("names", [(), ("approval", "pause"), None])
-def test_the_word_passes_a_gate_that_cannot_say_though_it_is_no_approval(names: tuple[str, ...] | None) -> None:
+def test_the_word_passes_a_gate_that_cannot_say_though_it_is_no_approval(
+    names: tuple[str, ...] | None,
+) -> None:
     stage = Stage(ask("hook"))
     stage.poll()
     assert stage.keeper.pass_(("approval",), "ann") == []  # as long as it may find out by itself
@@ -472,7 +526,11 @@ def test_nobody_comes_to_a_gate_that_cannot_say(on_timeout: str, passed: bool) -
     stage.answer(DOUBT)
     assert stage.poll(59).person
     standing = stage.poll(1)
-    assert (standing.passed, standing.then, standing.person) == (passed, None if passed else "hold", False)
+    assert (standing.passed, standing.then, standing.person) == (
+        passed,
+        None if passed else "hold",
+        False,
+    )
     assert stage.kept["hook"].message.startswith("not passed within 60 s (needs 40 more requests)")
 
 
@@ -480,7 +538,9 @@ def test_a_verdict_is_told_by_the_look_that_came_to_it() -> None:
     first, second = ask("first"), ask("second")
     stage = Stage(first, second)
     stage.poll()
-    assert stage.answer(Answer(PASS, "good", samples={"n": 1})).verdicts == (Verdict(first, PASS, "good", {"n": 1}),)
+    assert stage.answer(Answer(PASS, "good", samples={"n": 1})).verdicts == (
+        Verdict(first, PASS, "good", {"n": 1}),
+    )
     assert stage.poll().verdicts == ()
     assert stage.answer(Answer(PASS, "fine")).verdicts == (Verdict(second, PASS, "fine", {}),)
 

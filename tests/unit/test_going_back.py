@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Going back begins in the step that decides it: what was judged bad has no request as soon as the stable ones can carry them all."""
+"""Going back begins in the step that decides it: what was judged bad has no request as soon as
+the stable ones can carry them all.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from ansible_collections.progressive.rollout.plugins.action import begin, finish
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    ReconcileLoop,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+    LaunchStages,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
@@ -31,7 +37,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> Service:
     """Six instances of revision 1."""
-    service = Service(tmp_path, World(most=8, fewest=0), budget={"max_surge": 2, "max_unavailable": 0}, replicas=6, wait=60)
+    service = Service(
+        tmp_path,
+        World(most=8, fewest=0),
+        budget={"max_surge": 2, "max_unavailable": 0},
+        replicas=6,
+        wait=60,
+    )
     service.play(revision="1")
     return service
 
@@ -43,17 +55,25 @@ def shares(shop: Service) -> dict[str, Fraction]:
         server = shop.world.servers.get(report.labels.endpoint)
         if server and server.rotation is Rotation.IN:
             weights[report.labels.revision] = weights.get(report.labels.revision, 0) + server.weight
-    return {revision: Fraction(weight, sum(weights.values())) for revision, weight in weights.items()}
+    return {
+        revision: Fraction(weight, sum(weights.values())) for revision, weight in weights.items()
+    }
 
 
 def canary(weight: int, path: Path) -> dict[str, t.Any]:
     """Its gate says no."""
     (path / "answer").write_text("no")
     gate = {"driver": "approval", "file": str(path / "answer"), "interval": 0.1}
-    return {"revision": "2", "strategy": "canary", "steps": [{"set_weight": weight}, {"gate": gate}]}
+    return {
+        "revision": "2",
+        "strategy": "canary",
+        "steps": [{"set_weight": weight}, {"gate": gate}],
+    }
 
 
-def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests_away(shop: Service, tmp_path: Path) -> None:
+def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests_away(
+    shop: Service, tmp_path: Path
+) -> None:
     shop.world.fewest = 6
     shop.step(begin, **canary(20, tmp_path))
     with pytest.raises(RolloutFailed, match="step 2 gate"):
@@ -108,7 +128,9 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
         assert all(stage.waypoint.repairs for stage in LaunchStages(run).of(forward))
 
 
-def test_a_failure_while_old_ones_are_retired_is_held(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_old_ones_are_retired_is_held(
+    shop: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.world.most = 12
     given = {"revision": "2", "strategy": "blue_green", "hold": 0, "failure_limit": 1}
     for step in (begin, replaces, promote):

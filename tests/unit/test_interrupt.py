@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ending with the run, and telling whether another run has ended: with real processes, and under a real ansible-playbook."""
+"""Ending with the run, and telling whether another run has ended: with real processes, and under
+a real ansible-playbook.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,16 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import GONE, Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import gone, identity, orphaned, resting
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import (
+    GONE,
+    Guard,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import (
+    gone,
+    identity,
+    orphaned,
+    resting,
+)
 
 fork = multiprocessing.get_context("fork")
 COLLECTIONS = str(Path(errors.__file__).parents[6])
@@ -74,7 +84,8 @@ def step(log: Path, late: bool) -> None:
             for number in range(2):
                 guard.check()
                 put(log, f"begin {number}")
-                assert select.select([reader], [], [], 20)[0], "not woken"  # the action in hand, and its end
+                # the action in hand, and its end
+                assert select.select([reader], [], [], 20)[0], "not woken"
                 put(log, f"end {number}")
     except errors.Interrupted as exc:
         put(log, str(exc).partition(":")[0])
@@ -175,7 +186,9 @@ PLAY = """
 
 @pytest.mark.parametrize("number, reason", [(signal.SIGKILL, GONE), (signal.SIGTERM, "SIGTERM")])
 def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> None:
-    """Two steps of a run are known as such; killed (itself) or told to stop (its worker), the step in hand ends in order."""
+    """Two steps of a run are known as such; killed (itself) or told to stop (its worker), the
+    step in hand ends in order.
+    """
     (tmp_path / "action_plugins").mkdir()
     (tmp_path / "action_plugins" / "hold.py").write_text(ACTION)
     (tmp_path / "play.yml").write_text(PLAY)
@@ -194,13 +207,21 @@ def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> N
         "ANSIBLE_HOME": str(tmp_path),
     }
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as playbook:
         try:
             until(lambda: text(log).count("\n") == 2, 60)
             first, second = map(json.loads, text(log).splitlines())
             assert gone(second["details"]) is False
-            os.kill(playbook.pid if number == signal.SIGKILL else second["details"]["worker_pid"], number)
+            os.kill(
+                playbook.pid if number == signal.SIGKILL else second["details"]["worker_pid"],
+                number,
+            )
             until(lambda: '"end"' in text(log))
         finally:
             if number == signal.SIGKILL:
@@ -211,14 +232,19 @@ def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> N
     assert first["run"] == second["run"] and first["token"] != second["token"]
     assert first["details"]["pid"] == second["details"]["pid"] == playbook.pid
     assert first["details"]["worker_pid"] != second["details"]["worker_pid"]
-    assert second["holder"].endswith(f" pid {playbook.pid} (playbook.py play.yml), AWX job 42 of ann")
+    assert second["holder"].endswith(
+        f" pid {playbook.pid} (playbook.py play.yml), AWX job 42 of ann"
+    )
     until(lambda: gone(second["details"]))
     if number == signal.SIGTERM:  # the worker lived on and the next task ran
         assert (playbook.returncode, len(lines)) == (0, 4), output
 
 
 def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    )
 
 
 AT_REST = {"worker_pid": 0, "worker_ticks": 0}
@@ -254,9 +280,13 @@ def test_a_holder_is_gone_when_both_its_processes_are() -> None:
     assert gone({key: value for key, value in details.items() if key != "worker_pid"}) is None
 
 
-def test_a_run_is_the_same_for_all_that_share_the_main_process_and_a_token_is_each_workers_own() -> None:
+def test_a_run_is_the_same_for_all_that_share_the_main_process_and_a_token_is_each_workers_own() -> (
+    None
+):
     queue = fork.SimpleQueue()
-    children = [fork.Process(target=lambda: queue.put(identity(os.getppid()))) for _dummy in range(2)]
+    children = [
+        fork.Process(target=lambda: queue.put(identity(os.getppid()))) for _dummy in range(2)
+    ]
     for child in children:
         child.start()
     one, two = queue.get(), queue.get()
@@ -264,7 +294,11 @@ def test_a_run_is_the_same_for_all_that_share_the_main_process_and_a_token_is_ea
         child.join()
     here = identity(os.getpid())
     assert (one.run, one.holder) == (two.run, two.holder) == (here.run, here.holder)
-    assert len({one.token, two.token, here.token}) == 3 and identity(os.getpid()).token == here.token
-    assert {one.details["worker_pid"], two.details["worker_pid"]} == {child.pid for child in children}
+    assert (
+        len({one.token, two.token, here.token}) == 3 and identity(os.getpid()).token == here.token
+    )
+    assert {one.details["worker_pid"], two.details["worker_pid"]} == {
+        child.pid for child in children
+    }
     assert identity(os.getppid()).run != one.run
     assert identity(os.getpid(), {"tower_job_id": 7}).holder.endswith("), AWX job 7")

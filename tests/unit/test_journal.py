@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal's record, also as another version of the collection, or somebody's editor, left it."""
+"""The journal's record, also as another version of the collection, or somebody's editor, left
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,41 @@ from dataclasses import asdict
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Phase, Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import _noted, _recalled
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Deployment,
+    Phase,
+    Process,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import (
+    _noted,
+    _recalled,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    GateState,
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 STABLE = Composition("1", 1, 3)
-TALLY = ProgressTracker(5.0, 1, 2, (Failure("shop-4", "it ended"),), frozenset({"shop-4", "shop-5"}))
+TALLY = ProgressTracker(
+    5.0, 1, 2, (Failure("shop-4", "it ended"),), frozenset({"shop-4", "shop-5"})
+)
 ROLLOUT = Rollout("shop-x", "2", 2, 3, "rolling", STABLE, 1.0, tally=TALLY)
 RECORD = Record("shop", STABLE, STABLE, ROLLOUT, 2, 5, {"shop-1": 4.0})
 
@@ -39,7 +63,13 @@ def test_there_and_back() -> None:
 
 def test_what_a_newer_version_added_is_passed_over() -> None:
     data = dumped()
-    for part in (data, data["stable"], data["rollout"], data["rollout"]["previous"], data["rollout"]["tally"]):
+    for part in (
+        data,
+        data["stable"],
+        data["rollout"],
+        data["rollout"]["previous"],
+        data["rollout"]["tally"],
+    ):
         part["novelty"] = 1
     data["rollout"]["tally"]["failures"][0]["novelty"] = 1
     assert Record.load("shop", data) == RECORD
@@ -47,10 +77,19 @@ def test_what_a_newer_version_added_is_passed_over() -> None:
 
 def test_what_an_older_version_did_not_write_has_its_default() -> None:
     data = dumped()
-    del data["serial"], data["rollout"]["kind"], data["rollout"]["tally"]["judged"], data["rollout"]["tally"]["new"]
+    del (
+        data["serial"],
+        data["rollout"]["kind"],
+        data["rollout"]["tally"]["judged"],
+        data["rollout"]["tally"]["new"],
+    )
     loaded = Record.load("shop", data)
     assert loaded.serial == 0 and loaded.rollout and loaded.rollout.tally
-    assert (loaded.rollout.kind, loaded.rollout.tally.new, loaded.rollout.tally.judged) == ("rollout", 0, frozenset())
+    assert (loaded.rollout.kind, loaded.rollout.tally.new, loaded.rollout.tally.judged) == (
+        "rollout",
+        0,
+        frozenset(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,13 +106,18 @@ def test_what_an_older_version_did_not_write_has_its_default() -> None:
         (("serial",), "five"),
     ],
 )
-def test_a_record_that_is_not_one_is_refused_in_plain_words(path: tuple[str, ...], value: t.Any) -> None:
+def test_a_record_that_is_not_one_is_refused_in_plain_words(
+    path: tuple[str, ...], value: t.Any
+) -> None:
     data = dumped()
     part = data
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = value
-    with pytest.raises(StoreError, match=rf"^/j/shop.json on web1 is damaged: {path[0]}.* restore it, or move it away"):
+    with pytest.raises(
+        StoreError,
+        match=rf"^/j/shop.json on web1 is damaged: {path[0]}.* restore it, or move it away",
+    ):
         Record.load("shop", data, "/j/shop.json on web1")
 
 
@@ -90,7 +134,9 @@ PARKED = Rollout(
     passed=["step 1"],
     name="step 2",
     gates={"pause": GateRecord(3.0, message="for promote", person=True)},
-    background={"errors": GateRecord(3.0, GateState.PASSED, "ok", "answer", memory={"counts": [1, 2.5]})},
+    background={
+        "errors": GateRecord(3.0, GateState.PASSED, "ok", "answer", memory={"counts": [1, 2.5]})
+    },
     paused={"by": "ops", "why": "lunch", "at": 4.0},
     asked=20,
     sent={"new": 3, "all": 10},
@@ -118,7 +164,8 @@ ANYTHING = st.recursive(
     | st.text(max_size=5)
     | st.sampled_from(["waiting", "finished", "canary"]),
     lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["id", "since", "state", "x"]), inner, max_size=2)
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["id", "since", "state", "x"]), inner, max_size=2)
     ),
     max_leaves=4,
 )
@@ -126,11 +173,15 @@ ANYTHING = st.recursive(
 
 @given(data=st.data())
 @examples(600)
-def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(data: st.DataObject) -> None:
+def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(
+    data: st.DataObject,
+) -> None:
     whole = json.loads(json.dumps(WHOLE.dump() | {"history": [{**asdict(ROLLOUT), "tally": None}]}))
     part = whole
     while True:
-        key = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+        key = data.draw(
+            st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part)))
+        )
         deeper = isinstance(part[key], (dict, list)) and len(part[key]) > 0
         if not deeper or data.draw(st.booleans()):
             break

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what was measured to what a judge makes of it. The judges themselves are in test_verdict_*.py."""
+"""From what was measured to what a judge makes of it. The judges themselves are in
+test_verdict_*.py.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,17 @@ from collections.abc import Mapping
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import Measurement
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import Analysis, Metric
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.judging import (
+    Measurement,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import (
+    Analysis,
+    Metric,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import AnalysisPhase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+)
 
 NAN, INFINITE = float("nan"), float("inf")
 GOOD, BAD, NEITHER = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPhase.INCONCLUSIVE
@@ -29,7 +38,9 @@ def metric(**given: t.Any) -> Metric:
     return found
 
 
-def take(given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1") -> Measurement:
+def take(
+    given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1"
+) -> Measurement:
     return judging.judge_result(given, {} if state is None else state, result, stratum)
 
 
@@ -59,8 +70,12 @@ def take(given: Metric, result: t.Any, state: judging.State | None = None, strat
         (("not result", None), False, GOOD),
     ],
 )
-def test_conditions(conditions: tuple[str | None, str | None], result: t.Any, phase: AnalysisPhase) -> None:
-    given = metric(judge="threshold", success_condition=conditions[0], failure_condition=conditions[1])
+def test_conditions(
+    conditions: tuple[str | None, str | None], result: t.Any, phase: AnalysisPhase
+) -> None:
+    given = metric(
+        judge="threshold", success_condition=conditions[0], failure_condition=conditions[1]
+    )
     assert take(given, result).phase is phase
 
 
@@ -72,7 +87,9 @@ def test_nothing_is_an_error(nothing: t.Any) -> None:
 
 
 def test_a_condition_that_fails_is_an_error() -> None:
-    with pytest.raises(MetricError, match=r"gate\.metrics\[0\]\.success_condition: .*fails on a list of 1"):
+    with pytest.raises(
+        MetricError, match=r"gate\.metrics\[0\]\.success_condition: .*fails on a list of 1"
+    ):
         take(metric(success_condition="result[1] > 1"), [1.0])
     with pytest.raises(MetricError, match="neither true nor false"):
         take(metric(success_condition="result"), 1.0)
@@ -89,7 +106,10 @@ def test_a_condition_that_fails_is_an_error() -> None:
         ({"new": {"errors": 1}}, "{new: {errors: 1}}"),
         ("\x1b[31mRED\x1b]0;owned\x07", "?[31mRED?]0;owned?"),
         ({"\x1b" + "k" * 99: 1}, f"{{?{'k' * 56}...: 1}}"),
-        ("a\nb" * 40, f"{'a ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba b'[:57]}..."),
+        (
+            "a\nb" * 40,
+            f"{'a ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba ba b'[:57]}...",
+        ),
     ],
 )
 def test_a_result_is_shown_in_few_words(result: t.Any, shown: str) -> None:
@@ -112,17 +132,26 @@ def test_errors_are_compared_and_remembered() -> None:
     taken = take(metric(), {"new": of(110, 0), "stable": of(900, 0)}, state)
     assert taken.phase is GOOD and not taken.lacking
     taken = take(metric(), {"new": of(200, 10), "stable": of(1800, 3)}, state)
-    assert taken.phase is BAD and taken.sentence.startswith("errors 10 of 200 against 3 of 1,800 on stable; e-value ")
+    assert taken.phase is BAD and taken.sentence.startswith(
+        "errors 10 of 200 against 3 of 1,800 on stable; e-value "
+    )
     assert taken.value == {"new": of(200, 10), "stable": of(1800, 3)}
 
 
 def test_a_share_that_changes_begins_a_stratum() -> None:
-    """At 10 % there were 9 errors of stable, and at 50 % as many on each side: nobody is worse, though new has more of all than its share."""
+    """At 10 % there were 9 errors of stable, and at 50 % as many on each side: nobody is worse,
+    though new has more of all than its share.
+    """
     state: judging.State = {}
     take(metric(tolerance=1), {"new": of(10, 0), "stable": of(90, 0)}, state, "step 1 10")
-    taken = take(metric(tolerance=1), {"new": of(1010, 100), "stable": of(1090, 100)}, state, "step 2 50")
+    taken = take(
+        metric(tolerance=1), {"new": of(1010, 100), "stable": of(1090, 100)}, state, "step 2 50"
+    )
     assert taken.phase is GOOD
-    assert [(one["name"], one["new"]["requests"]) for one in state["strata"]] == [("step 1 10", 10), ("step 2 50", 1000)]
+    assert [(one["name"], one["new"]["requests"]) for one in state["strata"]] == [
+        ("step 1 10", 10),
+        ("step 2 50", 1000),
+    ]
 
 
 def test_counts_that_fall_are_not_believed() -> None:
@@ -134,20 +163,36 @@ def test_counts_that_fall_are_not_believed() -> None:
 
 def test_a_nan_is_nothing_counted() -> None:
     taken = take(metric(), {"new": of(NAN, 1), "stable": of(900, 1)})
-    assert taken.phase is GOOD and taken.lacking and "no requests to the new revision" in taken.sentence
+    assert (
+        taken.phase is GOOD
+        and taken.lacking
+        and "no requests to the new revision" in taken.sentence
+    )
 
 
 def test_no_request_to_stable_is_nothing_to_compare() -> None:
     taken = take(metric(), {"new": of(900, 900), "stable": of(0, 0)})
-    assert taken.phase is GOOD and taken.lacking and "no requests to stable, nothing to compare" in taken.sentence
+    assert (
+        taken.phase is GOOD
+        and taken.lacking
+        and "no requests to stable, nothing to compare" in taken.sentence
+    )
 
 
 def test_one_bad_instance_is_named() -> None:
-    instances = {f"a-{number}": {**of(300, 9 if number == 7 else 0), "host": "web1"} for number in range(5, 9)}
+    instances = {
+        f"a-{number}": {**of(300, 9 if number == 7 else 0), "host": "web1"}
+        for number in range(5, 9)
+    }
     taken = take(metric(), {"new": of(1200, 9), "stable": of(2400, 12), "instances": instances})
-    assert taken.phase is BAD and taken.sentence.startswith("a-7: errors 9 of 300 against 12 of 3,300 on all others; e-value ")
+    assert taken.phase is BAD and taken.sentence.startswith(
+        "a-7: errors 9 of 300 against 12 of 3,300 on all others; e-value "
+    )
     # One alone is all of the new revision.
-    taken = take(metric(), {"new": of(300, 9), "stable": of(2400, 12), "instances": {"a-7": instances["a-7"]}})
+    taken = take(
+        metric(),
+        {"new": of(300, 9), "stable": of(2400, 12), "instances": {"a-7": instances["a-7"]}},
+    )
     assert taken.sentence.startswith("errors 9 of 300 against 12 of 2,400 on stable")
 
 
@@ -165,15 +210,29 @@ def test_times_are_compared_and_remembered() -> None:
 
 def test_no_times_of_stable_are_nothing_to_compare() -> None:
     taken = take(metric(of="latency"), {"new": [0.01] * 20, "stable": []})
-    assert taken.phase is GOOD and taken.lacking and taken.sentence.endswith("(0 samples); needs 11 more samples of stable")
+    assert (
+        taken.phase is GOOD
+        and taken.lacking
+        and taken.sentence.endswith("(0 samples); needs 11 more samples of stable")
+    )
     taken = take(metric(of="latency", quantile=0.9), {"new": [0.01] * 20, "stable": [0.01] * 20})
-    assert taken.phase is GOOD and taken.lacking and "needs " in taken.sentence and taken.sentence.endswith("of stable")
+    assert (
+        taken.phase is GOOD
+        and taken.lacking
+        and "needs " in taken.sentence
+        and taken.sentence.endswith("of stable")
+    )
 
 
 def test_a_number_is_a_sample_and_a_nan_is_none() -> None:
     state: judging.State = {}
     taken = take(metric(of="latency"), {"new": 3, "stable": NAN}, state)
-    assert taken.phase is GOOD and taken.lacking and "(1 samples)" in taken.sentence and "on stable (0 samples)" in taken.sentence
+    assert (
+        taken.phase is GOOD
+        and taken.lacking
+        and "(1 samples)" in taken.sentence
+        and "on stable (0 samples)" in taken.sentence
+    )
 
 
 WRONG: list[tuple[t.Any, str]] = [
@@ -184,7 +243,10 @@ WRONG: list[tuple[t.Any, str]] = [
     ({"new": True, "stable": 1}, "got True"),
     ({"new": None, "stable": None}, "got None"),
     ({"new": {"requests": 1}, "stable": {"requests": 1}}, "requests and errors, got {requests: 1}"),
-    ({"new": {"requests": "1", "errors": 0}, "stable": of(1, 0)}, "requests and errors, got {requests: 1, errors: 0}"),
+    (
+        {"new": {"requests": "1", "errors": 0}, "stable": of(1, 0)},
+        "requests and errors, got {requests: 1, errors: 0}",
+    ),
     ({"new": of(1, 0), "stable": 7}, "got {requests: 1, errors: 0}"),
     ({"new": of(1, 0), "stable": of(1, 0), "instances": {"a": 1}}, "requests and errors, got 1"),
 ]
@@ -207,12 +269,32 @@ def test_what_kayenta_cannot_compare_is_an_error(result: t.Any, message: str) ->
 
 # All together
 
-OK, HIGH = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2, [20, 22, 19, 23, 21, 20, 24, 22, 21, 20] * 2
+OK, HIGH = (
+    [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2,
+    [
+        20,
+        22,
+        19,
+        23,
+        21,
+        20,
+        24,
+        22,
+        21,
+        20,
+    ]
+    * 2,
+)
 
 
 def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[AnalysisPhase, str]:
-    """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are `OK`."""
-    metrics = [{"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})} for name in samples]
+    """What Kayenta's judge makes of metrics with these samples, all of whose stable ones are
+    `OK`.
+    """
+    metrics = [
+        {"name": name, "judge": "kayenta", "direction": "increase", **options.get(name, {})}
+        for name in samples
+    ]
     parsed = parse(metrics=metrics, **options.get("all", {}))
     asked = {}
     for one in parsed.metrics:
@@ -238,7 +320,10 @@ def test_what_is_between_pass_and_marginal_is_left_to_a_person() -> None:
 
 
 def test_groups_count_for_their_weights() -> None:
-    options = {"b": {"group": "system"}, "all": {"pass": 90, "marginal": 40, "weights": {"metrics": 91, "system": 9}}}
+    options = {
+        "b": {"group": "system"},
+        "all": {"pass": 90, "marginal": 40, "weights": {"metrics": 91, "system": 9}},
+    }
     phase, sentence = judged(options, a=OK, b=HIGH)
     assert phase is GOOD and "91" in sentence
     options["all"]["weights"] = {"metrics": 30, "system": 70}

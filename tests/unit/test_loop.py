@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reconcile loop over drivers that fail at every call there is, one after the other; the journal is the real one.
+"""The reconcile loop over drivers that fail at every call there is, one after the other; the
+journal is the real one.
 
-The drivers are of a kind of their own, as a third party's would be: instances and a load balancer in memory.
+The drivers are of a kind of their own, as a third party's would be: instances and a load balancer
+in memory.
 """
 
 from __future__ import annotations
@@ -25,14 +27,37 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import loop, stages, timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import (
+    loop,
+    stages,
+    timing,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+    GateRunner,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Plan, Stage, Waypoint, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    ReconcileLoop,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+    Process,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Gate,
+    Plan,
+    Stage,
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import (
+    HealthMonitor,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -40,14 +65,29 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, TrafficDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server,
+    TrafficDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
-from ansible_collections.progressive.rollout.tests.support.memory import Here, Previewed, Store, Traffic, World, choice
+from ansible_collections.progressive.rollout.tests.support.memory import (
+    Here,
+    Previewed,
+    Store,
+    Traffic,
+    World,
+    choice,
+)
 
-ARGS = {"service": "shop", "revision": "2", "replicas": 3, "budget": {"max_surge": 1, "max_unavailable": 0}}
+ARGS = {
+    "service": "shop",
+    "revision": "2",
+    "replicas": 3,
+    "budget": {"max_surge": 1, "max_unavailable": 0},
+}
 
 
 @dataclass
@@ -69,7 +109,9 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
 
     def make(world: World, preview: bool = False, **args: t.Any) -> Walk:
         for number in (1, 2, 3) if not world.instances else ():
-            labels = Labels(f"shop-{number}", "shop", "1", 1, "web", Endpoint("127.0.0.1", number), number)
+            labels = Labels(
+                f"shop-{number}", "shop", "1", 1, "web", Endpoint("127.0.0.1", number), number
+            )
             world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now() - 60)
             world.servers[labels.endpoint] = Server(Rotation.IN, True, 0)
         context = Context("shop", t.cast(Transport, Here()))
@@ -90,7 +132,12 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             record.rollout = Rollout("shop-x", "2", 2, 3, "rolling", record.stable, time.time())
             session.commit()
         store.world = world
-        return Walk(ReconcileLoop(settings, context, session, guard, checker, lambda line: None), session, record.rollout, world)
+        return Walk(
+            ReconcileLoop(settings, context, session, guard, checker, lambda line: None),
+            session,
+            record.rollout,
+            world,
+        )
 
     yield make
     for one in made:
@@ -104,7 +151,12 @@ def done(world: World) -> None:
     assert all(server.rotation is Rotation.IN for server in world.servers.values())
 
 
-ERRORS = {"sync": PlatformError, "observe": TrafficError, "apply": TrafficError, "commit": StoreError}
+ERRORS = {
+    "sync": PlatformError,
+    "observe": TrafficError,
+    "apply": TrafficError,
+    "commit": StoreError,
+}
 
 
 @pytest.fixture
@@ -142,7 +194,9 @@ def nth(world: World, number: int, exc: Exception) -> None:
 
 @pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("part", range(4))  # for as many workers
-def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..., Walk], tmp_path: Path, part: int) -> None:
+def test_an_error_at_any_call_costs_a_turn_and_nothing_else(
+    walking: Callable[..., Walk], tmp_path: Path, part: int
+) -> None:
     # As many as it takes to replace two of the three; the third is no news.
     every = list(enumerate(calls(walking, tmp_path), 1))
     for number, call in every[: len(every) * 2 // 3][part::4]:
@@ -156,7 +210,9 @@ def test_an_error_at_any_call_costs_a_turn_and_nothing_else(walking: Callable[..
 
 
 @pytest.mark.usefixtures("virtual")
-def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_recorded(walking: Callable[..., Walk]) -> None:
+def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_recorded(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world)
     lines: list[str] = []
@@ -164,23 +220,42 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
 
     def fails(call: str) -> None:
         there = world.instances["shop-3"]
-        if call == "observe" and world.serving() == 4 and there.process is Process.RUNNING and not lines[1:]:
+        if (
+            call == "observe"
+            and world.serving() == 4
+            and there.process is Process.RUNNING
+            and not lines[1:]
+        ):
             world.instances["shop-3"] = replace(there, process=Process.FAILED, detail="exit code 3")
             lines.append("killed")
 
     world.fails = fails
     waits = Gate("pause", "pause", {"duration": 1.0})
-    walk.loop.run_stage(Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict)
+    walk.loop.run_stage(
+        Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict
+    )
     assert world.wrong == []
-    assert Counter((r.labels.revision, r.labels.generation) for r in world.alive()) == {("1", 1): 3, ("2", 2): 1}
+    assert Counter((r.labels.revision, r.labels.generation) for r in world.alive()) == {
+        ("1", 1): 3,
+        ("2", 2): 1,
+    }
     (line,) = [line for line in lines if "stable:" in line]
     assert line == "shop 2 stable: shop-3 on web (exit code 3) failed; 2 of 3 are left, starting 1"
-    (event,) = [event for event in walk.session.store.timeline("shop-x") if event["kind"] == "repair"]
-    assert (event["failed"], event["started"], event["there"], event["wanted"]) == (["shop-3"], 1, 2, 3)
+    (event,) = [
+        event for event in walk.session.store.timeline("shop-x") if event["kind"] == "repair"
+    ]
+    assert (event["failed"], event["started"], event["there"], event["wanted"]) == (
+        ["shop-3"],
+        1,
+        2,
+        3,
+    )
 
 
 @pytest.mark.usefixtures("virtual")
-def test_nothing_is_done_once_the_lease_is_lost(walking: Callable[..., Walk], tmp_path: Path) -> None:
+def test_nothing_is_done_once_the_lease_is_lost(
+    walking: Callable[..., Walk], tmp_path: Path
+) -> None:
     commits = calls(walking, tmp_path).count("commit")
     assert commits > 6, "each change is written down before it is made"
     for number in range(1, commits - 2):
@@ -188,7 +263,11 @@ def test_nothing_is_done_once_the_lease_is_lost(walking: Callable[..., Walk], tm
         walk = walking(world)
 
         def fails(call: str, world: World = world, number: int = number) -> Exception | None:
-            return LeaseLost("gone") if call == "commit" and world.calls.count("commit") == number else None
+            return (
+                LeaseLost("gone")
+                if call == "commit" and world.calls.count("commit") == number
+                else None
+            )
 
         world.fails = fails
         with pytest.raises(LeaseLost):
@@ -222,7 +301,9 @@ def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[...
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(walking: Callable[..., Walk]) -> None:
+def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world)
     walk.session.ttl = 0.5
@@ -247,8 +328,12 @@ def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(walking: Ca
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_waited_for(walking: Callable[..., Walk]) -> None:
-    """Nothing is done meanwhile; and where another run has taken the lease, it is found out with the first write."""
+def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_waited_for(
+    walking: Callable[..., Walk],
+) -> None:
+    """Nothing is done meanwhile; and where another run has taken the lease, it is found out with
+    the first write.
+    """
     world = World()
     walk = walking(world, progress_deadline="40s")
     walk.session.ttl = 0.3
@@ -269,7 +354,9 @@ def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_wai
 
 @pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0])
-def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+def test_a_clock_that_is_set_changes_nothing(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
     world = World()
     walk = walking(world, min_ready="200ms", progress_deadline="5s")
     real = time.time
@@ -286,14 +373,18 @@ def test_a_clock_that_is_set_changes_nothing(walking: Callable[..., Walk], monke
 
 
 @pytest.mark.usefixtures("virtual")
-def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: Callable[..., Walk]) -> None:
+def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world, preview=True)
     walk.loop.rules = replace(walk.loop.rules, drain_timeout=30)
     walk.run()
     done(world)
     assert world.preview == world.servers
-    world.fails = lambda call: TrafficError("away") if call == "preview observe" and world.calls.count(call) % 3 else None
+    world.fails = lambda call: (
+        TrafficError("away") if call == "preview observe" and world.calls.count(call) % 3 else None
+    )
     walk.loop.empty_previews()
     assert world.preview == {}
     walk.run()  # another run that goes on
@@ -308,22 +399,36 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(walking: 
 
 
 @pytest.mark.usefixtures("virtual")
-def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(walking: Callable[..., Walk]) -> None:
+def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world, preview=True)
     fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
     walk.loop.run_stage(fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
     assert world.wrong == [] and "preview apply" not in world.calls
-    assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [(1, "1"), (3, "1"), (3, "1")]
+    assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [
+        (1, "1"),
+        (3, "1"),
+        (3, "1"),
+    ]
     assert walk.rollout.replaced == 0
     walk.run()
     assert walk.rollout.replaced == 3
-    assert world.wrong == [] and [r.labels.revision for r in world.alive()] == ["2"] * 3 and world.preview == world.servers
+    assert (
+        world.wrong == []
+        and [r.labels.revision for r in world.alive()] == ["2"] * 3
+        and world.preview == world.servers
+    )
 
 
 @pytest.mark.usefixtures("virtual")
-def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each stage with one of its own would measure nothing in a stage that is shorter than the interval."""
+def test_what_is_asked_all_along_is_asked_by_one_keeper(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stage with one of its own would measure nothing in a stage that is shorter than the
+    interval.
+    """
     made: list[GateRunner] = []
 
     class Noted(GateRunner):
@@ -338,12 +443,19 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(walking: Callable[..., W
     walk.loop.run_stage(Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
     assert made == [] and walk.rollout.background == {}
     for new in (1, 2, 3):
-        walk.loop.run_stage(Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True), "2", walk.rollout, dict)
+        walk.loop.run_stage(
+            Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True),
+            "2",
+            walk.rollout,
+            dict,
+        )
     assert len(made) == 1 and list(walk.rollout.background) == ["analysis"]
 
 
 @pytest.mark.usefixtures("virtual")
-def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_requests_are_for_a_dark_set_alone(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
     walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
@@ -357,7 +469,9 @@ def test_copies_of_requests_are_for_a_dark_set_alone(walking: Callable[..., Walk
 
 
 @pytest.mark.usefixtures("virtual")
-def test_room_that_is_left_is_used_without_a_rest(walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_that_is_left_is_used_without_a_rest(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(asks=3)
     walk = walking(world)
     wait = walk.loop.checker.wait
@@ -374,7 +488,9 @@ def test_room_that_is_left_is_used_without_a_rest(walking: Callable[..., Walk], 
     assert fewer == [True] * 3
 
 
-def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(walking: Callable[..., Walk]) -> None:
+def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world, preview=True)
     walk.run()
@@ -387,10 +503,13 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(wal
 def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:
     assert timing.platform_pause(0.01) == 1.0
     assert timing.platform_pause(0.1) == pytest.approx(2.0)
-    assert timing.platform_pause(60.0) == 30.0  # one host that hung must not blind us for 20 minutes
+    # one host that hung must not blind us for 20 minutes
+    assert timing.platform_pause(60.0) == 30.0
 
 
-def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_requests(walking: Callable[..., Walk]) -> None:
+def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_requests(
+    walking: Callable[..., Walk],
+) -> None:
     world = World()
     walk = walking(world)
     gone = Endpoint("127.0.0.9", 9)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The number of replicas changes while a rollout is under way, as users change it: by running it again, and by a word."""
+"""The number of replicas changes while a rollout is under way, as users change it: by running it
+again, and by a word.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
@@ -63,7 +68,11 @@ def test_fewer_replicas_skip_no_gate_of_the_groups(shop: Service) -> None:
     assert shop.play(**CANARY, replicas=1)["parked"] and at(shop) == "group 1 gate 1"
     pass_(shop, 1, replicas=1)
     journal = shop.journal
-    assert journal.open is None and journal.stable and (journal.stable.revision, journal.stable.replicas) == ("2", 1)
+    assert (
+        journal.open is None
+        and journal.stable
+        and (journal.stable.revision, journal.stable.replicas) == ("2", 1)
+    )
     assert shop.running == {"2": 1}
 
 
@@ -73,7 +82,9 @@ def test_a_journal_that_only_counts_stages_goes_on(shop: Service) -> None:
     assert at(shop) == "group 3 gate 1"
     path = Path(shop.path) / "journal" / "shop.json"
     journal = json.loads(path.read_text())
-    rollout = next(part["rollout"] for part in (journal, journal.get("record", {})) if "rollout" in part)
+    rollout = next(
+        part["rollout"] for part in (journal, journal.get("record", {})) if "rollout" in part
+    )
     rollout["stage"] = len(rollout.pop("passed"))
     path.write_text(json.dumps(journal))
     shop.world.fewest = 2
@@ -90,7 +101,8 @@ def test_what_is_recorded_at_the_end_is_what_runs(shop: Service) -> None:
     assert at(shop) == "group 4 gate 1" and shop.running == {"2": 6}
     shop.world.fewest, made = 2, shop.journal.serial
     assert shop.play(**CANARY, replicas=2)["parked"] and at(shop) == "group 2 gate 1"
-    assert shop.running == {"2": 6} and shop.journal.serial == made  # nothing is started that is not to stay
+    # nothing is started that is not to stay
+    assert shop.running == {"2": 6} and shop.journal.serial == made
     pass_(shop, 1, replicas=2)
     stable = shop.journal.stable
     assert stable and (stable.revision, stable.replicas) == ("2", 2) and shop.running == {"2": 2}
@@ -109,18 +121,25 @@ def test_more_replicas_skip_no_gate_of_the_groups(shop: Service) -> None:
     assert shop.running == {"2": 8}
 
 
-# Fewer than run -------------------------------------------------------------------------------------------------------
+# Fewer than run
+# -------------------------------------------------------------------------------------------------------
 
 ASK = [{"driver": "approval"}]
 
 
 def test_fewer_leave_at_the_promotion_and_not_before(shop: Service) -> None:
     shop.world.most = 8
-    rolling: dict[str, t.Any] = {"revision": "2", "replicas": 2, "gates": {"confirm_promotion": ASK}}
+    rolling: dict[str, t.Any] = {
+        "revision": "2",
+        "replicas": 2,
+        "gates": {"confirm_promotion": ASK},
+    }
     assert "6 run, 2 are asked for: 4 fewer" in shop.step(begin, check_mode=True, **rolling)["msg"]
     assert "6 run, 2 are asked for: 4 fewer" in shop.step(plan, **rolling)["msg"]
     assert shop.play(**rolling)["parked"]
-    assert shop.running == {"1": 4, "2": 2} and any("6 run, 2 are asked for: 4 fewer" in line for line in shop.said)
+    assert shop.running == {"1": 4, "2": 2} and any(
+        "6 run, 2 are asked for: 4 fewer" in line for line in shop.said
+    )
     shop.say("promote")
     shop.world.fewest = 2
     shop.play(**rolling)
@@ -130,7 +149,12 @@ def test_fewer_leave_at_the_promotion_and_not_before(shop: Service) -> None:
 
 def test_who_goes_back_before_the_promotion_has_lost_nothing(shop: Service) -> None:
     shop.world.most = 8
-    canary = {"revision": "2", "replicas": 2, "strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}]}
+    canary = {
+        "revision": "2",
+        "replicas": 2,
+        "strategy": "canary",
+        "steps": [{"set_weight": 50}, {"pause": {}}],
+    }
     shop.play(**canary)
     assert shop.running == {"1": 6, "2": 1}
     shop.say("abort")
@@ -163,16 +187,24 @@ def test_where_every_port_is_taken_one_makes_room(shop: Service) -> None:
     assert shop.running == {"1": 3, "2": 2}
 
 
-# By a word ------------------------------------------------------------------------------------------------------------
+# By a word
+# ------------------------------------------------------------------------------------------------------------
 
-PAUSED: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": [{"set_replicas": 2}, {"pause": {}}], "replicas": 6}
+PAUSED: dict[str, t.Any] = {
+    "revision": "2",
+    "strategy": "canary",
+    "steps": [{"set_replicas": 2}, {"pause": {}}],
+    "replicas": 6,
+}
 
 
 @pytest.mark.parametrize(("to", "most"), [(9, 10), (3, 7)])
 def test_a_word_scales_a_rollout_that_waits(shop: Service, to: int, most: int) -> None:
     shop.play(**PAUSED)
     shop.world.most, shop.world.fewest = most, min(6, to)
-    assert shop.say("scale", replicas=to)["changed"] and not shop.say("scale", replicas=to)["changed"]
+    assert (
+        shop.say("scale", replicas=to)["changed"] and not shop.say("scale", replicas=to)["changed"]
+    )
     # Obeyed by the next run, whatever that was given when it began; its gate is asked anew.
     assert shop.play(**PAUSED)["parked"] and shop.running == {"1": max(6, to) - 2, "2": 2}
     assert any(f"scaled from 6 to {to} replicas" in line for line in shop.said)
@@ -194,7 +226,9 @@ def test_a_word_scales_a_run_that_is_at_work(shop: Service) -> None:
 
     shop.world.fails = fails
     shop.play(revision="2", replicas=6)
-    assert said and shop.running == {"2": 9} and (shop.journal.stable or pytest.fail()).replicas == 9
+    assert (
+        said and shop.running == {"2": 9} and (shop.journal.stable or pytest.fail()).replicas == 9
+    )
 
 
 def test_what_was_asked_for_last_is_what_there_is(shop: Service) -> None:
@@ -223,7 +257,9 @@ def test_a_word_scales_what_is_promoted(shop: Service) -> None:
 
     shop.world.fails = fails
     shop.play(**given)
-    assert said and shop.running == {"2": 8} and (shop.journal.stable or pytest.fail()).replicas == 8
+    assert (
+        said and shop.running == {"2": 8} and (shop.journal.stable or pytest.fail()).replicas == 8
+    )
 
 
 def test_a_number_that_there_is_no_room_for_is_refused_and_said(shop: Service) -> None:
@@ -242,11 +278,14 @@ def test_scale_needs_a_number_and_a_rollout(shop: Service) -> None:
         shop.say("scale", replicas="current")
     with pytest.raises(InputError, match="rollout_replicas: 0 is too small"):
         shop.say("scale", replicas=0)
-    with pytest.raises(RolloutFailed, match=r"no rollout is in progress; run rollout.yml .* rollout_replicas"):
+    with pytest.raises(
+        RolloutFailed, match=r"no rollout is in progress; run rollout.yml .* rollout_replicas"
+    ):
         shop.say("scale", replicas=3)
 
 
-# As many as there are -------------------------------------------------------------------------------------------------
+# As many as there are
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -272,7 +311,13 @@ def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
     ("given", "words"),
     [
         (0, "rollout_replicas: 0 is too small"),
-        ("many", "rollout_replicas: 'many' is not a whole number; write one .6., current, or {min: 4, max: 40}"),
+        (
+            "many",
+            (
+                "rollout_replicas: 'many' is not a whole number; write one .6., current, or {min:"
+                " 4, max: 40}"
+            ),
+        ),
         ({"min": 5, "max": 4}, "rollout_replicas: min 5 is more than max 4"),
         ({"max": 0}, "rollout_replicas.max: 0 is too small"),
         ({"min": -1}, "rollout_replicas.min: -1 is too small"),
@@ -301,7 +346,9 @@ def test_as_many_as_there_are(shop: Service) -> None:
 
 def test_as_many_as_there_are_where_there_is_nothing(tmp_path: Path) -> None:
     service = Service(tmp_path, World(most=7, fewest=0))
-    with pytest.raises(InputError, match="rollout_replicas: current follows the number of running instances"):
+    with pytest.raises(
+        InputError, match="rollout_replicas: current follows the number of running instances"
+    ):
         service.play(revision="1", replicas="current")
     service.play(revision="1", replicas={"min": 4})
     assert service.running == {"1": 4}
@@ -313,5 +360,12 @@ def test_a_journal_that_is_lost_is_no_reason_for_fewer(shop: Service) -> None:
     assert shop.running == {"2": 6}
 
 
-def test_of_a_canary_whose_journal_is_lost_the_stable_ones_are_as_many_as_all_requests_need() -> None:
-    assert [whole(36, 90, 100), whole(60, 60, 100), whole(163, 163, 163), whole(5, 0, 0)] == [40, 100, 163, 5]
+def test_of_a_canary_whose_journal_is_lost_the_stable_ones_are_as_many_as_all_requests_need() -> (
+    None
+):
+    assert [whole(36, 90, 100), whole(60, 60, 100), whole(163, 163, 163), whole(5, 0, 0)] == [
+        40,
+        100,
+        163,
+        5,
+    ]

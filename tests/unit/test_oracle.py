@@ -25,7 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     log_e,
     log_mean,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import Histogram
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    Histogram,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -44,7 +46,9 @@ pairs = st.one_of(st.tuples(tied, tied), st.tuples(untied, untied))
 
 @given(st.integers(0, 400), st.integers(0, 400), thetas, mixtures, mixtures)
 @examples(100)
-def test_an_e_value_is_the_ratio_of_two_likelihoods(k: int, others: int, theta: float, a: float, b: float) -> None:
+def test_an_e_value_is_the_ratio_of_two_likelihoods(
+    k: int, others: int, theta: float, a: float, b: float
+) -> None:
     n = k + others
     mixture = stats.betabinom.logpmf(k, n, a, b)
     null = stats.binom.logpmf(k, n, theta)
@@ -53,7 +57,9 @@ def test_an_e_value_is_the_ratio_of_two_likelihoods(k: int, others: int, theta: 
 
 @given(st.floats(0, 400), st.floats(0, 400), thetas, mixtures, mixtures)
 @examples(100)
-def test_counts_need_not_be_whole(k: float, others: float, theta: float, a: float, b: float) -> None:
+def test_counts_need_not_be_whole(
+    k: float, others: float, theta: float, a: float, b: float
+) -> None:
     n = k + others
     expected = special.betaln(a + k, b + others) - special.betaln(a, b) - special.xlogy(k, theta)
     expected -= special.xlog1py(others, -theta)
@@ -71,33 +77,47 @@ def test_the_mean_of_an_e_value_is_1_where_both_are_alike(n: int, theta: float) 
 
 @given(st.lists(st.floats(-500, 500), min_size=1, max_size=20))
 def test_the_mean_of_logarithms(logarithms: list[float]) -> None:
-    assert log_mean(logarithms) == pytest.approx(special.logsumexp(logarithms) - math.log(len(logarithms)), abs=1e-9)
+    assert log_mean(logarithms) == pytest.approx(
+        special.logsumexp(logarithms) - math.log(len(logarithms)), abs=1e-9
+    )
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.001, 0.2))
 @examples(100)
-def test_the_least_evidence_is_where_the_curve_crosses_the_threshold(theta: float, alpha: float) -> None:
+def test_the_least_evidence_is_where_the_curve_crosses_the_threshold(
+    theta: float, alpha: float
+) -> None:
     errors = np.arange(1, 5000)
     curve = special.betaln(1 + errors, 1.0) - errors * math.log(theta)
     enough = errors[curve >= math.log(1 / alpha)]
     assume(len(enough) and enough[0] < errors[-1])
-    # Errors before the turn of the curve are no evidence, so the first that is enough is the first after it.
+    # Errors before the turn of the curve are no evidence, so the first that is enough is the first
+    # after it.
     assert least_evidence(theta, alpha) == enough[0]
 
 
 @given(thetas, st.floats(0.1, 10))
 def test_the_tolerated_share_has_that_odds_ratio(theta: float, tolerance: float) -> None:
     share = tolerated(theta, tolerance)
-    assert special.logit(share) - special.logit(theta) == pytest.approx(math.log(tolerance), abs=1e-6)
+    assert special.logit(share) - special.logit(theta) == pytest.approx(
+        math.log(tolerance), abs=1e-6
+    )
 
 
-counts = st.tuples(st.integers(1, 2000), st.integers(0, 40), st.integers(1, 2000), st.integers(0, 40))
+counts = st.tuples(
+    st.integers(1, 2000), st.integers(0, 40), st.integers(1, 2000), st.integers(0, 40)
+)
 
 
 @given(st.lists(counts, min_size=2, max_size=6), st.floats(0.5, 3))
 @examples(100)
-def test_strata_of_one_odds_ratio(given_strata: list[tuple[int, int, int, int]], tolerance: float) -> None:
-    strata = [Stratum(str(at), Counts.of(n, k), Counts.of(m, s)) for at, (n, k, m, s) in enumerate(given_strata)]
+def test_strata_of_one_odds_ratio(
+    given_strata: list[tuple[int, int, int, int]], tolerance: float
+) -> None:
+    strata = [
+        Stratum(str(at), Counts.of(n, k), Counts.of(m, s))
+        for at, (n, k, m, s) in enumerate(given_strata)
+    ]
     # The likelihood ratio of each odds ratio, by scipy's binomial distribution, over the same grid.
     quantiles = (np.arange(64) + 0.5) / 64  # of π, whose density is 2 / (1 + π)² above 1
     odds = (1 + quantiles) / (1 - quantiles)
@@ -118,10 +138,14 @@ def test_strata_of_one_odds_ratio(given_strata: list[tuple[int, int, int, int]],
 
 
 def test_enough_requests_detect_about_nine_times_in_ten() -> None:
-    """With as many requests as a verdict asks for, a revision that fails so often is found as often as promised."""
+    """With as many requests as a verdict asks for, a revision that fails so often is found as
+    often as promised.
+    """
     found = []
     for percent, alpha, detect in product(range(1, 100, 7), (0.01, 0.02, 0.05), (0.01, 0.05, 0.2)):
-        history = CountHistory().add("", Counts(percent / 10_000, 0), Counts((100 - percent) / 10_000, 0))
+        history = CountHistory().add(
+            "", Counts(percent / 10_000, 0), Counts((100 - percent) / 10_000, 0)
+        )
         requests = compare_errors(history, alpha, detect=detect).missing
         enough = least_evidence(history.total.share, alpha)
         found.append(stats.binom.sf((enough or math.inf) - 1, requests, detect))
@@ -133,17 +157,25 @@ def test_enough_requests_detect_about_nine_times_in_ten() -> None:
 
 @given(st.lists(st.floats(0.001, 1000), min_size=20, max_size=200), st.floats(0.1, 0.9))
 @examples(80)
-def test_the_interval_of_a_quantile_holds_that_of_the_samples(samples: list[float], quantile: float) -> None:
+def test_the_interval_of_a_quantile_holds_that_of_the_samples(
+    samples: list[float], quantile: float
+) -> None:
     low, high = Histogram({}).add(samples).interval(quantile, 0.01)
     assert low <= np.quantile(samples, quantile, method="inverted_cdf") <= high
 
 
-@given(st.lists(st.floats(0.001, 1000), min_size=30, max_size=200, unique=True), st.floats(0.1, 0.9))
+@given(
+    st.lists(st.floats(0.001, 1000), min_size=30, max_size=200, unique=True), st.floats(0.1, 0.9)
+)
 @examples(80)
-def test_the_interval_has_the_ranks_that_are_not_refuted(samples: list[float], quantile: float) -> None:
+def test_the_interval_has_the_ranks_that_are_not_refuted(
+    samples: list[float], quantile: float
+) -> None:
     alpha, count, ranked = 0.01, len(samples), sorted(samples)
     ranks = np.arange(count + 1)
-    evidence = stats.betabinom.logpmf(ranks, count, 1, 1) - stats.binom.logpmf(ranks, count, quantile)
+    evidence = stats.betabinom.logpmf(ranks, count, 1, 1) - stats.binom.logpmf(
+        ranks, count, quantile
+    )
     (believed,) = np.nonzero(evidence < math.log(1 / alpha))
     low, high = Histogram({}).add(samples).interval(quantile, alpha)
     bucket = 2 ** (1 / 32)
@@ -159,19 +191,29 @@ def test_the_interval_has_the_ranks_that_are_not_refuted(samples: list[float], q
 @given(pairs)
 @examples(200)
 def test_the_mann_whitney_test(both: tuple[list[float], list[float]]) -> None:
-    """Which of two lists has the greater samples: scipy's test, with ties and the continuity correction."""
+    """Which of two lists has the greater samples: scipy's test, with ties and the continuity
+    correction.
+    """
     x, y = both
     assume(len({*x, *y}) > 1)
     found = kayenta.shifted(x, y)
-    tested = stats.mannwhitneyu(x, y, alternative="two-sided", method="asymptotic", use_continuity=True)
+    tested = stats.mannwhitneyu(
+        x, y, alternative="two-sided", method="asymptotic", use_continuity=True
+    )
     assume(abs(tested.pvalue - (1 - kayenta.CONFIDENCE)) > 1e-9)
-    expected = int(np.sign(tested.statistic - len(x) * len(y) / 2)) if tested.pvalue < 1 - kayenta.CONFIDENCE else 0
+    expected = (
+        int(np.sign(tested.statistic - len(x) * len(y) / 2))
+        if tested.pvalue < 1 - kayenta.CONFIDENCE
+        else 0
+    )
     assert found.sign == expected
 
 
 @given(st.tuples(untied, untied), st.sampled_from([0.9, 0.95, 0.98]))
 @examples(100)
-def test_the_interval_is_where_the_test_is_not_sure(both: tuple[list[float], list[float]], confidence: float) -> None:
+def test_the_interval_is_where_the_test_is_not_sure(
+    both: tuple[list[float], list[float]], confidence: float
+) -> None:
     """Just inside the interval a shift is not refuted by scipy's test, and just outside it is."""
     x, y = both
     differences = sorted({a - b for a, b in product(x, y)})
@@ -198,13 +240,17 @@ def test_the_hodges_lehmann_estimate(both: tuple[list[float], list[float]]) -> N
 @given(pairs)
 def test_the_common_language_effect_size(both: tuple[list[float], list[float]]) -> None:
     x, y = both
-    assert kayenta.cles(x, y) == pytest.approx(stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)))
+    assert kayenta.cles(x, y) == pytest.approx(
+        stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
+    )
 
 
 @given(untied, st.floats(0, 100))
 def test_percentiles(samples: list[float], percent: float) -> None:
     ranked = sorted(samples)
-    assert kayenta.percentile(ranked, percent) == pytest.approx(np.percentile(ranked, percent), rel=1e-9, abs=1e-9)
+    assert kayenta.percentile(ranked, percent) == pytest.approx(
+        np.percentile(ranked, percent), rel=1e-9, abs=1e-9
+    )
 
 
 @given(untied, st.floats(0.5, 3))
@@ -212,7 +258,10 @@ def test_outliers(samples: list[float], factor: float) -> None:
     ranked = sorted(samples)
     first, third = np.percentile(ranked, [25, 75])
     reach = factor * stats.iqr(ranked)
-    low, high = min(np.percentile(ranked, 1), first - reach), max(np.percentile(ranked, 99), third + reach)
+    low, high = (
+        min(np.percentile(ranked, 1), first - reach),
+        max(np.percentile(ranked, 99), third + reach),
+    )
     edges = [value for value in ranked if math.isclose(value, low) or math.isclose(value, high)]
     assume(not edges)
     assert kayenta.inside(ranked, factor) == [value for value in ranked if low <= value <= high]

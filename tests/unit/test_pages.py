@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pages of the documentation, as far as no playbook has to run; tests/e2e/test_docs.py and test_tutorial.py run the others."""
+"""The pages of the documentation, as far as no playbook has to run; tests/e2e/test_docs.py and
+test_tutorial.py run the others.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,45 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import OF_JUDGE, SEQUENTIAL
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy, variables
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import (
+    OF_JUDGE,
+    SEQUENTIAL,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GateError,
+    InputError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
+    settings,
+    strategy,
+    variables,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import CountHistory, Counts, compare_errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import find_outliers
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    CountHistory,
+    Counts,
+    compare_errors,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
+    find_outliers,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import RolloutTarget, stages
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    RolloutTarget,
+    stages,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Expression
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import (
+    Expression,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+    FAIL,
+    PASS,
+    WAIT,
+    Answer,
+    GateDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
 from ansible_collections.progressive.rollout.tests.simulations import verdict
@@ -46,20 +75,57 @@ from ansible_collections.progressive.rollout.tests.support.pages import (
 from ansible_collections.progressive.rollout.tests.support.web import Server
 
 HOW_TO, TUTORIAL = "docs/how-to", "docs/tutorial"
-USED = {  # here, in tests/e2e/test_docs.py, test_tutorial.py and test_systemd.py, tests/unit/test_containers.py
+# here, in tests/e2e/test_docs.py, test_tutorial.py and test_systemd.py,
+# tests/unit/test_containers.py
+USED = {
     **dict.fromkeys(EXAMPLES, {"setup", "rollout"}),
     "README.md": {"make", "picture", "install", "shop.yml", "run", "canary.yml"},
     f"{TUTORIAL}/first-rollout.md": {
-        *("install", "releases", "haproxy.cfg", "haproxy", "inventory.yml", "shop.yml", "deploy", "user", "rollout", "own.yml"),
+        *(
+            "install",
+            "releases",
+            "haproxy.cfg",
+            "haproxy",
+            "inventory.yml",
+            "shop.yml",
+            "deploy",
+            "user",
+            "rollout",
+            "own.yml",
+        ),
     },
     f"{TUTORIAL}/first-canary.md": {"canary.yml", "start", "promote", "analysis.yml"},
-    f"{TUTORIAL}/rollback-in-anger.md": {"missing", "broken", "abort", "rollback", "killed", "resume", "clean"},
+    f"{TUTORIAL}/rollback-in-anger.md": {
+        "missing",
+        "broken",
+        "abort",
+        "rollback",
+        "killed",
+        "resume",
+        "clean",
+    },
     f"{HOW_TO}/analysis.md": {
-        *("start.yml", "verdicts", "places.yml", "metrics.yml", "kayenta.yml", "doubt", "little.yml", "probe.yml"),
+        *(
+            "start.yml",
+            "verdicts",
+            "places.yml",
+            "metrics.yml",
+            "kayenta.yml",
+            "doubt",
+            "little.yml",
+            "probe.yml",
+        ),
     },
     f"{HOW_TO}/awx.md": {"rollout.yml", "requirements.yml", "promote.yml", "abort.yml"},
     f"{HOW_TO}/blue-green.md": {"blue-green.yml"},
-    f"{HOW_TO}/canary.md": {"canary.yml", "replicas.yml", "groups.yml", "instances.yml", "in-place.yml", "marked.yml"},
+    f"{HOW_TO}/canary.md": {
+        "canary.yml",
+        "replicas.yml",
+        "groups.yml",
+        "instances.yml",
+        "in-place.yml",
+        "marked.yml",
+    },
     f"{HOW_TO}/containers.md": {"containers.yml"},
     f"{HOW_TO}/control.md": {"control"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
@@ -69,23 +135,42 @@ USED = {  # here, in tests/e2e/test_docs.py, test_tutorial.py and test_systemd.p
     f"{HOW_TO}/haproxy.md": {"haproxy.cfg", "slots.yml", "dynamic.cfg", "dynamic.yml"},
     f"{HOW_TO}/in-a-play.md": {"play.yml"},
     f"{HOW_TO}/load-balancers.md": {"match.yml", "match.cfg", "preview.yml"},
-    f"{HOW_TO}/migrate-from-serial.md": {"serial.yml", "site.yml", "deploy.yml", "shop.yml", "run", "haproxy.cfg"},
+    f"{HOW_TO}/migrate-from-serial.md": {
+        "serial.yml",
+        "site.yml",
+        "deploy.yml",
+        "shop.yml",
+        "run",
+        "haproxy.cfg",
+    },
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
     f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
-    f"{HOW_TO}/write-a-driver.md": {"local.py", "upstreams.py", "tickets.py", "greeting.py", "greeting.yml", "drivers.yml"},
+    f"{HOW_TO}/write-a-driver.md": {
+        "local.py",
+        "upstreams.py",
+        "tickets.py",
+        "greeting.py",
+        "greeting.yml",
+        "drivers.yml",
+    },
     "docs/reference/variables.md": {"variables.yml"},
-    "docs/explanation/idea.md": {"", "budget", "stages", "baseline"},  # the first is a picture of folders
+    # the first is a picture of folders
+    "docs/explanation/idea.md": {"", "budget", "stages", "baseline"},
 }
 SHOP = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"])
-FLEET = RolloutTarget(2, 6, settings.parse({"service": "shop"}, drivers=False).budget.resolve(6), before=6, stable=1)
+FLEET = RolloutTarget(
+    2, 6, settings.parse({"service": "shop"}, drivers=False).budget.resolve(6), before=6, stable=1
+)
 
 
 def parsed(**given: t.Any) -> settings.Settings:
     """README.md's service, with other variables besides."""
-    return settings.parse({variable.removeprefix("rollout_"): value for variable, value in (SHOP | given).items()})
+    return settings.parse(
+        {variable.removeprefix("rollout_"): value for variable, value in (SHOP | given).items()}
+    )
 
 
 # -- every page -----------------------------------------------------------------------------------------------------
@@ -94,7 +179,9 @@ def parsed(**given: t.Any) -> settings.Settings:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_snippet_is_used(page: str) -> None:
     named = [name for name, _text in snippets(page)]
-    assert sorted(named) == sorted(USED.get(page, set())), "a snippet has no marker <!-- test: name -->, or nothing uses it"
+    assert sorted(named) == sorted(USED.get(page, set())), (
+        "a snippet has no marker <!-- test: name -->, or nothing uses it"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -129,7 +216,9 @@ def commands() -> list[t.Any]:
 
 
 @pytest.mark.parametrize(("page", "words"), commands())
-def test_every_command_names_a_playbook_files_and_variables_that_exist(page: str, words: list[str]) -> None:
+def test_every_command_names_a_playbook_files_and_variables_that_exist(
+    page: str, words: list[str]
+) -> None:
     known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
     files = {name for texts in SNIPPETS.values() for name in texts} | {"setup.yml", "canary.yml"}
     for option, value in itertools.pairwise(words):
@@ -138,20 +227,28 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(page: str
         elif option == "-e" and value.startswith("@"):
             assert value[1:] in files
         elif option == "-e" and value != "instance=shop-1":
-            name = next(iter(json.loads(value))) if value.startswith("{") else value.partition("=")[0]
+            name = (
+                next(iter(json.loads(value))) if value.startswith("{") else value.partition("=")[0]
+            )
             assert name.removeprefix("rollout_") in known
     playbooks = [
-        word for word, before in zip(words[1:], words, strict=False) if before not in ("-i", "-e") and not word.startswith("-")
+        word
+        for word, before in zip(words[1:], words, strict=False)
+        if before not in ("-i", "-e") and not word.startswith("-")
     ]
     for name in playbooks:
-        assert name in files or (ROOT / f"playbooks/{name.removeprefix('progressive.rollout.')}.yml").exists(), name
+        assert (
+            name in files
+            or (ROOT / f"playbooks/{name.removeprefix('progressive.rollout.')}.yml").exists()
+        ), name
     assert len(playbooks) == 1
 
 
 # -- README.md ------------------------------------------------------------------------------------------------------
 
 LINE = re.compile(  # of progress
-    r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+ % of traffic to new)?, \d+ s"
+    r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+"
+    r" % of traffic to new)?, \d+ s"
     r"( / ~\d+ s)?|promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
 )
 
@@ -171,13 +268,20 @@ def test_readme_picture_shows_what_is_printed_today() -> None:
     picture, _blank, summary = SNIPPETS["README.md"]["picture"].partition("\n\n")
     for line in picture.splitlines():
         assert LINE.fullmatch(line) or re.fullmatch(r"demo 2 promoted: .*", line), line
-    assert [line.split()[0] for line in summary.splitlines()] == ["6", "time", "requests", "requests"]
+    assert [line.split()[0] for line in summary.splitlines()] == [
+        "6",
+        "time",
+        "requests",
+        "requests",
+    ]
 
 
 def test_readme_shows_the_example_that_molecule_runs() -> None:
     example = yaml.safe_load((EXAMPLE / "shop.yml").read_text())
     for name, value in SHOP.items():
-        same = {key: example[name][key] for key in value} if isinstance(value, dict) else example[name]
+        same = (
+            {key: example[name][key] for key in value} if isinstance(value, dict) else example[name]
+        )
         assert value == same, name
     assert (
         yaml.safe_load(SNIPPETS[f"{HOW_TO}/awx.md"]["rollout.yml"])[0].items()
@@ -190,14 +294,19 @@ def test_readme_shows_the_example_that_molecule_runs() -> None:
 
 LISTED = {  # the stages of six instances, and new and old ones of each
     "README.md": {"canary.yml": "step 1 1+6, promote 6+0"},
-    f"{TUTORIAL}/first-canary.md": {"canary.yml": "step 1 2+6, promote 6+0", "analysis.yml": "step 1 2+6, promote 6+0"},
+    f"{TUTORIAL}/first-canary.md": {
+        "canary.yml": "step 1 2+6, promote 6+0",
+        "analysis.yml": "step 1 2+6, promote 6+0",
+    },
     f"{HOW_TO}/canary.md": {
         "canary.yml": "step 1 1+6, step 3 a fifth 2+6, step 5 3+6, promote 6+0",
         "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
         "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",
         "instances.yml": "step 1 1+6, step 2 3+4, promote 6+0",
         "in-place.yml": "step 1 1+5, promote 6+0",
-        "marked.yml": "step 1 1+5, step 2 advice 1+5, step 3 3+3, step 4 migration 3+3, promote 6+0",
+        "marked.yml": (
+            "step 1 1+5, step 2 advice 1+5, step 3 3+3, step 4 migration 3+3, promote 6+0"
+        ),
     },
     f"{HOW_TO}/blue-green.md": {"blue-green.yml": "prepare 6+6, switch 6+6, hold 6+6, retire 6+0"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml": "confirm 0+6, replace 6+0, promote 6+0"},
@@ -207,7 +316,9 @@ LISTED = {  # the stages of six instances, and new and old ones of each
 }
 
 
-@pytest.mark.parametrize(("page", "name"), [(page, name) for page in LISTED for name in LISTED[page]])
+@pytest.mark.parametrize(
+    ("page", "name"), [(page, name) for page in LISTED for name in LISTED[page]]
+)
 def test_strategies_are_what_the_pages_say(page: str, name: str) -> None:
     given = parsed(**yaml.safe_load(SNIPPETS[page][name]))
     listed = stages(given.plan, RolloutTarget(2, 6, given.budget.resolve(6), before=6, stable=1))
@@ -216,7 +327,9 @@ def test_strategies_are_what_the_pages_say(page: str, name: str) -> None:
 
 
 def test_the_freeze_windows_are_those_the_page_tells_of() -> None:
-    ranged, recurring = parsed(**yaml.safe_load(SNIPPETS[f"{HOW_TO}/freeze.md"]["freeze.yml"])).freeze
+    ranged, recurring = parsed(
+        **yaml.safe_load(SNIPPETS[f"{HOW_TO}/freeze.md"]["freeze.yml"])
+    ).freeze
     assert (ranged.reason, recurring.reason) == ("end of the year", "weekend")
 
 
@@ -231,9 +344,10 @@ def test_the_webhook_receiver_knows_a_genuine_question() -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS[f"{HOW_TO}/gates-and-hooks.md"]["receiver.py"], names)
     with contextlib.closing(Server()) as hook:
-        answer = web.Driver(web.OPTIONS.parse({"url": hook.url, "secret": "swordfish"}, "gate."), t.cast(t.Any, None)).ask(
-            {"id": "r1"}, 0.0
-        )
+        answer = web.Driver(
+            web.OPTIONS.parse({"url": hook.url, "secret": "swordfish"}, "gate."),
+            t.cast(t.Any, None),
+        ).ask({"id": "r1"}, 0.0)
     (asked,) = hook.requests
     assert answer.verdict == "pass"
     assert names["genuine"](asked.body, asked.headers, b"swordfish")
@@ -249,16 +363,29 @@ def test_the_webhook_receiver_knows_a_genuine_question() -> None:
 
 def test_the_smaller_snippets_of_load_balancers_are_parts_of_those_that_are_run() -> None:
     def traffic(page: str, name: str) -> dict[str, t.Any]:
-        return t.cast("dict[str, t.Any]", yaml.safe_load(SNIPPETS[f"{HOW_TO}/{page}.md"][name])["rollout_traffic"])
+        return t.cast(
+            "dict[str, t.Any]",
+            yaml.safe_load(SNIPPETS[f"{HOW_TO}/{page}.md"][name])["rollout_traffic"],
+        )
 
     def without(given: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
         return {key: value for key, value in given.items() if key not in keys}
 
     drain = {"drain_timeout": "30s"}
-    assert traffic("envoy", "envoy.yml") == without(traffic("load-balancers", "match.yml"), "match") | drain
-    assert traffic("haproxy", "dynamic.yml") == without(traffic("load-balancers", "preview.yml"), "preview") | drain
+    assert (
+        traffic("envoy", "envoy.yml")
+        == without(traffic("load-balancers", "match.yml"), "match") | drain
+    )
+    assert (
+        traffic("haproxy", "dynamic.yml")
+        == without(traffic("load-balancers", "preview.yml"), "preview") | drain
+    )
     match = SNIPPETS[f"{HOW_TO}/load-balancers.md"]["match.cfg"]
-    lines = [line for line in match.partition("\nbackend shop-preview")[0].splitlines() if "use_backend" not in line]
+    lines = [
+        line
+        for line in match.partition("\nbackend shop-preview")[0].splitlines()
+        if "use_backend" not in line
+    ]
     assert lines == SNIPPETS[f"{HOW_TO}/haproxy.md"]["dynamic.cfg"].splitlines()
     assert parsed(rollout_traffic=traffic("haproxy", "slots.yml")).traffic.name == "haproxy"
 
@@ -271,7 +398,9 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     named = set(re.findall(r"`(\w+\.\w+)`", read(page)))
     assert named == {path.name for path in (ROOT / page).parent.iterdir()} - {"README.md"}
     words = [shlex.split(SNIPPETS[page][name]) for name in ("setup", "rollout")]
-    operands = {word.removeprefix("@") for line in words for word in line if not word.startswith("-")}
+    operands = {
+        word.removeprefix("@") for line in words for word in line if not word.startswith("-")
+    }
     assert operands <= named | {"ansible-playbook", "rollout_revision=2.4.1"}
     assert (ROOT / "extensions/molecule" / Path(page).parent.name / "molecule.yml").exists()
 
@@ -279,23 +408,38 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
 # -- analysis -------------------------------------------------------------------------------------------------------
 
 ANALYSIS, TESTING = f"{HOW_TO}/analysis.md", "docs/explanation/sequential-testing.md"
-ERRORS = re.compile(r"errors ([\d,]+) of ([\d,]+) against ([\d,]+) of ([\d,]+) on stable;[^\n]*?(?=\. |$)", re.M)
-LATENCY = re.compile(r"latency median [\d.]+ to [\d.]+ \(\d+ samples\) against [\d.]+ to [\d.]+ on stable \(\d+ samples\)")
+ERRORS = re.compile(
+    r"errors ([\d,]+) of ([\d,]+) against ([\d,]+) of ([\d,]+) on stable;[^\n]*?(?=\. |$)", re.M
+)
+LATENCY = re.compile(
+    r"latency median [\d.]+ to [\d.]+ \(\d+ samples\) against [\d.]+ to [\d.]+ on stable \(\d+"
+    r" samples\)"
+)
 
 
 @pytest.mark.parametrize("name", [name for name in SNIPPETS[ANALYSIS] if name.endswith(".yml")])
 def test_an_analysis_is_accepted(name: str) -> None:
-    """As when a rollout begins. tests/drivers/test_metrics.py has what is measured, tests/e2e/test_analysis.py what follows."""
+    """As when a rollout begins. tests/drivers/test_metrics.py has what is measured,
+    tests/e2e/test_analysis.py what follows.
+    """
     given = yaml.safe_load(SNIPPETS[ANALYSIS][name])
     if "rollout_steps" not in given:  # the inside of an analysis
-        given = {"rollout_strategy": "canary", "rollout_steps": [{"set_weight": 10}, {"analysis": given}]}
-    gate_runner.check(parsed(**given).plan.gates, Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.Driver.counts))
+        given = {
+            "rollout_strategy": "canary",
+            "rollout_steps": [{"set_weight": 10}, {"analysis": given}],
+        }
+    gate_runner.check(
+        parsed(**given).plan.gates,
+        Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.Driver.counts),
+    )
 
 
 def test_the_conditions_of_an_analysis_hold() -> None:
     for metric in yaml.safe_load(SNIPPETS[ANALYSIS]["metrics.yml"])["metrics"]:
         for condition in {"success_condition", "failure_condition"} & metric.keys():
-            assert Expression(metric[condition], condition).holds([1.0] if "[0]" in metric[condition] else 0.01)
+            assert Expression(metric[condition], condition).holds(
+                [1.0] if "[0]" in metric[condition] else 0.01
+            )
 
 
 def test_the_judges_say_what_the_page_says() -> None:
@@ -305,12 +449,20 @@ def test_the_judges_say_what_the_page_says() -> None:
     found = list(ERRORS.finditer(said))
     assert len(found) == 3 and len(LATENCY.findall(said)) == 2
     for line in found:
-        failed, requests, others, all_others = (int(number.replace(",", "")) for number in line.groups())
+        failed, requests, others, all_others = (
+            int(number.replace(",", "")) for number in line.groups()
+        )
         ledger = CountHistory().add("", Counts(requests, failed), Counts(all_others, others))
-        assert compare_errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence == line[0]
+        assert (
+            compare_errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence
+            == line[0]
+        )
     assert "`shop-7: errors 9 of 300 against 2 of 2,700 on all others`" in read(ANALYSIS)
     outliers = find_outliers(
-        {"shop-7": Counts(300, 9), "shop-8": Counts(300, 0)}, Counts(2400, 2), rules["alpha"], rules["tolerance"]
+        {"shop-7": Counts(300, 9), "shop-8": Counts(300, 0)},
+        Counts(2400, 2),
+        rules["alpha"],
+        rules["tolerance"],
     )
     assert outliers.sentence.startswith("shop-7: errors 9 of 300 against 2 of 2,700 on all others;")
 
@@ -320,17 +472,25 @@ def test_so_many_requests_are_needed() -> None:
     rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
     for detect, row in zip((rules["detect"], 0.01), body, strict=True):
         for share, cell in zip(head[1:], row[1:], strict=True):
-            ledger = CountHistory().add("", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0))
-            assert compare_errors(ledger, rules["alpha"], rules["tolerance"], detect).missing == int(cell.replace(",", ""))
+            ledger = CountHistory().add(
+                "", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0)
+            )
+            assert compare_errors(
+                ledger, rules["alpha"], rules["tolerance"], detect
+            ).missing == int(cell.replace(",", ""))
 
 
 def test_the_judges_are_as_good_as_the_page_says() -> None:
-    """The whole table is printed by tests/simulations/verdict.py; this is some of it, since it takes its time."""
+    """The whole table is printed by tests/simulations/verdict.py; this is some of it, since it
+    takes its time.
+    """
     head, *body = table(TESTING, "table")
     assert head[1:] == list(verdict.JUDGES)
     assert [row[0] for row in body] == [f"{stable} -> {new}" for stable, new in verdict.RATES]
     for row, (stable, new) in list(zip(body, verdict.RATES, strict=True))[1:6:2]:
-        assert row[1:] == [str(verdict.found(judge, stable, new)) for judge in verdict.JUDGES.values()]
+        assert row[1:] == [
+            str(verdict.found(judge, stable, new)) for judge in verdict.JUDGES.values()
+        ]
 
 
 class Hosts:
@@ -358,32 +518,50 @@ def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS[f"{HOW_TO}/write-a-driver.md"]["tickets.py"], names)
     assert not set(names["OPTIONS"]) & set(strategy.GATE)
-    gate: GateDriver = names["Driver"](names["OPTIONS"].parse({"folder": str(tmp_path)}, "gate."), None)
+    gate: GateDriver = names["Driver"](
+        names["OPTIONS"].parse({"folder": str(tmp_path)}, "gate."), None
+    )
     with pytest.raises(GateError, match=r"the ticket of 2\.4\.1: No such file"):
         gate.ask({"revision": "2.4.1"}, 0.0)
     for state, expected in (("open", WAIT), ("closed", PASS), ("refused", FAIL), ("lost", FAIL)):
         (tmp_path / "2.4.1").write_text(state)
-        assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(expected, f"its ticket is {state}, for 3 s")
+        assert gate.ask({"revision": "2.4.1"}, 3.0) == Answer(
+            expected, f"its ticket is {state}, for 3 s"
+        )
     with pytest.raises(InputError, match="not an absolute path"):
         names["OPTIONS"].parse({"folder": "tickets"}, "gate.")
 
 
 @pytest.mark.parametrize("name", ["budget", "stages", "baseline"])
 def test_the_arithmetic_of_the_idea_is_right(name: str) -> None:
-    test = doctest.DocTestParser().get_doctest(SNIPPETS["docs/explanation/idea.md"][name], {}, name, None, 0)
+    test = doctest.DocTestParser().get_doctest(
+        SNIPPETS["docs/explanation/idea.md"][name], {}, name, None, 0
+    )
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_the_page_of_steps_has_every_step() -> None:
-    assert named("docs/reference/steps.md") == {path.stem for path in (ROOT / "plugins/action").glob("*.py")}
+    assert named("docs/reference/steps.md") == {
+        path.stem for path in (ROOT / "plugins/action").glob("*.py")
+    }
 
 
-@pytest.mark.parametrize(("section", "kind"), [("Phases", Phase), ("Outcomes", Outcome), ("States of instances", State)])
-def test_the_page_of_states_has_every_one(section: str, kind: type[Phase | Outcome | State]) -> None:
-    assert named("docs/reference/states-and-phases.md", section) == {member.value for member in kind} - {""}
+@pytest.mark.parametrize(
+    ("section", "kind"), [("Phases", Phase), ("Outcomes", Outcome), ("States of instances", State)]
+)
+def test_the_page_of_states_has_every_one(
+    section: str, kind: type[Phase | Outcome | State]
+) -> None:
+    assert named("docs/reference/states-and-phases.md", section) == {
+        member.value for member in kind
+    } - {""}
 
 
 def named(page: str, section: str = "") -> set[str]:
     """What the first cells of a table name."""
     text = read(page).partition(f"## {section}\n" if section else "\n")[2].partition("\n## ")[0]
-    return {name for line in text.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1] if line[:1] == "|" else "")}
+    return {
+        name
+        for line in text.splitlines()
+        for name in re.findall(r"`(\w+)`", line.split("|")[1] if line[:1] == "|" else "")
+    }

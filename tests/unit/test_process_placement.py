@@ -9,11 +9,23 @@ import typing as t
 from collections import Counter
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import fill, place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import OPTIONS, Driver
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import (
+    fill,
+    place,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
+    OPTIONS,
+    Driver,
+)
 
 HOSTS = [f"web{number}" for number in range(1, 6)]
 ADDRESSES = {host: f"10.0.0.{number}" for number, host in enumerate(HOSTS, 1)}
@@ -33,12 +45,16 @@ class Inventory:
 
 
 def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
-    return Labels(f"i{slot}", "shop", "1", 1, host, Endpoint(address or ADDRESSES[host], port), slot)
+    return Labels(
+        f"i{slot}", "shop", "1", 1, host, Endpoint(address or ADDRESSES[host], port), slot
+    )
 
 
 def driver(**options: t.Any) -> Driver:
     given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
-    return Driver(OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory())))
+    return Driver(
+        OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory()))
+    )
 
 
 def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
@@ -51,7 +67,9 @@ def test_a_hundred_instances_are_spread_evenly_over_five_hosts() -> None:
 
 def test_the_emptiest_host_is_next_and_ties_go_by_the_inventory() -> None:
     taken = [labels("web1", 8100, 0), labels("web2", 8100, 1), labels("web4", 8100, 2)]
-    assert [host for host, _endpoint, _slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)] == [
+    assert [
+        host for host, _endpoint, _slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)
+    ] == [
         "web3",
         "web5",
         "web1",
@@ -61,18 +79,35 @@ def test_the_emptiest_host_is_next_and_ties_go_by_the_inventory() -> None:
 def test_zones_come_before_hosts() -> None:
     one = driver(zone="rack")
     places = one.place(10, [labels("web1", 8100, 0)], 1)
-    assert Counter(host for host, _endpoint, _slot in places) == {"web1": 2, "web2": 2, "web3": 2, "web4": 2, "web5": 2}
-    assert [host for host, _endpoint, _slot in driver(zone="room").place(5, [], 1)] == HOSTS, "none of them has one"
+    assert Counter(host for host, _endpoint, _slot in places) == {
+        "web1": 2,
+        "web2": 2,
+        "web3": 2,
+        "web4": 2,
+        "web5": 2,
+    }
+    assert [host for host, _endpoint, _slot in driver(zone="room").place(5, [], 1)] == HOSTS, (
+        "none of them has one"
+    )
 
 
 def test_the_lowest_free_slots_of_the_whole_service_are_used() -> None:
     taken = [labels("web1", 8100, 0), labels("web2", 8100, 2), labels("web3", 8100, 3)]
-    assert [slot for _host, _endpoint, slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)] == [1, 4, 5]
+    assert [
+        slot for _host, _endpoint, slot in place(HOSTS, ADDRESSES, range(8100, 8200), 3, taken, 1)
+    ] == [1, 4, 5]
 
 
 @pytest.mark.parametrize(
     ("used", "expected"),
-    [([], [0, 1, 2]), ([1], [2, 3, 0]), ([2, 3], [0, 1]), ([0, 3], [1, 2]), ([0, 1, 2], [3]), ([1, 2, 3], [0])],
+    [
+        ([], [0, 1, 2]),
+        ([1], [2, 3, 0]),
+        ([2, 3], [0, 1]),
+        ([0, 3], [1, 2]),
+        ([0, 1, 2], [3]),
+        ([1, 2, 3], [0]),
+    ],
 )
 def test_a_port_just_freed_is_used_last(used: list[int], expected: list[int]) -> None:
     taken = [labels("web1", 8100 + port, slot) for slot, port in enumerate(used)]
@@ -92,7 +127,12 @@ def test_hosts_of_one_address_share_its_ports() -> None:
 def test_a_full_host_is_passed_over() -> None:
     # web1 has no instance of its own, but both ports at its address are taken
     taken = [labels("web9", port, port, ADDRESSES["web1"]) for port in (8100, 8101)]
-    assert [host for host, _endpoint, _slot in place(["web1", "web2"], ADDRESSES, range(8100, 8102), 2, taken, 1)] == [
+    assert [
+        host
+        for host, _endpoint, _slot in place(
+            ["web1", "web2"], ADDRESSES, range(8100, 8102), 2, taken, 1
+        )
+    ] == [
         "web2",
         "web2",
     ]
@@ -105,7 +145,10 @@ def test_no_room_is_an_error_that_names_the_ports() -> None:
 
 def test_ports_outside_the_range_do_not_matter() -> None:
     taken = [labels("web1", 9000, 0)]
-    assert [endpoint.port for _host, endpoint, _slot in place(["web1"], ADDRESSES, range(8100, 8102), 2, taken, 1)] == [
+    assert [
+        endpoint.port
+        for _host, endpoint, _slot in place(["web1"], ADDRESSES, range(8100, 8102), 2, taken, 1)
+    ] == [
         8100,
         8101,
     ]
@@ -126,7 +169,10 @@ def test_placeholders() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": ["/bin/x", "{version}"]}, r"rollout_platform.command: unknown placeholder '\{version\}'"),
+        (
+            {"command": ["/bin/x", "{version}"]},
+            r"rollout_platform.command: unknown placeholder '\{version\}'",
+        ),
         ({"command": ["/bin/x", "{"]}, r"rollout_platform.command: unknown placeholder '\{'"),
         ({"command": "/bin/x"}, r"rollout_platform.command: expected a list, got str"),
         ({"command": []}, r"rollout_platform.command"),
@@ -159,7 +205,9 @@ def test_no_host_is_refused() -> None:
 
 
 def test_a_generation_is_spread_evenly_whatever_the_others_occupy() -> None:
-    """The old ones are to go: with them on web1 and web2 alone the new ones still use every host alike."""
+    """The old ones are to go: with them on web1 and web2 alone the new ones still use every host
+    alike.
+    """
     old = [labels("web1", 8100 + n, n) for n in range(4)] + [labels("web2", 8100, 4)]
     places = place(HOSTS, ADDRESSES, range(8100, 8200), 10, old, 2)
     assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 2)

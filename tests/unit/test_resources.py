@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, control, plan, scale
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    PlatformError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.resources import demand
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Limits, Machine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+    Limits,
+    Machine,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import podman
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support import memory
@@ -54,8 +61,9 @@ def test_more_memory_than_a_host_has_is_refused_before_anything_is_touched(
     shop: memory.Service, step: t.Any, check_mode: bool
 ) -> None:
     message = (
-        "^rollout_platform.memory: web has 4.0 GiB, but rollout_replicas 4 with a surge of 1 needs 5: 5 instances on a host, "
-        "which may use 5.0 GiB; lower rollout_platform.memory or rollout_budget.max_surge, or add hosts$"
+        "^rollout_platform.memory: web has 4.0 GiB, but rollout_replicas 4 with a surge of 1 needs"
+        " 5: 5 instances on a host, which may use 5.0 GiB; lower rollout_platform.memory or"
+        " rollout_budget.max_surge, or add hosts$"
     )
     with pytest.raises(InputError, match=message):
         shop.step(step, check_mode=check_mode, revision="1", replicas=4)
@@ -73,7 +81,12 @@ def test_scaling_asks_for_memory_too(shop: memory.Service) -> None:
 
 def test_the_command_scale_asks_for_memory_too(shop: memory.Service) -> None:
     shop.play(revision="1", replicas=3)
-    canary = {"revision": "2", "strategy": "canary", "steps": [{"set_replicas": 1}, {"pause": {}}], "wait": 0}
+    canary = {
+        "revision": "2",
+        "strategy": "canary",
+        "steps": [{"set_replicas": 1}, {"pause": {}}],
+        "wait": 0,
+    }
     assert shop.play(**canary, replicas=3)["parked"]
     shop.step(control, {"command": "scale"}, replicas=5)
 
@@ -89,17 +102,23 @@ def test_what_fits_is_not_spoken_of(shop: memory.Service) -> None:
     assert not [line for line in shop.said if "may use" in line]
 
 
-def test_less_memory_available_and_fewer_cpus_are_only_told(shop: memory.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_less_memory_available_and_fewer_cpus_are_only_told(
+    shop: memory.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Platform, "available", 2 * GIB)
     monkeypatch.setattr(Platform, "limit", Limits(GIB, 0.75))
     shop.play(revision="1", replicas=3)
     assert [line for line in shop.said if "may use" in line] == [
-        "shop: 4 instances on a host may use 4.0 GiB of memory, and there is only 2.0 GiB on web for them",
+        (
+            "shop: 4 instances on a host may use 4.0 GiB of memory, and there is only 2.0 GiB on"
+            " web for them"
+        ),
         "shop: 4 instances on a host may use 3 CPUs, and there are only 2 on web",
     ]
     assert shop.running == {"1": 3}
     shop.said.clear()
-    shop.play(revision="2", replicas=3)  # what runs there may already use three of the four it takes
+    # what runs there may already use three of the four it takes
+    shop.play(revision="2", replicas=3)
     assert [line for line in shop.said if "of memory" in line] == []
     shop.said.clear()
     shop.play(revision="2", replicas=3)
@@ -119,16 +138,31 @@ def podmans(answers: dict[str, t.Any], **options: t.Any) -> podman.Driver:
         def left_out(self, _hosts: list[str]) -> list[str]:
             return []
 
-        def ask(self, _agent: str, requests: dict[str, t.Any], _timeout: float) -> dict[str, Answer]:
+        def ask(
+            self, _agent: str, requests: dict[str, t.Any], _timeout: float
+        ) -> dict[str, Answer]:
             return {host: Answer(answers[host]) for host in requests}
 
-    given = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80, **options}
-    return podman.Driver(podman.OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Transport())))
+    given = {
+        "hosts": "all",
+        "ports": "8100",
+        "image": "shop:{revision}",
+        "container_port": 80,
+        **options,
+    }
+    return podman.Driver(
+        podman.OPTIONS.parse(given, "rollout_platform."),
+        Context("shop", t.cast(t.Any, Transport())),
+    )
 
 
 def test_what_the_hosts_answer_and_what_the_settings_say() -> None:
     machine = {"memory": 4 * GIB, "available": GIB, "cpus": 2}
-    driver = podmans({"web1": {"problems": {}, "machine": machine}, "web2": {"problems": {}}}, memory="512m", cpus=1.5)
+    driver = podmans(
+        {"web1": {"problems": {}, "machine": machine}, "web2": {"problems": {}}},
+        memory="512m",
+        cpus=1.5,
+    )
     driver.check()
     assert driver.machines == {"web1": Machine(4 * GIB, GIB, 2)}
     assert driver.limits() == Limits(GIB // 2, 1.5)
@@ -138,21 +172,29 @@ def test_what_the_hosts_answer_and_what_the_settings_say() -> None:
 
 
 def test_a_host_that_answers_nonsense_counts_as_one_that_does_not_answer() -> None:
-    with pytest.raises(PlatformError, match=r"web1: its answer is not that of an agent \(answer.machine.memory is text"):
-        podmans({"web1": {"problems": {}, "machine": {"memory": "much", "available": 0, "cpus": 1}}}).check()
+    with pytest.raises(
+        PlatformError,
+        match=r"web1: its answer is not that of an agent \(answer.machine.memory is text",
+    ):
+        podmans(
+            {"web1": {"problems": {}, "machine": {"memory": "much", "available": 0, "cpus": 1}}}
+        ).check()
 
 
 @pytest.mark.parametrize(
     ("given", "replicas", "peak", "needed"),
     [
         ("1g", 6, 8, 4),  # four on each of two hosts
-        ("3g", 6, 8, 3 * 3 + 1),  # at the end all are new, and of the old ones only the surge is left
+        # at the end all are new, and of the old ones only the surge is left
+        ("3g", 6, 8, 3 * 3 + 1),
         ("512m", 6, 8, 4 * 0.5),  # old ones that may use more are no reason to keep it so
         ("3g", 5, 5, 9),  # a host may have the odd one
         (None, 6, 8, 0),  # without a limit nothing is known
     ],
 )
-def test_what_instances_on_a_host_may_use(given: str | None, replicas: int, peak: int, needed: float) -> None:
+def test_what_instances_on_a_host_may_use(
+    given: str | None, replicas: int, peak: int, needed: float
+) -> None:
     answer = {"problems": {}, "machine": {"memory": 4 * GIB, "available": GIB, "cpus": 2}}
     driver = podmans({"web1": answer, "web2": answer}, memory=given)
     driver.check()

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lease belongs to one worker: steps of a run hand it on, and two of them never have it at once."""
+"""A lease belongs to one worker: steps of a run hand it on, and two of them never have it at
+once.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld, LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AlreadyWalked,
+    LeaseHeld,
+    LeaseLost,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Connections
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Connections,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import lease
@@ -27,27 +35,39 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file im
 
 @pytest.fixture
 def store(tmp_path: Path) -> Driver:
-    transport = Transport(Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None))
-    return Driver(OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), Context("shop", transport))
+    transport = Transport(
+        Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
+    )
+    return Driver(
+        OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), Context("shop", transport)
+    )
 
 
 @pytest.fixture
 def worker() -> Iterator[subprocess.Popen[bytes]]:
     """A process that lives, to stand for another worker."""
-    with subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=-1) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=-1
+    ) as process:
         assert process.stdout and process.stdout.readline()
         yield process
         process.kill()
 
 
-def identity(worker: subprocess.Popen[bytes] | None = None, main: int = 0, **more: t.Any) -> holder.Identity:
-    """Of this process' run, or of that of `main`; of this process as its worker, or of another one."""
+def identity(
+    worker: subprocess.Popen[bytes] | None = None, main: int = 0, **more: t.Any
+) -> holder.Identity:
+    """Of this process' run, or of that of `main`; of this process as its worker, or of another
+    one.
+    """
     made = holder.identity(main or os.getpid(), {"inventory_hostname": "web1"})
     details = {**made.details, "task": "Replace"}
     if worker:
         theirs = holder.identity(worker.pid).details
         details |= {"worker_pid": worker.pid, "worker_ticks": theirs["ticks"]}
-    return replace(made, token=f"{made.token}{worker.pid if worker else ''}", details=details, **more)
+    return replace(
+        made, token=f"{made.token}{worker.pid if worker else ''}", details=details, **more
+    )
 
 
 def opened(store: Driver, me: holder.Identity) -> Session:
@@ -67,13 +87,18 @@ def test_a_second_worker_of_the_same_run_is_refused_by_name(
 ) -> None:
     first = opened(store, identity(worker))
     monkeypatch.setattr(lease, "COLLEAGUE", 0.1)
-    said = rf"the task 'Replace' for web1 of this run already works on shop \(worker pid {worker.pid}\); run each step once"
+    said = (
+        r"the task 'Replace' for web1 of this run already works on shop \(worker pid"
+        rf" {worker.pid}\); run each step once"
+    )
     with pytest.raises(AlreadyWalked, match=said):
         opened(store, identity())
     first.commit()  # it is still the first one's
 
 
-def test_the_next_step_of_a_run_takes_over_what_the_one_before_has_left(store: Driver, worker: subprocess.Popen[bytes]) -> None:
+def test_the_next_step_of_a_run_takes_over_what_the_one_before_has_left(
+    store: Driver, worker: subprocess.Popen[bytes]
+) -> None:
     first = opened(store, identity(worker))
     epoch = first.epoch
     first.rest()
@@ -85,7 +110,9 @@ def test_the_next_step_of_a_run_takes_over_what_the_one_before_has_left(store: D
     second.commit()
 
 
-def test_the_next_step_takes_over_from_a_worker_that_was_killed(store: Driver, worker: subprocess.Popen[bytes]) -> None:
+def test_the_next_step_takes_over_from_a_worker_that_was_killed(
+    store: Driver, worker: subprocess.Popen[bytes]
+) -> None:
     opened(store, identity(worker))
     worker.kill()
     worker.wait()

@@ -10,7 +10,11 @@ from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, MOST, WeightSplit
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import (
+    EVEN,
+    MOST,
+    WeightSplit,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.simulator import check_parts
 from hypothesis import assume, example, given
@@ -20,7 +24,9 @@ HALF = Fraction(1, 2)  # a percentage point
 
 
 def split(share: int | None, new: int, old: int, desired: int = 1) -> WeightSplit:
-    """Of a waypoint with so many new and old ones, where all of them together are what the service needs unless it says more."""
+    """Of a waypoint with so many new and old ones, where all of them together are what the
+    service needs unless it says more.
+    """
     return WeightSplit(Waypoint(2, new, old, desired, share))
 
 
@@ -52,8 +58,13 @@ def test_vectors(share: int, asked: int, new: int, old: int, expected: tuple[int
     assert split(share, asked, old).weights(new, old) == expected
 
 
-@pytest.mark.parametrize(("share", "new", "old"), [(None, 3, 5), (0, 0, 5), (0, 3, 5), (20, 0, 5), (20, 3, 0), (100, 3, 0)])
-def test_where_there_is_nothing_to_divide_all_are_alike(share: int | None, new: int, old: int) -> None:
+@pytest.mark.parametrize(
+    ("share", "new", "old"),
+    [(None, 3, 5), (0, 0, 5), (0, 3, 5), (20, 0, 5), (20, 3, 0), (100, 3, 0)],
+)
+def test_where_there_is_nothing_to_divide_all_are_alike(
+    share: int | None, new: int, old: int
+) -> None:
     assert split(share, 3, old).weights(new, old) == (EVEN, EVEN)
 
 
@@ -67,7 +78,8 @@ shares = st.integers(1, 99)
 @example(50, 50, 1)
 @example(80, 1, 43)
 def test_the_share_is_what_was_asked_for(share: int, new: int, old: int) -> None:
-    # Within half a percentage point, wherever one instance need not have more than so many times another's requests.
+    # Within half a percentage point, wherever one instance need not have more than so many times
+    # another's requests.
     ratio = Fraction(share * old, (100 - share) * new)
     assume(Fraction(1, MOST) <= ratio <= MOST)
     assert abs(achieved(split(share, new, old).weights(new, old), new, old) - share) <= HALF
@@ -77,7 +89,8 @@ def test_the_share_is_what_was_asked_for(share: int, new: int, old: int) -> None
 @given(shares, counts, counts, counts)
 @example(90, 50, 49, 1)
 def test_k_of_n_have_no_more_than_their_part(share: int, asked: int, there: int, old: int) -> None:
-    # Capacity before traffic: each new one at most what it has when all are there, the old ones carry the rest.
+    # Capacity before traffic: each new one at most what it has when all are there, the old ones
+    # carry the rest.
     there = min(there, asked)
     part = Fraction(share * there, asked)
     weights = split(share, asked, old).weights(there, old)
@@ -93,31 +106,39 @@ def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: 
     assert all(after >= before - HALF / 5 for before, after in itertools.pairwise(grown))
 
 
-# Not whatever is left: what is missing is spread ------------------------------------------------------------------------
+# Not whatever is left: what is missing is spread
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("point", "new", "old", "expected"),
     [
-        # 10 replicas, 4 may be unavailable: five new and one old are in service on the way to all new. Even is a sixth each.
+        # 10 replicas, 4 may be unavailable: five new and one old are in service on the way to all
+        # new. Even is a sixth each.
         (Waypoint(2, 10, 0, 10, 100), 5, 1, (1, 1)),
         (Waypoint(2, 10, 0, 10, 100), 9, 1, (1, 1)),
-        (Waypoint(2, 10, 0, 10, 100), 5, 7, (7, 5)),  # they carry it all: a tenth for each new one, as it is to stay
+        # they carry it all: a tenth for each new one, as it is to stay
+        (Waypoint(2, 10, 0, 10, 100), 5, 7, (7, 5)),
         # Three of four stable ones died beside a canary of 20 %: 47.5 % and 52.5 %, not 20 and 80.
         (Waypoint(2, 1, 4, 4, 20), 1, 1, (19, 21)),
         (Waypoint(2, 1, 4, 4, 20), 1, 4, (1, 1)),
-        # Without surge nine old ones carry 99 %: that is what was asked for. With one of them gone all carry what is missing.
+        # Without surge nine old ones carry 99 %: that is what was asked for. With one of them gone
+        # all carry what is missing.
         (Waypoint(2, 1, 9, 10, 1), 1, 9, (1, 11)),
         (Waypoint(2, 1, 9, 10, 1), 1, 8, (2, 11)),
     ],
 )
-def test_what_is_missing_is_spread_over_all(point: Waypoint, new: int, old: int, expected: tuple[int, int]) -> None:
+def test_what_is_missing_is_spread_over_all(
+    point: Waypoint, new: int, old: int, expected: tuple[int, int]
+) -> None:
     assert WeightSplit(point).weights(new, old) == expected
 
 
 @st.composite
 def points(draw: st.DrawFn) -> Waypoint:
-    return Waypoint(2, draw(counts), draw(st.integers(0, 50)), draw(counts), draw(st.integers(1, 100)))
+    return Waypoint(
+        2, draw(counts), draw(st.integers(0, 50)), draw(counts), draw(st.integers(1, 100))
+    )
 
 
 @examples(1000)
@@ -132,17 +153,23 @@ def test_no_instance_has_more_than_its_part(point: Waypoint, new: int, old: int)
 
 @examples(500)
 @given(st.integers(1, 50), counts, counts, st.integers(1, 100))
-def test_where_each_is_to_have_an_even_part_none_ever_has_more(desired: int, new: int, old: int, percent: int) -> None:
+def test_where_each_is_to_have_an_even_part_none_ever_has_more(
+    desired: int, new: int, old: int, percent: int
+) -> None:
     # The end of every walk by weights, and steps whose number goes evenly into the share.
     point = Waypoint(2, desired, 0, desired, 100)
     if desired * percent % 100 == 0:
         point = Waypoint(2, desired * percent // 100, desired, desired, percent)
     each, rest = WeightSplit(point).weights(new, old)
     whole = each * new + rest * old
-    assert max(Fraction(each, whole), Fraction(rest, whole)) <= max(Fraction(1, desired), Fraction(1, new + old)) + HALF / 100
+    assert (
+        max(Fraction(each, whole), Fraction(rest, whole))
+        <= max(Fraction(1, desired), Fraction(1, new + old)) + HALF / 100
+    )
 
 
-# A way back -------------------------------------------------------------------------------------------------------------
+# A way back
+# -------------------------------------------------------------------------------------------------------------
 
 
 def back(desired: int, headroom: str = "1.25") -> WeightSplit:
@@ -161,16 +188,30 @@ def back(desired: int, headroom: str = "1.25") -> WeightSplit:
         (back(10), 4, 1, 3, 3),
     ],
 )
-def test_the_share_of_what_was_judged_bad(split: WeightSplit, stable: int, bad: int, left: int, expected: Fraction) -> None:
+def test_the_share_of_what_was_judged_bad(
+    split: WeightSplit, stable: int, bad: int, left: int, expected: Fraction
+) -> None:
     weights = split.weights(stable, bad, Fraction(left, 100))
     least = achieved((1, MOST), bad, stable)
     assert abs(100 - achieved(weights, stable, bad) - max(expected, least)) <= HALF / 5
 
 
 @examples(500)
-@given(st.integers(1, 50), counts, counts, st.fractions(0, 1, max_denominator=256), st.sampled_from(["0", "1", "1.25", "3"]))
-def test_the_share_of_what_was_judged_bad_only_falls(desired: int, stable: int, bad: int, left: Fraction, headroom: str) -> None:
+@given(
+    st.integers(1, 50),
+    counts,
+    counts,
+    st.fractions(0, 1, max_denominator=256),
+    st.sampled_from(["0", "1", "1.25", "3"]),
+)
+def test_the_share_of_what_was_judged_bad_only_falls(
+    desired: int, stable: int, bad: int, left: Fraction, headroom: str
+) -> None:
     weights = back(desired, headroom).weights(stable, bad, left)
     got = 1 - achieved(weights, stable, bad) / 100
     assert got <= max(left, achieved((1, MOST), bad, stable) / 100) + HALF / 100
-    assert got / bad <= max(Fraction(1, desired), Fraction(1, stable + bad), Fraction(1, bad + MOST * stable)) + HALF / 100
+    assert (
+        got / bad
+        <= max(Fraction(1, desired), Fraction(1, stable + bad), Fraction(1, bad + MOST * stable))
+        + HALF / 100
+    )

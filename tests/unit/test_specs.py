@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import StepAction
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+    StepAction,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 
@@ -42,15 +44,24 @@ def test_what_is_generated_is_up_to_date() -> None:
 def test_the_documented_defaults_are_those_of_the_code() -> None:
     fragment = module("doc_fragments.rollout").ModuleDocFragment.DOCUMENTATION
     documented = yaml.safe_load(fragment)["options"]
-    defaults = {name: option["default"] for name, option in documented.items() if "default" in option}
+    defaults = {
+        name: option["default"] for name, option in documented.items() if "default" in option
+    }
     assert settings.parse(LEAST) == settings.parse(defaults | LEAST)
     of_the_role = yaml.safe_load((ROOT / "roles/rolling/defaults/main.yml").read_text())
-    assert defaults.items() <= {name.removeprefix("rollout_"): value for name, value in of_the_role.items()}.items()
+    assert (
+        defaults.items()
+        <= {name.removeprefix("rollout_"): value for name, value in of_the_role.items()}.items()
+    )
 
 
 @pytest.mark.parametrize("folder", generate.DRIVERS)
 def test_every_driver_is_documented(folder: str) -> None:
-    there = {path.stem for path in (PLUGINS / "plugin_utils" / folder).glob("*.py") if not path.stem.startswith("_")}
+    there = {
+        path.stem
+        for path in (PLUGINS / "plugin_utils" / folder).glob("*.py")
+        if not path.stem.startswith("_")
+    }
     assert there == set(generate.DRIVERS[folder])
 
 
@@ -65,16 +76,40 @@ def test_defaults_are_values_of_their_kind(folder: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("process", {"command": ["shop"], "env": {"A": 1}, "stop_timeout": "1m", "hooks": {"after_stop": ["rm", "x"]}}),
+        (
+            "process",
+            {
+                "command": ["shop"],
+                "env": {"A": 1},
+                "stop_timeout": "1m",
+                "hooks": {"after_stop": ["rm", "x"]},
+            },
+        ),
         ("systemd", {"command": ["shop"], "user": "shop", "notify": "yes"}),
-        ("podman", {"image": "shop:{revision}", "container_port": "80", "restart": False, "cpus": 1.5, "memory": "512m"}),
+        (
+            "podman",
+            {
+                "image": "shop:{revision}",
+                "container_port": "80",
+                "restart": False,
+                "cpus": 1.5,
+                "memory": "512m",
+            },
+        ),
         (
             "docker",
-            {"image": "shop", "network": "host", "healthcheck": {"command": "true", "interval": "5s"}, "labels": {"a": 1}},
+            {
+                "image": "shop",
+                "network": "host",
+                "healthcheck": {"command": "true", "interval": "5s"},
+                "labels": {"a": 1},
+            },
         ),
     ],
 )
-def test_parsed_options_of_platforms_are_plain_data_that_parses_to_itself(name: str, given: dict[str, t.Any]) -> None:
+def test_parsed_options_of_platforms_are_plain_data_that_parses_to_itself(
+    name: str, given: dict[str, t.Any]
+) -> None:
     """The journal keeps them, and drivers of earlier generations are made of them."""
     options: Options = module(f"plugin_utils.platforms.{name}").OPTIONS
     parsed = options.parse({"hosts": "web", "ports": "8100-8199", **given}, "rollout_platform.")
@@ -89,7 +124,9 @@ def test_a_strategys_role_is_rolling_with_its_strategy(strategy: str) -> None:
     assert task["ansible.builtin.include_role"] == {"name": "progressive.rollout.rolling"}
     assert task["vars"] == {"rollout_strategy": strategy}
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
-    assert list(specs) == ["main"] and specs["main"]["options"] == {}, "variables are documented in rolling alone"
+    assert list(specs) == ["main"] and specs["main"]["options"] == {}, (
+        "variables are documented in rolling alone"
+    )
 
 
 def test_the_guides_name_every_variable() -> None:
@@ -101,7 +138,11 @@ def test_the_guides_name_every_variable() -> None:
 
 def test_the_action_group_holds_every_step() -> None:
     groups = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["action_groups"]
-    assert sorted(groups["steps"]) == STEPS == sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
+    assert (
+        sorted(groups["steps"])
+        == STEPS
+        == sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
+    )
 
 
 @pytest.mark.parametrize("step", STEPS)

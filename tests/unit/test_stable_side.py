@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stable side of a rollout: repaired where a waypoint keeps it, brought back where the new ones break."""
+"""The stable side of a rollout: repaired where a waypoint keeps it, brought back where the new
+ones break.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,30 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+    as_it_is,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Amount,
+    Budget,
+    Percent,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
     Groups,
@@ -26,7 +46,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Script, Seen, World, some
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Script,
+    Seen,
+    World,
+    some,
+)
 
 NOW = 100.0
 START = (
@@ -39,25 +65,43 @@ BY_GROUPS = Plan("canary", Groups(1, 1))
 BLUE_GREEN = Plan("blue_green")
 
 
-def listed(plan: Plan, desired: int, before: int | None = None, budget: Budget | None = None) -> tuple[Stage, ...]:
+def listed(
+    plan: Plan, desired: int, before: int | None = None, budget: Budget | None = None
+) -> tuple[Stage, ...]:
     allowed = (budget or Budget(1, 0)).resolve(desired)
-    return stages(plan, RolloutTarget(2, desired, allowed, desired if before is None else before, 1))
+    return stages(
+        plan, RolloutTarget(2, desired, allowed, desired if before is None else before, 1)
+    )
 
 
 def turn(
-    fleet: list[Instance], waypoint: Waypoint, budget: Budget | None = None, progress: ProgressTracker | None = None
+    fleet: list[Instance],
+    waypoint: Waypoint,
+    budget: Budget | None = None,
+    progress: ProgressTracker | None = None,
 ) -> Decision:
-    return evaluate(fleet, waypoint, budget or Budget(1, 0), RULES, progress or ProgressTracker(NOW, old=len(fleet)), NOW)
+    return evaluate(
+        fleet,
+        waypoint,
+        budget or Budget(1, 0),
+        RULES,
+        progress or ProgressTracker(NOW, old=len(fleet)),
+        NOW,
+    )
 
 
-# Repaired while it is waited -------------------------------------------------------------------------------------------
+# Repaired while it is waited
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("plan", "stage"), [(BY_WEIGHT, "one"), (BY_NUMBER, "one"), (BY_GROUPS, "group 1"), (BLUE_GREEN, "prepare")]
+    ("plan", "stage"),
+    [(BY_WEIGHT, "one"), (BY_NUMBER, "one"), (BY_GROUPS, "group 1"), (BLUE_GREEN, "prepare")],
 )
 @pytest.mark.parametrize("crashes", [[20], [20, 24, 28, 32], [20, 20, 20], [20, 20, 20, 20]])
-def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(plan: Plan, stage: str, crashes: list[int]) -> None:
+def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(
+    plan: Plan, stage: str, crashes: list[int]
+) -> None:
     path = listed(plan, 4)
     wanted = next(one.waypoint.old for one in path if one.name == stage)
     simulator = Seen(World(), Budget(1, 0), RULES)
@@ -95,13 +139,23 @@ def test_one_on_a_host_that_is_gone_is_replaced_elsewhere() -> None:
     assert simulator.stable_there[21 + START] == 4 and simulator.repaired == 2
 
 
-# Within the budget, and not without end --------------------------------------------------------------------------------
+# Within the budget, and not without end
+# --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("flight", "total", "expected"), [(1, 5, (0, 1)), (2, 5, (0, 2)), (3, 5, (1, 2)), (3, 7, (0, 1))])
-def test_repair_comes_before_replacing_and_within_the_same_limits(flight: int, total: int, expected: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("flight", "total", "expected"),
+    [(1, 5, (0, 1)), (2, 5, (0, 2)), (3, 5, (1, 2)), (3, 7, (0, 1))],
+)
+def test_repair_comes_before_replacing_and_within_the_same_limits(
+    flight: int, total: int, expected: tuple[int, int]
+) -> None:
     # Two stable ones and one new one are missing.
-    fleet = [*some(4), *some(1, 2), *some(total - 5, 1, State.DRAINING, rotation=Rotation.OUT, draining_since=NOW, active=1)]
+    fleet = [
+        *some(4),
+        *some(1, 2),
+        *some(total - 5, 1, State.DRAINING, rotation=Rotation.OUT, draining_since=NOW, active=1),
+    ]
     decision = turn(fleet, Waypoint(2, 2, 6, 5, stable=1), Budget(max_in_flight=flight))
     assert (decision.create, decision.create_old) == expected
 
@@ -119,7 +173,9 @@ def test_a_stable_side_that_cannot_start_ends_held() -> None:
 
 
 def test_one_that_never_becomes_ready_is_replaced_after_its_time() -> None:
-    simulator = Seen(World(repairs=[Life(never=True), Life()]), Budget(1, 0), replace(RULES, ready_deadline=10.0))
+    simulator = Seen(
+        World(repairs=[Life(never=True), Life()]), Budget(1, 0), replace(RULES, ready_deadline=10.0)
+    )
     simulator.populate([Life(crash=20), *[Life()] * 3])
     assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
     assert simulator.repaired == 2 and simulator.stable_there[20 + 11 + START + 3] == 4
@@ -132,7 +188,8 @@ def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
     assert simulator.repaired == 3
 
 
-# What is asked for more ------------------------------------------------------------------------------------------------
+# What is asked for more
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
@@ -147,17 +204,21 @@ def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
 
 def test_nothing_is_started_before_it_is_confirmed() -> None:
     for plan in (Plan(), BY_WEIGHT, BLUE_GREEN):
-        first, *_others = listed(replace(plan, confirm_rollout=(Gate("ask", "approval"),)), 12, before=4)
+        first, *_others = listed(
+            replace(plan, confirm_rollout=(Gate("ask", "approval"),)), 12, before=4
+        )
         assert (first.waypoint.new, first.waypoint.old) == (0, 4)
 
 
-# Kept as it is ---------------------------------------------------------------------------------------------------------
+# Kept as it is
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_as_it_is_is_kept_in_repair() -> None:
     stable = Composition("1", 1, 6)
     waypoint = Waypoint(2, 3, 4, 6, stable=1)
-    # In the middle of a walk from 6 old ones, one of which died: none is brought back that was to go.
+    # In the middle of a walk from 6 old ones, one of which died: none is brought back that was to
+    # go.
     assert as_it_is([*some(5), *some(1, 2)], waypoint, stable).old == 5
     # Fewer than the stage keeps: those are missing, whoever looks first after they died.
     assert as_it_is([*some(2), *some(3, 2)], waypoint, stable).old == 4
@@ -180,18 +241,29 @@ def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
     assert expected.seconds is not None and expected.peak == 8
 
 
-# Where none of them serves any more ------------------------------------------------------------------------------------
+# Where none of them serves any more
+# ------------------------------------------------------------------------------------
 
-CANARY, DARK, SWITCH = Waypoint(2, 2, 4, 4, 20, stable=1), Waypoint(2, 2, 2, 2, 0, stable=1), Waypoint(2, 2, 2, 2, 100, stable=1)
+CANARY, DARK, SWITCH = (
+    Waypoint(2, 2, 4, 4, 20, stable=1),
+    Waypoint(2, 2, 2, 2, 0, stable=1),
+    Waypoint(2, 2, 2, 2, 100, stable=1),
+)
 READY_IN_THE_DARK = some(2, 2, rotation=Rotation.OUT)
-GONE = [some(2, 1, State.FAILED), some(2, 1, State.NOT_READY, rotation=Rotation.IN), some(2, 1, State.UNREACHABLE), []]
+GONE = [
+    some(2, 1, State.FAILED),
+    some(2, 1, State.NOT_READY, rotation=Rotation.IN),
+    some(2, 1, State.UNREACHABLE),
+    [],
+]
 
 
 @pytest.mark.parametrize("old", GONE)
 def test_no_stable_instance_serves_any_more(old: list[Instance]) -> None:
     assert turn([*old, *some(1, 2)], CANARY).stable_lost
     assert turn([*old, *READY_IN_THE_DARK], DARK).stable_lost
-    # With a set that is not ready there is nothing to decide, and after a switch none of them is to serve.
+    # With a set that is not ready there is nothing to decide, and after a switch none of them is to
+    # serve.
     assert not turn([*old, *READY_IN_THE_DARK[:1]], DARK).stable_lost
     assert not turn([*old, *some(1, 2, State.NOT_READY)], CANARY).stable_lost
     assert not turn([*old, *some(2, 2)], SWITCH).stable_lost
@@ -202,8 +274,10 @@ def test_no_stable_instance_serves_any_more(old: list[Instance]) -> None:
     "old",
     [
         some(1),
-        some(1, rotation=Rotation.ABSENT, lb_healthy=False),  # a balancer was restarted: it is back in a moment
-        some(1, state=State.NOT_READY, rotation=Rotation.IN, lb_healthy=True),  # only our own check fails it
+        # a balancer was restarted: it is back in a moment
+        some(1, rotation=Rotation.ABSENT, lb_healthy=False),
+        # only our own check fails it
+        some(1, state=State.NOT_READY, rotation=Rotation.IN, lb_healthy=True),
     ],
 )
 def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> None:
@@ -213,11 +287,16 @@ def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> No
 
 @pytest.mark.parametrize("plan", [BY_WEIGHT, BY_NUMBER, BLUE_GREEN])
 @pytest.mark.parametrize(
-    ("then", "outcome", "phase"), [("repair", "", ""), ("promote", "promoted", "finished"), ("hold", "", "held")]
+    ("then", "outcome", "phase"),
+    [("repair", "", ""), ("promote", "promoted", "finished"), ("hold", "", "held")],
 )
-def test_what_follows_where_none_serves_any_more(plan: Plan, then: str, outcome: str, phase: str) -> None:
+def test_what_follows_where_none_serves_any_more(
+    plan: Plan, then: str, outcome: str, phase: str
+) -> None:
     # They cannot be started any more: what is kept up in vain ends as failures do.
-    stage = next(name for name in ("one", "prepare") if name in [one.name for one in listed(plan, 4)])
+    stage = next(
+        name for name in ("one", "prepare") if name in [one.name for one in listed(plan, 4)]
+    )
     simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20)] * 4)
     end = simulator.roll(listed(plan, 4), Script(gates={stage: 500}, on_stable_lost=then))
@@ -226,7 +305,10 @@ def test_what_follows_where_none_serves_any_more(plan: Plan, then: str, outcome:
     else:
         assert (end.outcome, end.phase) == (outcome, phase)
     if then == "promote":
-        assert simulator.clock < 60 and min(simulator.in_service[second] for second in range(22, simulator.clock)) >= 1
+        assert (
+            simulator.clock < 60
+            and min(simulator.in_service[second] for second in range(22, simulator.clock)) >= 1
+        )
 
 
 def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
@@ -236,7 +318,8 @@ def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
     assert simulator.repaired == 3 and simulator.clock < 90
 
 
-# New ones that break ---------------------------------------------------------------------------------------------------
+# New ones that break
+# ---------------------------------------------------------------------------------------------------
 
 CRASHES_LATER = Life(start=1, crash=6)  # ready, in rotation, counted on, and gone
 
@@ -253,14 +336,21 @@ def below(simulator: Seen, floor: int) -> int:
 @pytest.mark.parametrize("desired", [4, 6, 10])
 @pytest.mark.parametrize("surge", [1, 2, Percent(Decimal(50))])
 @pytest.mark.parametrize("later", [[0], [0, 1], [0, 1, 2]])
-def test_a_revision_that_crashes_after_it_was_ready_goes_back(desired: int, surge: Amount, later: list[int]) -> None:
+def test_a_revision_that_crashes_after_it_was_ready_goes_back(
+    desired: int, surge: Amount, later: list[int]
+) -> None:
     lives = [replace(CRASHES_LATER, crash=6 + more) for more in later]
-    simulator = Seen(World(lives=lives, headroom=Fraction(5, 4)), Budget(surge, 0), replace(RULES, min_ready=1.0))
+    simulator = Seen(
+        World(lives=lives, headroom=Fraction(5, 4)), Budget(surge, 0), replace(RULES, min_ready=1.0)
+    )
     simulator.populate([Life()] * desired)
     end = simulator.roll(listed(Plan(), desired, budget=Budget(surge, 0)))
     assert end.outcome == "rolled_back", end.reason
-    assert [decision.failed_id for _clock, decision in simulator.log if decision.failed] == ["PR-604"]
-    # Too few for no longer than an instance takes to start: it is seen, started, ready, and in rotation.
+    assert [decision.failed_id for _clock, decision in simulator.log if decision.failed] == [
+        "PR-604"
+    ]
+    # Too few for no longer than an instance takes to start: it is seen, started, ready, and in
+    # rotation.
     assert below(simulator, desired) <= START + 2
 
 
@@ -275,16 +365,25 @@ def test_a_good_revision_of_which_one_instance_crashes_is_promoted(number: int) 
 
 
 def test_stable_ones_come_back_where_new_ones_broke() -> None:
-    progress = ProgressTracker(NOW - 9, new=2, old=3, began=NOW - 50, failures=(Failure("2-x", "it ended", late=True),))
+    progress = ProgressTracker(
+        NOW - 9, new=2, old=3, began=NOW - 50, failures=(Failure("2-x", "it ended", late=True),)
+    )
     rolling = Waypoint(2, 5, 0, 5, stable=1)
-    # One is missing, and comes from the side that works; the new one after it, as far as there is room.
+    # One is missing, and comes from the side that works; the new one after it, as far as there is
+    # room.
     decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), progress)
     assert (decision.create_old, decision.create) == (1, 1)
     # It is not started twice, nor sent away before it is there.
     coming = some(1, 1, State.STARTING, NOW)
-    decision = turn([*some(2), *coming, *some(2, 2), *some(1, 2, State.STARTING, NOW)], rolling, Budget(1, 0), progress)
+    decision = turn(
+        [*some(2), *coming, *some(2, 2), *some(1, 2, State.STARTING, NOW)],
+        rolling,
+        Budget(1, 0),
+        progress,
+    )
     assert (decision.create_old, decision.drain) == (0, ())
-    # With as many as are needed it is like any other old one: without use as long as it is not ready.
+    # With as many as are needed it is like any other old one: without use as long as it is not
+    # ready.
     decision = turn([*some(2), *coming, *some(3, 2)], rolling, Budget(1, 0), progress)
     assert decision.drain == (coming[0].id,)
     # What never was ready broke nothing, and what the balancers send requests to is in service.
@@ -293,12 +392,17 @@ def test_stable_ones_come_back_where_new_ones_broke() -> None:
     unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
     assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), progress).create_old == 0
     # Nothing is started of a revision that a rollback leads away from, nor where there is none.
-    assert turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old == 0
+    assert (
+        turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old
+        == 0
+    )
 
 
 def test_who_becomes_ready_for_a_moment_makes_nothing_good() -> None:
     broke = Failure("i1", "it ended", late=True)
-    progress = ProgressTracker(0.0, new=1, old=5, failures=(broke, Failure("i2", "it never started")))
+    progress = ProgressTracker(
+        0.0, new=1, old=5, failures=(broke, Failure("i2", "it never started"))
+    )
     # More are ready than ever: that makes good what never started, and not what broke.
     later = progress.advance(2, 5, (), 10.0, lasting=0)
     assert later.failures == (broke,) and later.since == 10.0

@@ -1,18 +1,28 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `status` prints: how it stands, who is at work, what to do, and a table whose columns stand below each other."""
+"""What `status` prints: how it stands, who is at work, what to do, and a table whose columns
+stand below each other.
+"""
 
 from __future__ import annotations
 
 import typing as t
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import describe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    Kind,
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
@@ -49,8 +59,15 @@ def record(phase: str, reason: str = "") -> Record:
 
 
 def test_nothing_known() -> None:
-    assert lines(Record("shop"), None, []) == ["shop: no rollout so far", "lease: free", "no instances"]
-    assert lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2] == "unknown at present: lb1: ?[2Jdown"
+    assert lines(Record("shop"), None, []) == [
+        "shop: no rollout so far",
+        "lease: free",
+        "no instances",
+    ]
+    assert (
+        lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2]
+        == "unknown at present: lb1: ?[2Jdown"
+    )
 
 
 def test_under_way() -> None:
@@ -61,8 +78,12 @@ def test_under_way() -> None:
 
 def test_what_waits_for_a_person_says_what_to_do() -> None:
     held = lines(record("held", "no progress"), None, [])
-    assert held[0].endswith("previous revision 1. Why: no progress") and held[1].endswith("roll back [PR-606]")
-    assert "free (no active run). Next: rerun to continue" in lines(record("progressing"), None, [])[1]
+    assert held[0].endswith("previous revision 1. Why: no progress") and held[1].endswith(
+        "roll back [PR-606]"
+    )
+    assert (
+        "free (no active run). Next: rerun to continue" in lines(record("progressing"), None, [])[1]
+    )
     assert "rerun to finish the rollback" in lines(record("rolling_back"), None, [])[1]
 
 
@@ -72,9 +93,14 @@ def test_what_waits_at_a_gate_says_since_when_and_who_lets_it_pass() -> None:
     waits.rollout.name, waits.rollout.asked, waits.rollout.entered = "prepare", 0, 60.0
     waits.rollout.gates = {"promotion approval": GateRecord(60.0)}
     first, lease = lines(waits, None, [])[:2]
-    assert first.startswith("shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z, started at ")
+    assert first.startswith(
+        "shop 2: awaiting promotion at prepare (0 % of requests) since 1970-01-01T00:01:00Z,"
+        " started at "
+    )
     assert first.endswith(". Waiting for promotion approval")
-    assert lease.endswith("Next: rerun to keep waiting, promote.yml to continue, or abort.yml to roll back")
+    assert lease.endswith(
+        "Next: rerun to keep waiting, promote.yml to continue, or abort.yml to roll back"
+    )
     waits.rollout.phase = Phase.HELD
     assert "Waiting for" not in lines(waits, None, [])[0]
     waits.rollout.phase = Phase.HOLDING
@@ -86,13 +112,18 @@ def test_what_is_paused_says_by_whom_and_why() -> None:
     assert paused.rollout
     paused.rollout.paused = {"by": "ann", "why": "lunch", "at": 1.0}
     first, lease = lines(paused, None, [])[:2]
-    assert first.endswith(". Paused by ann: lunch") and lease.endswith("resume.yml to continue, or abort.yml to roll back")
+    assert first.endswith(". Paused by ann: lunch") and lease.endswith(
+        "resume.yml to continue, or abort.yml to roll back"
+    )
 
 
 def test_an_ended_one() -> None:
     ended = record("progressing")
     ended.close("rolled_back", "it crashes", 60.0)
-    assert lines(ended, None, [])[0] == "1970-01-01T00:01:00Z: shop 2 rolled back to 1 after 0.0 s. Why: it crashes"
+    assert (
+        lines(ended, None, [])[0]
+        == "1970-01-01T00:01:00Z: shop 2 rolled back to 1 after 0.0 s. Why: it crashes"
+    )
 
 
 def test_columns_stand_below_each_other() -> None:
@@ -105,8 +136,12 @@ def test_columns_stand_below_each_other() -> None:
 
 def test_what_is_compared_with_is_not_called_new() -> None:
     fleet = [*some(3), *some(1, 3)]
-    assert describe(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith("1/2 baseline ready, 3 old left")
-    assert describe(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith("0/2 new ready, 4 old left")
+    assert describe(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith(
+        "1/2 baseline ready, 3 old left"
+    )
+    assert describe(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith(
+        "0/2 new ready, 4 old left"
+    )
 
 
 def test_spans_of_time() -> None:

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What operators write of canary and blue-green: what it becomes, and what is refused with which words."""
+"""What operators write of canary and blue-green: what it becomes, and what is refused with which
+words.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,18 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import DAY, fingerprint, parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import (
+    DAY,
+    fingerprint,
+    parse,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate, Groups, Plan, Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Gate,
+    Groups,
+    Plan,
+    Step,
+)
 
 WEB = {"driver": "web", "url": "http://127.0.0.1:9/go"}
 COMPARES = {"driver": "analysis", "baseline": True}
@@ -33,11 +44,14 @@ def pause(key: str, seconds: float) -> Gate:
     return Gate(key, "pause", {"duration": seconds})
 
 
-def person(key: str, timeout: float | None = DAY, on_timeout: str | None = None, **options: str) -> Gate:
+def person(
+    key: str, timeout: float | None = DAY, on_timeout: str | None = None, **options: str
+) -> Gate:
     return Gate(key, "approval", options, timeout=timeout, on_timeout=on_timeout)
 
 
-# What it becomes ------------------------------------------------------------------------------------------------------
+# What it becomes
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_given_is_rolling() -> None:
@@ -69,13 +83,19 @@ def test_argos_list() -> None:
             on_failure="hold",
             gates=(pause("step 4 pause", 600.0), person("step 5 look at the graphs")),
         ),
-        Step("step 6", weight=50, gates=(person("step 7 pause"), person("step 8 pause", 7200.0, "promote"))),
+        Step(
+            "step 6",
+            weight=50,
+            gates=(person("step 7 pause"), person("step 8 pause", 7200.0, "promote")),
+        ),
         Step("step 9", gates=(pause("step 9 pause", 5.0),), reversible=False),
     )
 
 
 def test_instance_weight_waits_for_a_person_unless_a_pause_follows() -> None:
-    plan = canary({"instance_weight": 20}, {"instance_weight": 20}, {"pause": "1m"}, {"instance_weight": 100})
+    plan = canary(
+        {"instance_weight": 20}, {"instance_weight": 20}, {"pause": "1m"}, {"instance_weight": 100}
+    )
     assert steps_of(plan) == (
         Step("step 1", instances=20, gates=(person("step 1 pause"),)),
         Step("step 2", instances=20, gates=(pause("step 3 pause", 60.0),)),
@@ -84,10 +104,23 @@ def test_instance_weight_waits_for_a_person_unless_a_pause_follows() -> None:
 
 
 def test_gates_have_their_drivers_options_and_our_bounds() -> None:
-    given = {**WEB, "interval": "2s", "timeout": "unlimited", "on_timeout": "hold", "on_error": "ignore"}
+    given = {
+        **WEB,
+        "interval": "2s",
+        "timeout": "unlimited",
+        "on_timeout": "hold",
+        "on_error": "ignore",
+    }
     (step,) = steps_of(canary({"set_weight": 20}, {"gate": given}, {"gate": WEB, "name": "hook"}))
     first, second = step.gates
-    assert (first.key, first.driver, first.interval, first.timeout, first.on_timeout, first.on_error) == (
+    assert (
+        first.key,
+        first.driver,
+        first.interval,
+        first.timeout,
+        first.on_timeout,
+        first.on_error,
+    ) == (
         "step 2 gate",
         "web",
         2.0,
@@ -96,8 +129,18 @@ def test_gates_have_their_drivers_options_and_our_bounds() -> None:
         "ignore",
     )
     # Nothing waits without end unless it is asked for.
-    assert (second.key, second.timeout, second.on_timeout, second.on_error) == ("step 3 hook", DAY, None, "fail")
-    assert first.options["url"] == WEB["url"] and not {"driver", "interval", "on_timeout", "on_error"} & set(first.options)
+    assert (second.key, second.timeout, second.on_timeout, second.on_error) == (
+        "step 3 hook",
+        DAY,
+        None,
+        "fail",
+    )
+    assert first.options["url"] == WEB["url"] and not {
+        "driver",
+        "interval",
+        "on_timeout",
+        "on_error",
+    } & set(first.options)
 
 
 def test_e_14_every_wait_for_a_person_is_as_the_approval_says() -> None:
@@ -113,23 +156,44 @@ def test_e_14_every_wait_for_a_person_is_as_the_approval_says() -> None:
         person("step 2 pause", None, "rollback", file="/run/approved"),
         person("step 3 gate", 3600.0, "rollback", file="/run/other"),
     )
-    assert by_hand.promotion == (person("promotion approval", None, "rollback", file="/run/approved"),)
+    assert by_hand.promotion == (
+        person("promotion approval", None, "rollback", file="/run/approved"),
+    )
 
 
 def test_blue_green_is_promoted_by_itself_after_a_delay_or_by_a_person() -> None:
     assert parse({"strategy": "blue_green"}).promotion == ()
-    auto = parse({"strategy": "blue_green", "auto_promote": "yes", "promote_delay": "1m", "hold": 0})
+    auto = parse(
+        {"strategy": "blue_green", "auto_promote": "yes", "promote_delay": "1m", "hold": 0}
+    )
     assert (auto.promotion, auto.hold) == ((pause("promotion delay", 60.0),), ())
     by_hand = parse({"strategy": "blue_green", "auto_promote": False, "hold": "1h"})
-    assert (by_hand.promotion, by_hand.hold) == ((person("promotion approval"),), (pause("hold", 3600.0),))
+    assert (by_hand.promotion, by_hand.hold) == (
+        (person("promotion approval"),),
+        (pause("hold", 3600.0),),
+    )
 
 
 def test_gates_go_by_when_they_are_asked() -> None:
-    calls = ("confirm_rollout", "confirm_traffic_increase", "confirm_promotion", "post_rollout", "rollback")
-    plan = parse({"gates": {call: [WEB, {"driver": "command", "command": ["true"]}] for call in calls}})
+    calls = (
+        "confirm_rollout",
+        "confirm_traffic_increase",
+        "confirm_promotion",
+        "post_rollout",
+        "rollback",
+    )
+    plan = parse(
+        {"gates": {call: [WEB, {"driver": "command", "command": ["true"]}] for call in calls}}
+    )
     for call, gates in zip(
         calls,
-        (plan.confirm_rollout, plan.confirm_traffic_increase, plan.confirm_promotion, plan.post_rollout, plan.rollback_gates),
+        (
+            plan.confirm_rollout,
+            plan.confirm_traffic_increase,
+            plan.confirm_promotion,
+            plan.post_rollout,
+            plan.rollback_gates,
+        ),
         strict=True,
     ):
         assert [gate.key for gate in gates] == [f"{call} 1", f"{call} 2"]
@@ -144,18 +208,28 @@ def groups(**given: t.Any) -> Groups:
 
 def test_singularitys_mapping() -> None:
     assert groups(group_size="2") == Groups(2, 3, (), 1)
-    assert groups(cycles=0, acceptance="timed", wait="30s") == Groups(1, 0, (pause("wait", 30.0),), 1)
+    assert groups(cycles=0, acceptance="timed", wait="30s") == Groups(
+        1, 0, (pause("wait", 30.0),), 1
+    )
     assert groups(acceptance="timed", wait=0, allowed_failures=1) == Groups(1, 3, (), 2)
     assert [gate.key for gate in groups(acceptance="checks", gates=[WEB]).gates] == ["gate 1"]
     assert groups(acceptance="checks") == Groups(1, 3, (), 1)  # none given: nothing to wait for
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# What is refused
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("group_size", 0), ("group_size", -1), ("cycles", -1), ("wait", "-1s"), ("wait", -1), ("allowed_failures", -1)],
+    [
+        ("group_size", 0),
+        ("group_size", -1),
+        ("cycles", -1),
+        ("wait", "-1s"),
+        ("wait", -1),
+        ("allowed_failures", -1),
+    ],
 )
 def test_e_30_groups_that_cannot_be(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"rollout_steps.{key}: {value!r}"):
@@ -163,7 +237,13 @@ def test_e_30_groups_that_cannot_be(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["deployInstanceCountPerStep", "deployStepWaitTimeMs", "autoAdvanceDeploySteps", "maxTaskRetries"]
+    "key",
+    [
+        "deployInstanceCountPerStep",
+        "deployStepWaitTimeMs",
+        "autoAdvanceDeploySteps",
+        "maxTaskRetries",
+    ],
 )
 def test_e_31_there_are_no_older_names_that_could_mean_something_else(key: str) -> None:
     with pytest.raises(InputError, match=f"rollout_steps.{key}: unknown option"):
@@ -180,12 +260,18 @@ REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
     ([20], ("rollout_steps[0]", "int", "mapping")),
     ([{"set_weight": 20}, {}], ("rollout_steps[1]", "none", "exactly one")),
     ([{"set_weight": 20, "pause": {}}], ("rollout_steps[0]", "set_weight and pause")),
-    ([{"set_wieght": 20}], ("rollout_steps[0].set_wieght", "did you mean rollout_steps[0].set_weight?")),
+    (
+        [{"set_wieght": 20}],
+        ("rollout_steps[0].set_wieght", "did you mean rollout_steps[0].set_weight?"),
+    ),
     ([{"set_weight": 0}], ("rollout_steps[0].set_weight: 0", "must be at least 1")),
     ([{"set_weight": 101}], ("rollout_steps[0].set_weight: 101", "at most 100")),
     ([{"set_weight": 12.5}], ("rollout_steps[0].set_weight: 12.5", "whole number")),
     ([{"set_weight": True}], ("rollout_steps[0].set_weight: True",)),
-    ([{"set_weight": 20}, {"pause": {}}, {"set_weight": 20}], ("step 3", "weight 20 after 20", "higher")),
+    (
+        [{"set_weight": 20}, {"pause": {}}, {"set_weight": 20}],
+        ("step 3", "weight 20 after 20", "higher"),
+    ),
     ([{"set_weight": 100}, {"set_replicas": 2}], ("step 2", "after the weight 100")),
     ([{"set_replicas": 0}], ("rollout_steps[0].set_replicas: 0", "must be at least 1")),
     ([{"set_replicas": "0%"}], ("rollout_steps[0].set_replicas: '0%'", "must be at least 1")),
@@ -198,22 +284,43 @@ REFUSED: list[tuple[list[t.Any], tuple[str, ...]]] = [
         [{"set_weight": 20}, {"pause": {"duration": "1m", "timeout": "1h"}}],
         ("rollout_steps[1].pause", "have no effect with a duration"),
     ),
-    ([{"set_weight": 20}, {"pause": {"durtion": "1m"}}], ("rollout_steps[1].pause.durtion", "pause.duration?")),
-    ([{"set_weight": 20}, {"pause": {"on_timeout": "wait"}}], ("rollout_steps[1].pause.on_timeout: 'wait'", "promote")),
+    (
+        [{"set_weight": 20}, {"pause": {"durtion": "1m"}}],
+        ("rollout_steps[1].pause.durtion", "pause.duration?"),
+    ),
+    (
+        [{"set_weight": 20}, {"pause": {"on_timeout": "wait"}}],
+        ("rollout_steps[1].pause.on_timeout: 'wait'", "promote"),
+    ),
     ([{"set_weight": 20}, {"gate": "web"}], ("rollout_steps[1].gate", "str", "mapping")),
     ([{"set_weight": 20}, {"gate": {"url": "x"}}], ("rollout_steps[1].gate.driver", "required")),
     ([{"set_weight": 20}, {"gate": {"driver": "wbe"}}], ("rollout_steps[1].gate.driver", "'wbe'")),
-    ([{"set_weight": 20}, {"gate": {**WEB, "intervall": 1}}], ("rollout_steps[1].gate.intervall", "gate.interval?")),
-    ([{"set_weight": 20}, {"gate": {**WEB, "interval": 0}}], ("rollout_steps[1].gate.interval: 0",)),
-    ([{"set_weight": 20}, {"gate": {**WEB, "on_error": "retry"}}], ("rollout_steps[1].gate.on_error: 'retry'", "ignore")),
+    (
+        [{"set_weight": 20}, {"gate": {**WEB, "intervall": 1}}],
+        ("rollout_steps[1].gate.intervall", "gate.interval?"),
+    ),
+    (
+        [{"set_weight": 20}, {"gate": {**WEB, "interval": 0}}],
+        ("rollout_steps[1].gate.interval: 0",),
+    ),
+    (
+        [{"set_weight": 20}, {"gate": {**WEB, "on_error": "retry"}}],
+        ("rollout_steps[1].gate.on_error: 'retry'", "ignore"),
+    ),
     ([{"set_weight": 20}, {"gate": {**WEB, "timeout": 0}}], ("rollout_steps[1].gate.timeout: 0",)),
     ([{"set_weight": 20}, {"gate": {"driver": "pause"}}], ("rollout_steps[1].gate", "duration")),
     (
         [{"analysis": {"baseline": True}}, {"set_weight": 20}],
         ("rollout_steps[0].analysis.baseline", "nothing to compare"),
     ),
-    ([{"set_weight": 20}, {"analysis": {"count": 0}}], ("rollout_steps[1].analysis.count", "0", "must be at least 1")),
-    ([{"set_weight": 20, "on_failure": "retry"}], ("rollout_steps[0].on_failure: 'retry'", "rollback, hold, continue")),
+    (
+        [{"set_weight": 20}, {"analysis": {"count": 0}}],
+        ("rollout_steps[1].analysis.count", "0", "must be at least 1"),
+    ),
+    (
+        [{"set_weight": 20, "on_failure": "retry"}],
+        ("rollout_steps[0].on_failure: 'retry'", "rollback, hold, continue"),
+    ),
     ([{"set_weight": 20, "reversible": "maybe"}], ("rollout_steps[0].reversible: 'maybe'",)),
     ([{"set_weight": 20, "name": "a\nb"}], ("rollout_steps[0].name",)),
 ]
@@ -233,10 +340,22 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
         ({"steps": [{"set_weight": 20}]}, ("rollout_steps", "rolling", "rollout_strategy: canary")),
         ({"strategy": "blue_green", "steps": {"group_size": 1}}, ("rollout_steps", "blue_green")),
         ({"strategy": "canary", "steps": "set_weight: 20"}, ("rollout_steps", "str", "list")),
-        ({"strategy": "canary", "steps": {"acceptance": "yes"}}, ("rollout_steps.acceptance: 'yes'", "checks")),
-        ({"strategy": "canary", "steps": {"wait": "30s"}}, ("rollout_steps.wait", "only with timed")),
-        ({"strategy": "canary", "steps": {"gates": [WEB]}}, ("rollout_steps.gates", "only with checks")),
-        ({"strategy": "canary", "steps": {"group_sise": 1}}, ("rollout_steps.group_sise", "group_size?")),
+        (
+            {"strategy": "canary", "steps": {"acceptance": "yes"}},
+            ("rollout_steps.acceptance: 'yes'", "checks"),
+        ),
+        (
+            {"strategy": "canary", "steps": {"wait": "30s"}},
+            ("rollout_steps.wait", "only with timed"),
+        ),
+        (
+            {"strategy": "canary", "steps": {"gates": [WEB]}},
+            ("rollout_steps.gates", "only with checks"),
+        ),
+        (
+            {"strategy": "canary", "steps": {"group_sise": 1}},
+            ("rollout_steps.group_sise", "group_size?"),
+        ),
         ({"gates": [WEB]}, ("rollout_gates", "list", "mapping")),
         ({"gates": {"confirm": [WEB]}}, ("rollout_gates.confirm",)),
         ({"gates": {"rollback": WEB}}, ("rollout_gates.rollback", "dict", "list")),
@@ -248,7 +367,10 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             {"gates": {"confirm_promotion": [COMPARES]}},
             ("rollout_gates.confirm_promotion[0].baseline", "an analysis of rollout_steps"),
         ),
-        ({"analysis": {"baseline": True}}, ("rollout_analysis.baseline", "an analysis of rollout_steps")),
+        (
+            {"analysis": {"baseline": True}},
+            ("rollout_analysis.baseline", "an analysis of rollout_steps"),
+        ),
         (
             {"strategy": "canary", "steps": {"acceptance": "checks", "gates": [COMPARES]}},
             ("rollout_steps.gates[0].baseline", "an analysis of rollout_steps"),
@@ -258,7 +380,10 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             ("rollout_gates.rollback[0].driver: 'analysis'", "rollout_analysis"),
         ),
         (
-            {"strategy": "canary", "steps": [{"set_weight": 9}, {"analysis": {"interval": "1h", "count": 48}}]},
+            {
+                "strategy": "canary",
+                "steps": [{"set_weight": 9}, {"analysis": {"interval": "1h", "count": 48}}],
+            },
             ("rollout_steps[1].analysis.timeout", "24 h 00 min", "takes 2 d 0 h", "raise it"),
         ),
         (
@@ -266,19 +391,35 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             ("rollout_gates.post_rollout[0].timeout", "takes 2 min 00 s", "lower count"),
         ),
         (
-            {"analysis": {"bake": "5m", "metrics": [{"name": "rate", "success_condition": "result < 1", "dry_run": True}]}},
+            {
+                "analysis": {
+                    "bake": "5m",
+                    "metrics": [
+                        {"name": "rate", "success_condition": "result < 1", "dry_run": True}
+                    ],
+                }
+            },
             ("rollout_analysis.bake", "success_condition"),
         ),
         ({"analysis": {"bake": "5m"}}, ("rollout_analysis.bake", "success_condition")),
         ({"gates": {"rollback": [WEB, "x"]}}, ("rollout_gates.rollback[1]", "mapping")),
         ({"approval": {"timeout": "never"}}, ("rollout_approval.timeout: 'never'",)),
-        ({"approval": {"on_timeout": "continue"}}, ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote")),
+        (
+            {"approval": {"on_timeout": "continue"}},
+            ("rollout_approval.on_timeout: 'continue'", "rollback, hold, promote"),
+        ),
         ({"approval": {"timeuot": 1}}, ("rollout_approval.timeuot", "timeout?")),
         ({"auto_promote": "perhaps"}, ("rollout_auto_promote: 'perhaps'",)),
         ({"promote_delay": "later"}, ("rollout_promote_delay: 'later'",)),
         ({"hold": -1}, ("rollout_hold: -1",)),
-        ({"hold": "10m"}, ("rollout_hold: has no effect with rollout_strategy rolling", "remove it")),
-        ({"strategy": "canary", "steps": [{"set_weight": 9}], "hold": 0}, ("rollout_hold: has no effect", "canary")),
+        (
+            {"hold": "10m"},
+            ("rollout_hold: has no effect with rollout_strategy rolling", "remove it"),
+        ),
+        (
+            {"strategy": "canary", "steps": [{"set_weight": 9}], "hold": 0},
+            ("rollout_hold: has no effect", "canary"),
+        ),
         ({"auto_promote": False}, ("rollout_auto_promote: has no effect", "rolling")),
         ({"promote_delay": "5m"}, ("rollout_promote_delay: has no effect", "rolling")),
         (
@@ -295,14 +436,21 @@ def test_what_else_is_refused(args: dict[str, t.Any], words: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("strategy", ["rolling", "blue_green"])
 def test_what_roles_give_by_default_is_not_given(strategy: str) -> None:
-    usual = yaml.safe_load((Path(__file__).parents[2] / "roles/rolling/defaults/main.yml").read_text())
+    usual = yaml.safe_load(
+        (Path(__file__).parents[2] / "roles/rolling/defaults/main.yml").read_text()
+    )
     given = {name: usual[f"rollout_{name}"] for name in ("auto_promote", "promote_delay", "hold")}
     assert parse({"strategy": strategy, **given}) == parse({"strategy": strategy})
 
 
 @pytest.mark.parametrize("marked", [{}, {"name": "judged"}, {"on_failure": "hold"}])
 def test_a_baseline_is_for_the_step_that_is_judged(marked: dict[str, str]) -> None:
-    plan = canary({"set_weight": 20}, {"pause": "1m"}, {"analysis": {"baseline": True}, **marked}, {"set_weight": 50})
+    plan = canary(
+        {"set_weight": 20},
+        {"pause": "1m"},
+        {"analysis": {"baseline": True}, **marked},
+        {"set_weight": 50},
+    )
     assert plan.baseline and isinstance(plan.steps, tuple)
     assert [step.weight for step in plan.steps if step.baseline] == [20]
     assert not canary({"set_weight": 20}, {"analysis": {}}).baseline
@@ -313,27 +461,45 @@ def test_a_bake_is_a_wait_at_the_end_in_which_the_analysis_goes_on() -> None:
 
     def baked(**given: t.Any) -> Plan:
         return parse(
-            {"analysis": {"metrics": [{"name": "errors"}, rate], "interval": "10s", **given}, "gates": {"post_rollout": [WEB]}}
+            {
+                "analysis": {"metrics": [{"name": "errors"}, rate], "interval": "10s", **given},
+                "gates": {"post_rollout": [WEB]},
+            }
         )
 
     plan = baked(bake="5m")
-    assert [(gate.key, gate.driver) for gate in plan.post_rollout] == [("bake", "pause"), ("post_rollout 1", "web")]
+    assert [(gate.key, gate.driver) for gate in plan.post_rollout] == [
+        ("bake", "pause"),
+        ("post_rollout 1", "web"),
+    ]
     assert plan.post_rollout[0].options == {"duration": 300.0}
-    assert [(gate.key, gate.driver, gate.options["count"]) for gate in plan.background] == [("analysis", "analysis", 0)]
-    assert baked(bake="3s").post_rollout[0].options == {"duration": 10.0}  # it is measured at least once
+    assert [(gate.key, gate.driver, gate.options["count"]) for gate in plan.background] == [
+        ("analysis", "analysis", 0)
+    ]
+    # it is measured at least once
+    assert baked(bake="3s").post_rollout[0].options == {"duration": 10.0}
     seldom = {**rate, "interval": "10m"}
     assert baked(bake="5m", metrics=[seldom]).post_rollout[0].options == {"duration": 600.0}
     assert len(baked().post_rollout) == 1
 
 
-# Secrets, and changes -------------------------------------------------------------------------------------------------
+# Secrets, and changes
+# -------------------------------------------------------------------------------------------------
 
 
 def test_secrets_are_in_no_message_and_in_no_name() -> None:
     secret = "hunter2-hunter2"
-    plan = canary({"set_weight": 20}, {"gate": {**WEB, "headers": {"Authorization": secret}, "secret": secret}})
+    plan = canary(
+        {"set_weight": 20},
+        {"gate": {**WEB, "headers": {"Authorization": secret}, "secret": secret}},
+    )
     assert secret not in repr(plan) and secret not in fingerprint(plan)
-    for gate in ({**WEB, "secret": secret, "x": 1}, [secret], secret, {"driver": "wbe", "secret": secret}):
+    for gate in (
+        {**WEB, "secret": secret, "x": 1},
+        [secret],
+        secret,
+        {"driver": "wbe", "secret": secret},
+    ):
         with pytest.raises(InputError) as caught:
             canary({"set_weight": 20}, {"gate": gate})
         assert secret not in str(caught.value)
@@ -350,7 +516,10 @@ def test_a_fingerprint_tells_what_was_asked_for_apart() -> None:
         {"strategy": "canary", "steps": [{"set_replicas": 20}]},
         {"strategy": "canary", "steps": [{"set_replicas": "20%"}]},
         {"strategy": "canary", "steps": [{"set_weight": 20}, {"gate": WEB}]},
-        {"strategy": "canary", "steps": [{"set_weight": 20}, {"gate": {**WEB, "url": "http://127.0.0.1:9/no"}}]},
+        {
+            "strategy": "canary",
+            "steps": [{"set_weight": 20}, {"gate": {**WEB, "url": "http://127.0.0.1:9/no"}}],
+        },
         {"strategy": "canary", "steps": {"group_size": 20}},
         {"gates": {"rollback": [WEB]}},
     ]

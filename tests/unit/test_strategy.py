@@ -11,7 +11,11 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, Percent, ResolvedBudget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+    ResolvedBudget,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
@@ -37,12 +41,22 @@ from hypothesis import strategies as st
 TWO = Gate("two", "approval")
 
 
-def goal(desired: int, surge: int = 1, unavailable: int = 0, before: int | None = None) -> RolloutTarget:
-    return RolloutTarget(2, desired, ResolvedBudget(surge, unavailable), desired if before is None else before, stable=1)
+def goal(
+    desired: int, surge: int = 1, unavailable: int = 0, before: int | None = None
+) -> RolloutTarget:
+    return RolloutTarget(
+        2,
+        desired,
+        ResolvedBudget(surge, unavailable),
+        desired if before is None else before,
+        stable=1,
+    )
 
 
 def weights(*percent: int) -> Plan:
-    return Plan("canary", tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(percent, 1)))
+    return Plan(
+        "canary", tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(percent, 1))
+    )
 
 
 def numbers(listed: tuple[Stage, ...]) -> list[tuple[int, int, int | None]]:
@@ -53,7 +67,8 @@ def shape(listed: tuple[Stage, ...]) -> list[tuple[str, str, list[str]]]:
     return [(stage.name, stage.part, [gate.key for gate in stage.gates]) for stage in listed]
 
 
-# Vectors --------------------------------------------------------------------------------------------------------------
+# Vectors
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,7 +83,9 @@ def shape(listed: tuple[Stage, ...]) -> list[tuple[str, str, list[str]]]:
         (4, [25, 50, 75], [(1, 4), (2, 3), (3, 2)]),
     ],
 )
-def test_cloud_foundrys_canary_plans(desired: int, percent: list[int], plan: list[tuple[int, int]]) -> None:
+def test_cloud_foundrys_canary_plans(
+    desired: int, percent: list[int], plan: list[tuple[int, int]]
+) -> None:
     steps = tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(percent, 1))
     listed = stages(Plan("canary", steps), goal(desired))
     assert [(new, old) for new, old, _share in numbers(listed)] == [*plan, (desired, 0)]
@@ -94,30 +111,42 @@ def test_singularitys_targets(desired: int, size: int, cycles: int, targets: lis
 def test_each_group_has_its_own_allowance_and_its_own_gates() -> None:
     *groups, end = stages(Plan("canary", Groups(1, 3, (TWO,), failure_limit=2)), goal(10))
     assert [stage.failure_limit for stage in groups] == [2, 2, 2, 2] and end.failure_limit is None
-    assert [gate.key for stage in groups for gate in stage.gates] == [f"group {n} two" for n in (1, 2, 3, 4)]
+    assert [gate.key for stage in groups for gate in stage.gates] == [
+        f"group {n} two" for n in (1, 2, 3, 4)
+    ]
 
 
 @pytest.mark.parametrize(
     ("desired", "room", "percent", "expected"),
     [
         (10, ResolvedBudget(1, 0), [20, 50, 100], [(2, 9, 20), (5, 6, 50), (10, 0, 100)]),
-        (10, ResolvedBudget(3, 0), [20, 50], [(2, 10, 20), (5, 8, 50)]),  # whole as far as the surge goes
-        (10, ResolvedBudget(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),  # each side carries its share, so one is extra
+        # whole as far as the surge goes
+        (10, ResolvedBudget(3, 0), [20, 50], [(2, 10, 20), (5, 8, 50)]),
+        # each side carries its share, so one is extra
+        (10, ResolvedBudget(1, 0), [1, 99], [(1, 10, 1), (10, 1, 99)]),
         (3, ResolvedBudget(1, 0), [50], [(2, 2, 50)]),
         (1, ResolvedBudget(1, 0), [20], [(1, 1, 20)]),
         (4, ResolvedBudget(0, 1), [1, 50, 99], [(1, 3, 1), (2, 2, 50), (3, 1, 99)]),
         (3, ResolvedBudget(0, 1), [50], [(2, 1, 50)]),  # half away from zero
-        (28, ResolvedBudget(0, 1), [5], [(2, 26, 5)]),  # 1.4 is 1, which could not carry 5 % of the 27 that are needed
+        # 1.4 is 1, which could not carry 5 % of the 27 that are needed
+        (28, ResolvedBudget(0, 1), [5], [(2, 26, 5)]),
         (100, ResolvedBudget(25, 0), [29], [(29, 96, 29)]),
     ],
 )
-def test_weights(desired: int, room: ResolvedBudget, percent: list[int], expected: list[tuple[int, int, int]]) -> None:
+def test_weights(
+    desired: int, room: ResolvedBudget, percent: list[int], expected: list[tuple[int, int, int]]
+) -> None:
     listed = stages(weights(*percent), RolloutTarget(2, desired, room, desired))
     assert numbers(listed) == [*expected, (desired, 0, 100)]
 
 
 def test_replicas_stay_in_force_and_the_first_ones_stand_in_the_dark() -> None:
-    steps = (Step("a", replicas=Percent(Decimal(21))), Step("b", weight=5), Step("c", weight=25), Step("d", weight=100))
+    steps = (
+        Step("a", replicas=Percent(Decimal(21))),
+        Step("b", weight=5),
+        Step("c", weight=25),
+        Step("d", weight=100),
+    )
     listed = stages(Plan("canary", steps), goal(10, surge=3))
     assert numbers(listed) == [(3, 10, 0), (3, 10, 5), (3, 10, 25), (10, 0, 100), (10, 0, 100)]
     assert listed[0].waypoint.new_idle and not any(stage.waypoint.switches for stage in listed)
@@ -137,16 +166,26 @@ def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
             goal(10),
             ("c:", "2 new", "50%", "least 5"),
         ),
-        ([Step("a", weight=10), Step("b", replicas=8)], goal(10), ("b:", "the other 90%", "max_surge: 7", "at most 2")),
+        (
+            [Step("a", weight=10), Step("b", replicas=8)],
+            goal(10),
+            ("b:", "the other 90%", "max_surge: 7", "at most 2"),
+        ),
         ([Step("a", replicas=11)], goal(10), ("a:", "11", "10 replicas")),
         ([Step("a", replicas=3), Step("b", replicas=2)], goal(10), ("b:", "fewer than the 3")),
         ([Step("a", weight=20)], goal(1, 0, 1), ("a:", "max_surge: 1")),
         ([Step("a", instances=20)], goal(1, 0, 1), ("a:", "max_surge: 1")),
-        ([Step("a", weight=100, baseline=True)], goal(10), ("a:", "10 new and 0 old", "a step that has both")),
+        (
+            [Step("a", weight=100, baseline=True)],
+            goal(10),
+            ("a:", "10 new and 0 old", "a step that has both"),
+        ),
         ([Step("a", baseline=True)], goal(10), ("a:", "0 new and 10 old")),
     ],
 )
-def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: RolloutTarget, words: tuple[str, ...]) -> None:
+def test_e_4h_steps_that_do_not_fit(
+    steps: list[Step], to: RolloutTarget, words: tuple[str, ...]
+) -> None:
     with pytest.raises(InvalidSteps) as caught:
         stages(Plan("canary", tuple(steps)), to)
     assert all(word in str(caught.value) for word in words), caught.value
@@ -154,7 +193,10 @@ def test_e_4h_steps_that_do_not_fit(steps: list[Step], to: RolloutTarget, words:
 
 def test_what_an_unfit_message_advises_fits() -> None:
     stages(Plan("canary", (Step("a", replicas=2), Step("b", weight=20))), goal(10, surge=2))
-    stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=5), Step("c", weight=50))), goal(10, surge=5))
+    stages(
+        Plan("canary", (Step("a", weight=10), Step("b", replicas=5), Step("c", weight=50))),
+        goal(10, surge=5),
+    )
     stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=8))), goal(10, surge=7))
     stages(Plan("canary", (Step("a", weight=10), Step("b", replicas=2))), goal(10))
 
@@ -164,11 +206,14 @@ def test_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
     simulator.populate([Life()] * 4)
     last = stages(weights(100), goal(4))[0].waypoint
     assert (last.new, last.old) == (4, 0) and simulator.walk(last).reached
-    assert simulator.walk(RolloutTarget(1, 4, ResolvedBudget(1, 0), 4).waypoint(4, 0), "old").reached
+    assert simulator.walk(
+        RolloutTarget(1, 4, ResolvedBudget(1, 0), 4).waypoint(4, 0), "old"
+    ).reached
     assert simulator.least == 4 and simulator.peak == 5
 
 
-# Gates and marks ------------------------------------------------------------------------------------------------------
+# Gates and marks
+# ------------------------------------------------------------------------------------------------------
 
 CALLED = Plan(
     confirm_rollout=(Gate("confirm_rollout 1", "web"),),
@@ -195,7 +240,11 @@ def test_gates_of_rolling() -> None:
 
 
 def test_gates_of_canary_are_asked_before_each_rise() -> None:
-    steps = (Step("step 1", replicas=1), Step("step 2", weight=20, gates=(TWO,)), Step("step 4", gates=(Gate("own", "web"),)))
+    steps = (
+        Step("step 1", replicas=1),
+        Step("step 2", weight=20, gates=(TWO,)),
+        Step("step 4", gates=(Gate("own", "web"),)),
+    )
     assert shape(stages(called("canary", steps), goal(4))) == [
         ("begin", REPLACE, ["confirm_rollout 1"]),
         ("step 1", REPLACE, ["more 1 before step 2"]),  # the dark ones are no rise
@@ -203,7 +252,10 @@ def test_gates_of_canary_are_asked_before_each_rise() -> None:
         ("step 4", REPLACE, ["own", "more 1 before promote", "confirm_promotion 1"]),
         ("promote", PROMOTE, ["post_rollout 1"]),
     ]
-    by_number = called("canary", (Step("step 1", replicas=1), Step("step 2", replicas=1), Step("step 3", replicas=4)))
+    by_number = called(
+        "canary",
+        (Step("step 1", replicas=1), Step("step 2", replicas=1), Step("step 3", replicas=4)),
+    )
     assert [gates for _name, _part, gates in shape(stages(by_number, goal(4)))] == [
         ["confirm_rollout 1", "more 1 before step 1"],
         [],
@@ -230,7 +282,13 @@ def test_blue_green_is_a_second_set_a_switch_a_hold_and_an_end() -> None:
         ("retire", FINISH, []),
     ]
     assert numbers(listed) == [(0, 6, 0), (4, 6, 0), (4, 6, 100), (4, 6, 100), (4, 0, None)]
-    assert [stage.waiting for stage in listed] == ["paused", "awaiting_promotion", "paused", "holding", "paused"]
+    assert [stage.waiting for stage in listed] == [
+        "paused",
+        "awaiting_promotion",
+        "paused",
+        "holding",
+        "paused",
+    ]
     assert [stage.waypoint.switches for stage in listed] == [False, False, True, True, False]
     assert peak(listed, Budget(1, 0)) == 10
 
@@ -241,14 +299,19 @@ def test_a_first_deployment_is_a_rolling_one_whatever_was_asked() -> None:
 
 
 def test_there_is_no_way_back_from_the_marked_step_on() -> None:
-    steps = (Step("a", weight=10), Step("b", reversible=False, on_failure="hold"), Step("c", weight=50))
+    steps = (
+        Step("a", weight=10),
+        Step("b", reversible=False, on_failure="hold"),
+        Step("c", weight=50),
+    )
     listed = stages(Plan("canary", steps), goal(10))
     assert [stage.reversible for stage in listed] == [True, False, False, False]
     assert [stage.on_failure for stage in listed] == [None, "hold", None, None]
     assert listed[0].waypoint == listed[1].waypoint
 
 
-# A baseline -----------------------------------------------------------------------------------------------------------
+# A baseline
+# -----------------------------------------------------------------------------------------------------------
 
 
 def compared(*steps: Step) -> Plan:
@@ -260,14 +323,23 @@ def compared(*steps: Step) -> Plan:
     ("steps", "to", "begins"),
     [
         ([Step("a", weight=10)], goal(10), [(1, 9, None), (1, 10, 10)]),
-        ([Step("a", weight=80)], goal(10), [(3, 7, None), (8, 3, 80)]),  # not more than there are old ones beside the new
+        # not more than there are old ones beside the new
+        ([Step("a", weight=80)], goal(10), [(3, 7, None), (8, 3, 80)]),
         ([Step("a", weight=50)], goal(4, 0, 1), [(2, 2, None), (2, 2, 50)]),
         ([Step("a", weight=20)], goal(1), [(1, 0, None), (1, 1, 20)]),
         ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 14, 10)]),
-        ([Step("a", weight=10), Step("b", weight=30)], goal(10), [(3, 7, None), (1, 10, 10), (3, 8, 30)]),
+        (
+            [Step("a", weight=10), Step("b", weight=30)],
+            goal(10),
+            [(3, 7, None), (1, 10, 10), (3, 8, 30)],
+        ),
         ([Step("a", weight=20), Step("b")], goal(10), [(2, 8, None), (2, 9, 20), (2, 9, 20)]),
         ([Step("a", replicas=3)], goal(10, surge=3), [(3, 7, None), (3, 7, None)]),
-        ([Step("a", replicas=3), Step("b", weight=10)], goal(10, surge=3), [(3, 7, None), (3, 10, 0), (3, 10, 10)]),
+        (
+            [Step("a", replicas=3), Step("b", weight=10)],
+            goal(10, surge=3),
+            [(3, 7, None), (3, 10, 0), (3, 10, 10)],
+        ),
     ],
 )
 def test_a_baseline_is_there_before_the_first_new_one(
@@ -276,7 +348,9 @@ def test_a_baseline_is_there_before_the_first_new_one(
     listed = stages(compared(*steps), replace(to, baseline=3))
     assert numbers(listed)[: len(begins)] == begins
     assert [stage.waypoint.is_baseline for stage in listed] == [True] + [False] * (len(listed) - 1)
-    assert {stage.waypoint.baseline for stage in listed} == {3} and listed[0].waypoint.generation == 3
+    assert {stage.waypoint.baseline for stage in listed} == {3} and listed[
+        0
+    ].waypoint.generation == 3
 
 
 def test_who_is_asked_is_asked_before_the_baseline() -> None:
@@ -289,9 +363,14 @@ def test_who_is_asked_is_asked_before_the_baseline() -> None:
     ]
 
 
-# Properties -----------------------------------------------------------------------------------------------------------
+# Properties
+# -----------------------------------------------------------------------------------------------------------
 
-rooms = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(any).map(lambda pair: ResolvedBudget(*pair))
+rooms = (
+    st.tuples(st.integers(0, 5), st.integers(0, 5))
+    .filter(any)
+    .map(lambda pair: ResolvedBudget(*pair))
+)
 percents = st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True).map(sorted)
 
 
@@ -304,7 +383,9 @@ def plans(draw: st.DrawFn) -> Plan:
     if kind == "groups":
         steps = Groups(draw(st.integers(1, 7)), draw(st.integers(0, 4)), (TWO,))
     elif kind == "instances":
-        steps = tuple(Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents)))
+        steps = tuple(
+            Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents))
+        )
     elif kind == "weights":
         steps = tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents)))
     else:
@@ -317,19 +398,24 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @examples(300)
 @given(plan=plans(), room=rooms, desired=st.integers(1, 30), before=st.integers(0, 40))
-def test_what_holds_for_every_list(plan: Plan, room: ResolvedBudget, desired: int, before: int) -> None:
+def test_what_holds_for_every_list(
+    plan: Plan, room: ResolvedBudget, desired: int, before: int
+) -> None:
     room = ResolvedBudget(room.surge, min(room.unavailable, desired))
     try:
         listed = stages(plan, RolloutTarget(2, desired, room, before, stable=1))
     except InvalidSteps:
         with pytest.raises(InvalidSteps):
-            stages(plan, RolloutTarget(2, desired, room, desired, stable=1))  # that more serve now is no reason to refuse it
+            # that more serve now is no reason to refuse it
+            stages(plan, RolloutTarget(2, desired, room, desired, stable=1))
         reject()
     base = max(before, desired)
     points = [stage.waypoint for stage in listed]
     last = points[-1]
     assert (last.new, last.old, last.desired) == (desired, 0, desired)
-    assert {point.stable for point in points} == {1} and {point.generation for point in points} == {2}
+    assert {point.stable for point in points} == {1} and {point.generation for point in points} == {
+        2
+    }
     shares = [point.weight for point in points if point.weight is not None]
     assert shares == sorted(shares)
     assert [point.new for point in points] == sorted(point.new for point in points)
@@ -339,24 +425,41 @@ def test_what_holds_for_every_list(plan: Plan, room: ResolvedBudget, desired: in
     assert len(keys) == len(set(keys)) and not any(key.startswith("rollback") for key in keys)
     for stage, point in zip(listed, points, strict=True):
         together = point.new + point.old
-        promoted = stage.part != REPLACE or (plan.strategy == "canary" and not point.old)  # or the new ones have every request
-        assert point.desired == (desired if promoted else base), "capacity is not lowered before the promotion"
+        # or the new ones have every request
+        promoted = stage.part != REPLACE or (plan.strategy == "canary" and not point.old)
+        assert point.desired == (desired if promoted else base), (
+            "capacity is not lowered before the promotion"
+        )
         if point.new and not point.new_idle and not point.switches:
             assert together <= point.desired + room.surge
             assert together >= point.desired
         if point.weight and not point.switches:
-            assert point.new >= math.ceil(Fraction((desired - room.unavailable) * point.weight, 100))
-            assert point.old >= math.ceil(Fraction((point.desired - room.unavailable) * (100 - point.weight), 100))
-    assert peak(listed, Budget(room.surge)) == max(base + room.surge, *(point.new + point.old for point in points))
+            assert point.new >= math.ceil(
+                Fraction((desired - room.unavailable) * point.weight, 100)
+            )
+            assert point.old >= math.ceil(
+                Fraction((point.desired - room.unavailable) * (100 - point.weight), 100)
+            )
+    assert peak(listed, Budget(room.surge)) == max(
+        base + room.surge, *(point.new + point.old for point in points)
+    )
 
 
 @examples(100)
-@given(percent=st.integers(1, 99), room=rooms, desired=st.integers(2, 40), before=st.integers(1, 50))
-def test_a_baseline_is_one_stage_more_and_moves_no_other(percent: int, room: ResolvedBudget, desired: int, before: int) -> None:
-    to = RolloutTarget(2, desired, ResolvedBudget(room.surge, min(room.unavailable, desired)), before, stable=1)
+@given(
+    percent=st.integers(1, 99), room=rooms, desired=st.integers(2, 40), before=st.integers(1, 50)
+)
+def test_a_baseline_is_one_stage_more_and_moves_no_other(
+    percent: int, room: ResolvedBudget, desired: int, before: int
+) -> None:
+    to = RolloutTarget(
+        2, desired, ResolvedBudget(room.surge, min(room.unavailable, desired)), before, stable=1
+    )
     step, plain = Step("step 1", weight=percent), weights(percent)
     first, *others = stages(compared(step), replace(to, baseline=3))
-    assert [replace(stage, waypoint=replace(stage.waypoint, baseline=0)) for stage in others] == list(stages(plain, to))
+    assert [
+        replace(stage, waypoint=replace(stage.waypoint, baseline=0)) for stage in others
+    ] == list(stages(plain, to))
     assert first.waypoint.new + first.waypoint.old == to.base
     assert first.waypoint.new == min(others[0].waypoint.new, others[0].waypoint.old)
 

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What guides a walk: every word in every phase, pauses, freeze windows, gates and hooks. On a clock of the test's own."""
+"""What guides a walk: every word in every phase, pauses, freeze windows, gates and hooks. On a
+clock of the test's own.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Range
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Reporter, Supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+    GateRunner,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import (
+    Proceed,
+    Reporter,
+    Supervisor,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     PROMOTE,
@@ -49,9 +60,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     GateDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import COMMANDS, refusal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    COMMANDS,
+    refusal,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState, Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    GateRecord,
+    GateState,
+    Kind,
+    Record,
+    Rollout,
+)
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -115,7 +135,9 @@ class Walk:
         self.stage = Stage("stage", stage.pop("waypoint", rolling(2, 3)), gates, **stage)
         self.settings = parse({"service": "shop", "wait": "1h"}, drivers=False)
         self.record = Record("shop", stable=Composition("1", 1, 3))
-        self.record.rollout = Rollout("r1", "2", 2, 3, "canary", self.record.stable, clock.now(), entered=clock.now())
+        self.record.rollout = Rollout(
+            "r1", "2", 2, 3, "canary", self.record.stable, clock.now(), entered=clock.now()
+        )
         self.said: list[dict[str, t.Any]] = []
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
@@ -133,7 +155,9 @@ class Walk:
     def supervisor(self) -> Supervisor:
         if self._supervisor is None:
             plan = Plan("canary", rollback_gates=self.rollback_gates, background=self.background)
-            session = SimpleNamespace(record=self.record, store=SimpleNamespace(words=self._words), changed=False)
+            session = SimpleNamespace(
+                record=self.record, store=SimpleNamespace(words=self._words), changed=False
+            )
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             self._supervisor = Supervisor(
@@ -154,7 +178,14 @@ class Walk:
         self.events.append(event.to_dict())
 
     def say(self, word: str, rollout: str = "r1", **more: t.Any) -> None:
-        said = {"number": len(self.said) + 1, "word": word, "rollout": rollout, "by": "ann", "why": "", "at": clock.now()}
+        said = {
+            "number": len(self.said) + 1,
+            "word": word,
+            "rollout": rollout,
+            "by": "ann",
+            "why": "",
+            "at": clock.now(),
+        }
         self.said.append(said | more)
 
     def turn(self, after: float = 1.0, arrived: bool = True) -> str:
@@ -170,7 +201,9 @@ class Walk:
         return "stays" if proceed is Proceed.HOLD else "waits" if arrived else "goes"
 
     def next_run(self, **stage: t.Any) -> None:
-        """The run died or parked after its record was written; another one goes on, perhaps from another stage."""
+        """The run died or parked after its record was written; another one goes on, perhaps from
+        another stage.
+        """
         self.record = Record.load("shop", json.loads(json.dumps(self.record.dump())))
         self.stage = replace(self.stage, **stage)
         self._supervisor = None
@@ -180,19 +213,30 @@ class Walk:
 
     def frozen(self, *spans: tuple[float, float]) -> None:
         """In spans of seconds from now."""
-        windows = tuple(Range(time.time() + begin, time.time() + end, "year end") for begin, end in spans)
+        windows = tuple(
+            Range(time.time() + begin, time.time() + end, "year end") for begin, end in spans
+        )
         self.settings = replace(self.settings, freeze=windows)
 
 
 def test_what_follows_where_no_stable_instance_serves_any_more(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
     assert [walk.supervisor.stable_lost() for _twice in range(2)] == [Proceed.GO, Proceed.GO]
-    assert walk.lines[1:] == ["no instance of 1 serves any more; rollout_on_stable_lost is repair: starting it again [PR-613]"]
-    assert walk.kinds("stable_lost") == [{"kind": "stable_lost", "message": "no instance of 1 serves any more", "then": "repair"}]
+    assert walk.lines[1:] == [
+        "no instance of 1 serves any more; rollout_on_stable_lost is repair: starting it again"
+        " [PR-613]"
+    ]
+    assert walk.kinds("stable_lost") == [
+        {"kind": "stable_lost", "message": "no instance of 1 serves any more", "then": "repair"}
+    ]
     walk = at_a_pause(now)
     walk.settings = replace(walk.settings, on_stable_lost="promote")
     walk.next_run()
-    assert walk.supervisor.stable_lost() is Proceed.SKIP and walk.rollout.full and walk.turn() == "passed"
+    assert (
+        walk.supervisor.stable_lost() is Proceed.SKIP
+        and walk.rollout.full
+        and walk.turn() == "passed"
+    )
     walk = Walk(now, approval(), part=PROMOTE)
     walk.settings = replace(walk.settings, on_stable_lost="promote")
     assert walk.supervisor.stable_lost() is Proceed.GO and walk.rollout.full
@@ -280,7 +324,9 @@ def outcome(walk: Walk) -> str:
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
-def test_the_phases_are_what_they_are_called(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]) -> None:
+def test_the_phases_are_what_they_are_called(
+    now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]
+) -> None:
     assert place(now).rollout.phase == phase
 
 
@@ -302,12 +348,18 @@ COMES_TO = {
 }
 
 
-@pytest.mark.parametrize(("phase", "place", "word"), [(*place, word) for place in PLACES for word in COMMANDS])
-def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "place", "word"), [(*place, word) for place in PLACES for word in COMMANDS]
+)
+def test_every_word_in_every_phase(
+    now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str
+) -> None:
     walk, silent = place(now), place(now)
     number = {"replicas": 5} if word == "scale" else {}
     walk.say(word, why="a hunch", **number)
-    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(word) or COMES_TO.get((phase, word), "")
+    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(word) or COMES_TO.get(
+        (phase, word), ""
+    )
     if place is paused and word == "resume":
         expected = "waits"  # at the gate that it then comes to
     if place is paused_at_a_pause and word == "resume":
@@ -316,12 +368,23 @@ def test_every_word_in_every_phase(now: SimpleNamespace, phase: str, place: Call
     came_to = outcome(walk)
     assert came_to == (outcome(silent) if why_not else expected)
     if why_not:
-        assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())
+        assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
+            silent.rollout.phase,
+            silent.rollout.paused.keys(),
+        )
     assert walk.record.obeyed == len(walk.said)
     ignored = phase == "progressing" and word in ("resume", "retry")
-    told = {"kind": "word", "word": word, "by": "ann", "why": "a hunch", "refused": why_not} | number
+    told = {
+        "kind": "word",
+        "word": word,
+        "by": "ann",
+        "why": "a hunch",
+        "refused": why_not,
+    } | number
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    assert ignored or f"{word}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(walk.lines)
+    assert ignored or f"{word}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(
+        walk.lines
+    )
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
@@ -332,7 +395,10 @@ def test_words_for_another_rollout_are_passed_over(
     for word in COMMANDS:
         walk.say(word, rollout="r0")
     assert outcome(walk) == outcome(silent)
-    assert (walk.rollout.phase, walk.rollout.paused.keys()) == (silent.rollout.phase, silent.rollout.paused.keys())
+    assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
+        silent.rollout.phase,
+        silent.rollout.paused.keys(),
+    )
     assert walk.record.obeyed == len(walk.said) and walk.kinds("word") == silent.kinds("word")
 
 
@@ -346,7 +412,9 @@ def test_a_word_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
     assert len(walk.kinds("word")) == 1
 
 
-def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(now: SimpleNamespace) -> None:
+def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(
+    now: SimpleNamespace,
+) -> None:
     walk = at_a_pause(now)
     before = walk.record.dump()
     walk.say("abort")
@@ -367,7 +435,9 @@ def test_words_are_looked_for_once_a_second(now: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("phase", ["progressing", "paused"])
 @pytest.mark.parametrize("word", ["retry", "resume"])
-def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(now: SimpleNamespace, word: str, phase: str) -> None:
+def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(
+    now: SimpleNamespace, word: str, phase: str
+) -> None:
     """Its begin makes it progressing; the word says nothing to the gates it comes to."""
     walk = Walk(now, approval())
     walk.say(word)
@@ -386,7 +456,9 @@ def settled(walk: Walk) -> t.Any:
 
 
 @pytest.mark.parametrize("place", [progressing, paused])
-@pytest.mark.parametrize("said", list(itertools.product(LASTING, repeat=2)) + list(itertools.product(LASTING, repeat=3)))
+@pytest.mark.parametrize(
+    "said", list(itertools.product(LASTING, repeat=2)) + list(itertools.product(LASTING, repeat=3))
+)
 def test_words_at_once_are_obeyed_as_words_one_after_the_other(
     now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk], said: Sequence[str]
 ) -> None:
@@ -398,7 +470,9 @@ def test_words_at_once_are_obeyed_as_words_one_after_the_other(
         slowly.turn(arrived=False)
     once.turn(arrived=False)
     assert settled(once) == settled(slowly)
-    assert [event["refused"] for event in once.kinds("word")] == [event["refused"] for event in slowly.kinds("word")]
+    assert [event["refused"] for event in once.kinds("word")] == [
+        event["refused"] for event in slowly.kinds("word")
+    ]
 
 
 def test_the_last_word_counts(now: SimpleNamespace) -> None:
@@ -427,7 +501,9 @@ def test_it_is_known_what_a_word_not_obeyed_yet_leads_to(now: SimpleNamespace, w
 
 
 @pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion, holding])
-def test_after_a_gate_it_walks_again(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+def test_after_a_gate_it_walks_again(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]
+) -> None:
     walk = place(now)
     entered = walk.rollout.entered
     walk.say("skip" if place is holding else "promote")
@@ -459,7 +535,10 @@ def test_the_clock_of_a_phase_begins_when_it_is_entered(now: SimpleNamespace) ->
     assert (walk.rollout.entered, walk.rollout.gates["approval"].since) == (entered, since)
 
 
-@pytest.mark.parametrize(("then", "came_to"), [("rollback", "rollback"), ("hold", "hold"), (None, "None"), ("promote", "passed")])
+@pytest.mark.parametrize(
+    ("then", "came_to"),
+    [("rollback", "rollback"), ("hold", "hold"), (None, "None"), ("promote", "passed")],
+)
 def test_nobody_comes(now: SimpleNamespace, then: str | None, came_to: str) -> None:
     walk = Walk(now, approval(timeout=10 * 60.0, on_timeout=then))
     walk.settings = replace(walk.settings, wait=2 * DAY)
@@ -479,7 +558,9 @@ def test_a_gate_that_fails_says_so_and_what_follows_is_not_its_to_say(now: Simpl
     with pytest.raises(GateFailed, match=r"checks .*: 5 % errors") as failed:
         walk.turn()
     assert (failed.value.then, failed.value.ending) == (None, "")
-    assert walk.kinds("gate") == [{"kind": "gate", "gate": "checks", "message": str(failed.value), "passed": False}]
+    assert walk.kinds("gate") == [
+        {"kind": "gate", "gate": "checks", "message": str(failed.value), "passed": False}
+    ]
 
 
 def test_gates_are_not_asked_on_the_way_there_nor_back(now: SimpleNamespace) -> None:
@@ -490,7 +571,9 @@ def test_gates_are_not_asked_on_the_way_there_nor_back(now: SimpleNamespace) -> 
     assert walk.rollout.gates == {}
 
 
-def test_promote_lets_people_and_timers_pass_and_asks_the_hooks_all_the_same(now: SimpleNamespace) -> None:
+def test_promote_lets_people_and_timers_pass_and_asks_the_hooks_all_the_same(
+    now: SimpleNamespace,
+) -> None:
     answers = iter([Answer(WAIT, "not yet"), Answer(PASS)])
     walk = Walk(now, approval(), told("hook", lambda: next(answers)), pause(60))
     assert walk.turn() == "waits"
@@ -499,7 +582,9 @@ def test_promote_lets_people_and_timers_pass_and_asks_the_hooks_all_the_same(now
     assert walk.turn() == "passed"
 
 
-def test_promote_full_asks_nobody_any_more_but_keeps_the_old_set_for_its_time(now: SimpleNamespace) -> None:
+def test_promote_full_asks_nobody_any_more_but_keeps_the_old_set_for_its_time(
+    now: SimpleNamespace,
+) -> None:
     walk = at_a_pause(now)
     walk.say("promote_full")
     assert walk.turn() == "skips"
@@ -592,7 +677,9 @@ def test_a_freeze_at_a_gate_comes_before_the_gate(now: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("word", ["resume", "promote"])
-def test_a_word_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(now: SimpleNamespace, word: str) -> None:
+def test_a_word_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(
+    now: SimpleNamespace, word: str
+) -> None:
     walk = Walk(now, approval())
     walk.frozen((0, 60))
     assert walk.turn(arrived=False) == "stays"
@@ -644,13 +731,18 @@ def parks(walk: Walk, after: float) -> None:
     assert walk.turn(after - 1) in ("stays", "waits")
     with pytest.raises(
         Parked,
-        match=r"shop 2: .*; the run ended while waiting \(parked\)\. (Continue with resume.yml|Continue with promote.yml|Rerun when the freeze is over)",
+        match=(
+            r"shop 2: .*; the run ended while waiting \(parked\)\. (Continue with"
+            r" resume.yml|Continue with promote.yml|Rerun when the freeze is over)"
+        ),
     ):
         walk.turn()
 
 
 @pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion, paused])
-def test_a_run_waits_for_a_person_for_so_long(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+def test_a_run_waits_for_a_person_for_so_long(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]
+) -> None:
     parks(place(now), HOUR)
 
 
@@ -716,7 +808,9 @@ def test_a_short_freeze_is_waited_for_and_a_long_one_is_not(now: SimpleNamespace
     long = Walk(now)
     long.frozen((0, HOUR + 10))
     assert long.turn(arrived=False) == "stays"
-    with pytest.raises(Parked, match=r"frozen: year end, for 60 min .* more; the run ended while waiting"):
+    with pytest.raises(
+        Parked, match=r"frozen: year end, for 60 min .* more; the run ended while waiting"
+    ):
         long.turn(2)
 
 
@@ -731,8 +825,12 @@ def test_after_a_long_freeze_a_person_is_waited_for_as_ever(now: SimpleNamespace
 # -- hooks that pull the cord ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [progressing, at_a_pause, paused, awaiting_promotion, promoting, holding])
-def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]) -> None:
+@pytest.mark.parametrize(
+    "place", [progressing, at_a_pause, paused, awaiting_promotion, promoting, holding]
+)
+def test_a_hook_that_passes_pulls_the_cord(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]
+) -> None:
     walk = place(now)
     answers = iter([Answer(WAIT), Answer(PASS, "the queue grows")])
     walk.rollback_gates = (told("rollback 1", lambda: next(answers)),)
@@ -743,9 +841,14 @@ def test_a_hook_that_passes_pulls_the_cord(now: SimpleNamespace, place: Callable
     assert (pulled.value.then, pulled.value.ending) == ("rollback", "")
 
 
-@pytest.mark.parametrize("answer", [Answer(FAIL, "all is well"), GateError("no route"), ValueError("a bug"), Answer(WAIT)])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(FAIL, "all is well"), GateError("no route"), ValueError("a bug"), Answer(WAIT)],
+)
 @pytest.mark.parametrize("on_error", ["fail", "ignore"])
-def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Answer | Exception, on_error: str) -> None:
+def test_anything_else_is_no_reason_to_go_back(
+    now: SimpleNamespace, answer: Answer | Exception, on_error: str
+) -> None:
     walk = Walk(now)
     walk.rollback_gates = (told("rollback 1", says(answer), on_error=on_error),)
     assert [walk.turn(10, arrived=False) for _dummy in range(5)] == ["goes"] * 5
@@ -753,7 +856,9 @@ def test_anything_else_is_no_reason_to_go_back(now: SimpleNamespace, answer: Ans
 
 
 @pytest.mark.parametrize("then", ["promote", "rollback", "hold", None])
-def test_a_hook_that_never_answers_is_no_reason_to_go_back(now: SimpleNamespace, then: str | None) -> None:
+def test_a_hook_that_never_answers_is_no_reason_to_go_back(
+    now: SimpleNamespace, then: str | None
+) -> None:
     walk = Walk(now)
     walk.rollback_gates = (told("rollback 1", says(Answer(WAIT)), timeout=60.0, on_timeout=then),)
     assert [walk.turn(50, arrived=False) for _dummy in range(5)] == ["goes"] * 5
@@ -794,15 +899,23 @@ def test_an_operator_is_heard_before_a_hook(now: SimpleNamespace) -> None:
 # -- gates that are asked all along ---------------------------------------------------------------------------------
 
 
-def watched(now: SimpleNamespace, *answers: Answer, gates: tuple[Gate, ...] = (), **stage: t.Any) -> Walk:
-    """A walk whose background gate gives these answers, one a turn, and the last of them for ever."""
+def watched(
+    now: SimpleNamespace, *answers: Answer, gates: tuple[Gate, ...] = (), **stage: t.Any
+) -> Walk:
+    """A walk whose background gate gives these answers, one a turn, and the last of them for
+    ever.
+    """
     left = list(answers)
     walk = Walk(now, *gates, **{"watched": True, **stage})
     walk.background = (told("analysis", lambda: left.pop(0) if len(left) > 1 else left[0]),)
     return walk
 
 
-WAITS, WORSE, DOUBT = Answer(WAIT, "errors 0 of 900"), Answer(FAIL, "errors 12 of 900"), Answer(PERSON, "needs 40 more requests")
+WAITS, WORSE, DOUBT = (
+    Answer(WAIT, "errors 0 of 900"),
+    Answer(FAIL, "errors 12 of 900"),
+    Answer(PERSON, "needs 40 more requests"),
+)
 DOUBTFUL = "waiting for a person at analysis (test.gates.told): needs 40 more requests"
 
 
@@ -813,11 +926,15 @@ def test_who_is_watched_fails_on_the_way_and_at_a_gate(now: SimpleNamespace, arr
     with pytest.raises(RolloutFailed, match=r"analysis .*: errors 12 of 900") as failed:
         walk.turn(arrived=arrived)
     assert (failed.value.then, failed.value.ending) == (None, "")  # what follows is not its to say
-    assert walk.kinds("gate") == [{"kind": "gate", "gate": "analysis", "message": str(failed.value), "passed": False}]
+    assert walk.kinds("gate") == [
+        {"kind": "gate", "gate": "analysis", "message": str(failed.value), "passed": False}
+    ]
 
 
 @pytest.mark.parametrize(("of_stage", "of_all"), [("continue", "rollback"), (None, "continue")])
-def test_a_failure_that_does_not_matter_is_told_once(now: SimpleNamespace, of_stage: str | None, of_all: str) -> None:
+def test_a_failure_that_does_not_matter_is_told_once(
+    now: SimpleNamespace, of_stage: str | None, of_all: str
+) -> None:
     walk = watched(now, WORSE, on_failure=of_stage)
     walk.settings = replace(walk.settings, on_failure=of_all)
     assert [walk.turn(arrived=False) for _dummy in range(3)] == ["goes"] * 3
@@ -826,8 +943,12 @@ def test_a_failure_that_does_not_matter_is_told_once(now: SimpleNamespace, of_st
     assert len(walk.kinds("gate")) == 1 and not walk.rollout.waiting
 
 
-@pytest.mark.parametrize(("of_stage", "of_all"), [("rollback", "continue"), ("hold", "continue"), (None, "hold")])
-def test_the_stage_says_what_a_failure_comes_to(now: SimpleNamespace, of_stage: str | None, of_all: str) -> None:
+@pytest.mark.parametrize(
+    ("of_stage", "of_all"), [("rollback", "continue"), ("hold", "continue"), (None, "hold")]
+)
+def test_the_stage_says_what_a_failure_comes_to(
+    now: SimpleNamespace, of_stage: str | None, of_all: str
+) -> None:
     walk = watched(now, WORSE, on_failure=of_stage)
     walk.settings = replace(walk.settings, on_failure=of_all)
     with pytest.raises(RolloutFailed):
@@ -846,7 +967,12 @@ def test_a_doubt_keeps_the_fleet_and_waits_for_a_person(now: SimpleNamespace) ->
     assert walk.rollout.phase == "paused"
     assert walk.rollout.waiting == ["analysis: needs 40 more requests"]
     assert walk.lines == [DOUBTFUL] and len(walk.kinds("wait")) == 1
-    with pytest.raises(Parked, match=r"for a person at .*: needs 40 more requests; .* \(parked\). Continue with promote.yml"):
+    with pytest.raises(
+        Parked,
+        match=(
+            r"for a person at .*: needs 40 more requests; .* \(parked\). Continue with promote.yml"
+        ),
+    ):
         walk.turn(HOUR)
     walk.next_run()
     assert walk.turn(arrived=False) == "stays"  # and who goes on waits as well
@@ -882,13 +1008,16 @@ def test_a_word_ends_a_doubt(now: SimpleNamespace, word: str, came_to: str, agai
         assert outcome(walk) in ("waits", "passed")  # it is not asked any more
 
 
-def test_pause_said_in_a_doubt_is_refused_and_a_pause_before_it_stays_after_it(now: SimpleNamespace) -> None:
+def test_pause_said_in_a_doubt_is_refused_and_a_pause_before_it_stays_after_it(
+    now: SimpleNamespace,
+) -> None:
     walk = doubtful(now)
     walk.say("pause")
     assert walk.turn(arrived=False) == "stays" and walk.kinds("word")[-1]["refused"]
     walk = watched(now, WAITS, DOUBT)
     walk.say("pause")
-    assert [walk.turn(arrived=False) for _dummy in range(2)] == ["stays"] * 2  # it is watched while it is paused
+    # it is watched while it is paused
+    assert [walk.turn(arrived=False) for _dummy in range(2)] == ["stays"] * 2
     assert walk.rollout.waiting
     walk.say("resume")  # ends both
     assert walk.turn(arrived=False) == "goes"
@@ -912,9 +1041,18 @@ def test_a_doubt_in_a_freeze_waits_for_a_person_and_then_for_its_end(now: Simple
 
 
 def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
-    """Before the first step it is asked at, on the way back, in a rollback, and once everything was said to go on."""
-    early, back, by_hand, full = watched(now, WORSE, watched=False), *(watched(now, WORSE) for _dummy in range(3))
-    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = Phase.ROLLING_BACK, Kind.ROLLBACK, True
+    """Before the first step it is asked at, on the way back, in a rollback, and once everything
+    was said to go on.
+    """
+    early, back, by_hand, full = (
+        watched(now, WORSE, watched=False),
+        *(watched(now, WORSE) for _dummy in range(3)),
+    )
+    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = (
+        Phase.ROLLING_BACK,
+        Kind.ROLLBACK,
+        True,
+    )
     for walk in (early, back, by_hand, full):
         assert walk.turn() == "passed"
         assert walk.rollout.background == {}
@@ -930,7 +1068,9 @@ def test_it_begins_once_the_new_ones_have_requests(now: SimpleNamespace) -> None
     assert walk.rollout.background["analysis"].since == clock.now()
 
 
-def test_who_was_watched_before_the_balancers_lost_the_new_ones_still_is(now: SimpleNamespace) -> None:
+def test_who_was_watched_before_the_balancers_lost_the_new_ones_still_is(
+    now: SimpleNamespace,
+) -> None:
     walk = watched(now, WAITS, WORSE)
     walk.turn(arrived=False)
     walk.described = {"share": {"set": 0.0}}
@@ -942,18 +1082,27 @@ def test_what_was_measured_is_written_down(now: SimpleNamespace) -> None:
     """At once, not with the next lease: a run that is killed costs one measurement."""
     walk = watched(now, Answer(WAIT, "so far", memory={"count": 1}))
     walk.turn(arrived=False)
-    assert walk.supervisor.session.changed and walk.rollout.background["analysis"].memory == {"count": 1}
+    assert walk.supervisor.session.changed and walk.rollout.background["analysis"].memory == {
+        "count": 1
+    }
     at_gate = Walk(now, told("analysis", says(Answer(WAIT, "so far", memory={"count": 2}))))
     at_gate.turn()
     assert at_gate.supervisor.session.changed
 
 
-def test_a_verdict_is_an_event_with_its_samples(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_is_an_event_with_its_samples(
+    now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = Answer(PASS, "errors 1 of 900", samples={"errors": [{"at": 1.0}]})
     walk = Walk(now, told("step 2 analysis", says(answer)))
     monkeypatch.setattr(supervisor, "ANALYSIS", "test.gates.told")
     assert walk.turn() == "passed"
-    event = {"gate": "step 2 analysis", "verdict": "pass", "message": "errors 1 of 900", "samples": {"errors": [{"at": 1.0}]}}
+    event = {
+        "gate": "step 2 analysis",
+        "verdict": "pass",
+        "message": "errors 1 of 900",
+        "samples": {"errors": [{"at": 1.0}]},
+    }
     assert walk.kinds("verdict") == [{"kind": "verdict", **event}]
     assert walk.lines == ["step 2 analysis: errors 1 of 900"]
 

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rollout that is superseded while another run is at work on it: who is told, who is waited for, and for how long."""
+"""A rollout that is superseded while another run is at work on it: who is told, who is waited
+for, and for how long.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,33 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, LeaseHeld
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AlreadyWalked,
+    LeaseHeld,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    StepContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import (
+    Generations,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Kind,
+    Record,
+    Rollout,
+)
 
 
 @dataclass
 class Rival:
-    """As much of a run as taking over needs, beside one that gives way at the look `gives_way` (0: never)."""
+    """As much of a run as taking over needs, beside one that gives way at the look `gives_way`
+    (0: never).
+    """
 
     gives_way: int = 0
     supersede: bool = True
@@ -32,11 +50,17 @@ class Rival:
     def __post_init__(self) -> None:
         self.said: list[dict[str, t.Any]] = []
         self.told: list[str] = []
-        rollout = Rollout("r1", "2", 2, 3, "canary", Composition("1", 1, 3), 1.0, phase=self.phase, kind=self.kind)
+        rollout = Rollout(
+            "r1", "2", 2, 3, "canary", Composition("1", 1, 3), 1.0, phase=self.phase, kind=self.kind
+        )
         self.record = Record("shop", rollout=rollout)
-        self.settings = SimpleNamespace(service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=0.05))
+        self.settings = SimpleNamespace(
+            service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=0.05)
+        )
         store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
-        self.session = SimpleNamespace(read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob"))
+        self.session = SimpleNamespace(
+            read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob")
+        )
         self.loop = SimpleNamespace(say=self.told.append)
         self.guard = SimpleNamespace(check=lambda: None)
 
@@ -59,15 +83,23 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_told_to_give_way_and_waited_for() -> None:
     rival = Rival(gives_way=3)
     assert rival.begin("3") == ""
-    assert [(word["word"], word["rollout"], word["why"]) for word in rival.said] == [("give_way", "r1", "3")]
-    assert rival.looks == 4 and "told 2 to give way" in rival.told[0] and "held by ann" in rival.told[0]
+    assert [(word["word"], word["rollout"], word["why"]) for word in rival.said] == [
+        ("give_way", "r1", "3")
+    ]
+    assert (
+        rival.looks == 4
+        and "told 2 to give way" in rival.told[0]
+        and "held by ann" in rival.told[0]
+    )
 
 
 def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     rival = Rival()
     with pytest.raises(LeaseHeld, match="held by ann; told to give way, it did not within 0 s"):
         rival.begin("3")
-    assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1]["of"] == 1
+    assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1][
+        "of"
+    ] == 1
 
 
 def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> None:

@@ -9,7 +9,12 @@ import threading
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import trace as tracing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import note, shown, trace, words
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import (
+    note,
+    shown,
+    trace,
+    words,
+)
 
 
 def test_a_call_is_shown_with_its_outcome_and_time() -> None:

@@ -16,10 +16,17 @@ GOOD = {"address": "127.0.0.1", "port": 1, "in": True, "weight": 1, "name": "sho
 
 
 def test_entries_and_errors_are_taken_as_they_are() -> None:
-    said = {"": Answer({"entries": [GOOD]}), "lb1": Answer({"error": "no"}), "lb2": Answer(error="no route"), "lb3": Answer()}
+    said = {
+        "": Answer({"entries": [GOOD]}),
+        "lb1": Answer({"error": "no"}),
+        "lb2": Answer(error="no route"),
+        "lb3": Answer(),
+    }
     told = _agents.read(said, "nginx")
     assert told[""] == {"entries": [GOOD]} and told["lb1"] == {"error": "no"}
-    assert told["lb2"] == {"error": "no route"} and told["lb3"] == {"error": "its agent answered nothing"}
+    assert told["lb2"] == {"error": "no route"} and told["lb3"] == {
+        "error": "its agent answered nothing"
+    }
 
 
 @pytest.mark.parametrize(
@@ -38,10 +45,19 @@ def test_entries_and_errors_are_taken_as_they_are() -> None:
 )
 def test_anything_else_is_told_and_cleaned(value: t.Any) -> None:
     (told,) = _agents.read({"lb1": Answer(value)}, "nginx").values()
-    assert told["error"].startswith("its agent does not answer as expected: ") and "\x1b" not in told["error"]
+    assert (
+        told["error"].startswith("its agent does not answer as expected: ")
+        and "\x1b" not in told["error"]
+    )
 
 
 def test_whoever_has_an_older_lease_is_told_where() -> None:
-    said = {"lb1": Answer({"stale": "epoch 5, ours is 4"}), "": Answer({"error": "no"}), "lb2": Answer({"stale": "epoch 6"})}
-    with pytest.raises(LeaseLost, match=r"^Envoy on lb1: epoch 5, ours is 4; Envoy on lb2: epoch 6$"):
+    said = {
+        "lb1": Answer({"stale": "epoch 5, ours is 4"}),
+        "": Answer({"error": "no"}),
+        "lb2": Answer({"stale": "epoch 6"}),
+    }
+    with pytest.raises(
+        LeaseLost, match=r"^Envoy on lb1: epoch 5, ours is 4; Envoy on lb2: epoch 6$"
+    ):
         _agents.read(said, "Envoy")

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What people write, as YAML reads it: taken as it was meant, or refused with the variable's name."""
+"""What people write, as YAML reads it: taken as it was meant, or refused with the variable's
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import (
+    refuse_odd_numbers,
+)
 
 DIGITS = "9" * 5000
 Reader = Callable[[t.Any, str], object]
@@ -60,7 +64,11 @@ def whole(value: t.Any, variable: str) -> object:
         (values.ports, "８０-９０", "v: .* is not a range of ports"),
         (values.socket_address, f"127.0.0.1:{DIGITS}", "v: .* is not an address and a port"),
         (values.revision, 8, 'v: 8 is a number; quote it \\("8"\\), or 010 would become 8'),
-        (values.revision, 1.1, 'v: 1.1 is a number; quote it \\("1.1"\\), or 1.10 would become 1.1'),
+        (
+            values.revision,
+            1.1,
+            'v: 1.1 is a number; quote it \\("1.1"\\), or 1.10 would become 1.1',
+        ),
         (values.revision, "１", "v: '１' is not a name"),
         (whole, True, "v: True is not a whole number"),
     ],
@@ -71,7 +79,9 @@ def test_refused(reader: Reader, value: t.Any, why: str) -> None:
 
 
 def test_a_number_that_cannot_be_shown() -> None:
-    with pytest.raises(InputError, match=r"^v: a number of thousands of digits is not a whole number"):
+    with pytest.raises(
+        InputError, match=r"^v: a number of thousands of digits is not a whole number"
+    ):
         values.whole(10**5000, "v", 0)
 
 
@@ -84,7 +94,9 @@ def test_probes_are_counted_in_digits_that_everybody_reads() -> None:
 @pytest.mark.parametrize("name", ["promote_delay", "hold"])
 def test_a_wait_that_is_too_long_is_refused_by_the_name_of_its_variable(name: str) -> None:
     given = {"strategy": "blue_green", name: "99999999999d"}
-    with pytest.raises(InputError, match=rf"^rollout_{name}: '99999999999d' is too long; must be at most 366d"):
+    with pytest.raises(
+        InputError, match=rf"^rollout_{name}: '99999999999d' is too long; must be at most 366d"
+    ):
         strategy.parse(given)
 
 
@@ -97,7 +109,13 @@ def test_a_duration_that_is_written_as_seconds_is_read_again(given: t.Any) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("replicas: 1:30", r'v.replicas: YAML reads 1:30 as the number 90; write 90, or put it in quotes \("1:30"\)'),
+        (
+            "replicas: 1:30",
+            (
+                r"v.replicas: YAML reads 1:30 as the number 90; write 90, or put it in quotes"
+                r' \("1:30"\)'
+            ),
+        ),
         ("replicas: 010", "v.replicas: YAML reads 010 as the number 8"),
         ("replicas: 0x1F", "v.replicas: YAML reads 0x1F as the number 31"),
         ("replicas: 0b11", "v.replicas: YAML reads 0b11 as the number 3"),
@@ -107,9 +125,18 @@ def test_a_duration_that_is_written_as_seconds_is_read_again(given: t.Any) -> No
         ("freeze: [{duration: 1:30}]", r"v.freeze\[0\].duration: YAML reads 1:30 as the number 90"),
         (
             "platform: {env: {A: 010}}",
-            "v.platform.env.A: YAML reads this number differently than it is written; put it in quotes",
+            (
+                "v.platform.env.A: YAML reads this number differently than it is written; put it in"
+                " quotes"
+            ),
         ),
-        ("replicas: 3\nhold: 90\nshare: -1.5\nlist: [0, 10, 2.0]\ntext: '1:30'\nwhen: 2025-01-01", ""),
+        (
+            (
+                "replicas: 3\nhold: 90\nshare: -1.5\nlist: [0, 10, 2.0]\ntext: '1:30'\nwhen:"
+                " 2025-01-01"
+            ),
+            "",
+        ),
         ("a: &one 7\nreplicas: *one\nhold: 90s\nflag: yes\nnothing:", ""),
     ],
 )

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Golden vectors of other systems: what their rollouts do with these numbers, ours do too.
 
-One difference runs through all of them: here a drained instance counts in the total until it is gone, so its room is
-used in a later turn, not in the one that drains it.
+One difference runs through all of them: here a drained instance counts in the total until it is
+gone, so its room is used in a later turn, not in the one that drains it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,32 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, Percent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Amount,
+    Budget,
+    Percent,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World, all_new, some
+from ansible_collections.progressive.rollout.tests.support.simulator import (
+    Life,
+    Simulator,
+    World,
+    all_new,
+    some,
+)
 
 NOW = 100.0
 
@@ -27,7 +46,9 @@ def percent(value: str) -> Percent:
     return Percent(Decimal(value))
 
 
-def turn(fleet: list[Instance], desired: int, budget: Budget, new: int | None = None, old: int = 0) -> Decision:
+def turn(
+    fleet: list[Instance], desired: int, budget: Budget, new: int | None = None, old: int = 0
+) -> Decision:
     waypoint = Waypoint(2, desired if new is None else new, old, desired)
     return evaluate(fleet, waypoint, budget, Rules(), ProgressTracker(NOW), NOW)
 
@@ -36,7 +57,8 @@ def moves(decision: Decision) -> tuple[int, int]:
     return decision.create, len(decision.drain)
 
 
-# Rolling, one turn (reference-systems 6.1) ----------------------------------------------------------------------------
+# Rolling, one turn (reference-systems 6.1)
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -56,7 +78,9 @@ def moves(decision: Decision) -> tuple[int, int]:
         (3, 1, 0, 1, (3, 0)),
     ],
 )
-def test_only_old_ones(desired: int, surge: int, unavailable: int, old: int, expected: tuple[int, int]) -> None:
+def test_only_old_ones(
+    desired: int, surge: int, unavailable: int, old: int, expected: tuple[int, int]
+) -> None:
     assert moves(turn(some(old), desired, Budget(surge, unavailable))) == expected
 
 
@@ -74,7 +98,9 @@ def test_only_old_ones(desired: int, surge: int, unavailable: int, old: int, exp
         (3, 0, 1, 2, 0, (1, 0)),
     ],
 )
-def test_old_and_new_ones(desired: int, surge: int, unavailable: int, old: int, new: int, expected: tuple[int, int]) -> None:
+def test_old_and_new_ones(
+    desired: int, surge: int, unavailable: int, old: int, new: int, expected: tuple[int, int]
+) -> None:
     assert moves(turn([*some(old), *some(new, 2)], desired, Budget(surge, unavailable))) == expected
 
 
@@ -88,7 +114,14 @@ def test_a_new_one_that_is_not_ready_is_not_made_twice() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "desired", "surge", "unavailable"),
-    [("25", 10, 3, 2), ("50", 4, 2, 2), ("10", 3, 1, 0), ("7", 100, 7, 7), ("29", 100, 29, 29), ("0.5", 1000, 5, 5)],
+    [
+        ("25", 10, 3, 2),
+        ("50", 4, 2, 2),
+        ("10", 3, 1, 0),
+        ("7", 100, 7, 7),
+        ("29", 100, 29, 29),
+        ("0.5", 1000, 5, 5),
+    ],
 )
 def test_fractions(amount: str, desired: int, surge: int, unavailable: int) -> None:
     assert Budget(percent(amount), 0).resolve(desired).surge == surge
@@ -109,10 +142,16 @@ def test_sacrifice_order() -> None:
         *some(1, 1, State.UNREACHABLE, 5.0),
     ]
     drained = turn(fleet, 3, Budget(0, 1)).drain
-    assert [name.rpartition("-")[0] for name in drained] == ["1-unreachable-5", "1-starting-4", "1-not_ready-3", "1-ready-1"]
+    assert [name.rpartition("-")[0] for name in drained] == [
+        "1-unreachable-5",
+        "1-starting-4",
+        "1-not_ready-3",
+        "1-ready-1",
+    ]
 
 
-# Whole rollouts -------------------------------------------------------------------------------------------------------
+# Whole rollouts
+# -------------------------------------------------------------------------------------------------------
 
 
 def whole(desired: int, budget: Budget) -> Simulator:
@@ -140,20 +179,36 @@ def test_zero_of_both_moves_with_one_unavailable() -> None:
     assert (simulator.peak, simulator.least) == (3, 2)
 
 
-@pytest.mark.parametrize(("desired", "flight", "peak"), [(50, 5, 55), (6, 1, 7), (6, 2, 8), (3, 100, 6), (1, 1, 2)])
+@pytest.mark.parametrize(
+    ("desired", "flight", "peak"), [(50, 5, 55), (6, 1, 7), (6, 2, 8), (3, 100, 6), (1, 1, 2)]
+)
 def test_whole_rollouts_of_cloud_foundry(desired: int, flight: int, peak: int) -> None:
     simulator = whole(desired, Budget(max_in_flight=flight))
     assert (simulator.peak, simulator.least) == (peak, desired)
 
 
-@pytest.mark.parametrize(("desired", "surge", "unavailable"), [(10, 3, 0), (5, 2, 1), (4, 0, 2), (12, 1, 0)])
+@pytest.mark.parametrize(
+    ("desired", "surge", "unavailable"), [(10, 3, 0), (5, 2, 1), (4, 0, 2), (12, 1, 0)]
+)
 def test_forecast_is_what_happens(desired: int, surge: int, unavailable: int) -> None:
-    expected = forecast(some(desired, ready_since=-99.0), [all_new(2, desired)], Budget(surge, unavailable), Rules(), 2.0, 1.0)
+    expected = forecast(
+        some(desired, ready_since=-99.0),
+        [all_new(2, desired)],
+        Budget(surge, unavailable),
+        Rules(),
+        2.0,
+        1.0,
+    )
     simulator = whole(desired, Budget(surge, unavailable))
-    assert (expected.peak, expected.least, expected.replaced) == (simulator.peak, simulator.least, desired)
+    assert (expected.peak, expected.least, expected.replaced) == (
+        simulator.peak,
+        simulator.least,
+        desired,
+    )
 
 
-# Cloud Foundry's tick (6.3), as far as max_in_flight is it ------------------------------------------------------------
+# Cloud Foundry's tick (6.3), as far as max_in_flight is it
+# ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,19 +220,31 @@ def test_forecast_is_what_happens(desired: int, surge: int, unavailable: int) ->
         (6, 6, 1, 0, 0, 1, (0, 1)),  # theirs: (1, 1) in one tick
         (6, 5, 1, 0, 0, 1, (1, 0)),  # ... here: as soon as it is gone
         (6, 1, 5, 0, 0, 5, (1, 0)),
-        (10, 10, 1, 0, 8, 5, (0, 8 + 1)),  # what is not reported is not well, and given up where nobody sends requests
+        # what is not reported is not well, and given up where nobody sends requests
+        (10, 10, 1, 0, 8, 5, (0, 8 + 1)),
         (6, 6, 1, 2, 0, 2, (0, 1)),
     ],
 )
 def test_cloud_foundry_tick(
-    desired: int, old: int, routable: int, starting: int, down: int, flight: int, expected: tuple[int, int]
+    desired: int,
+    old: int,
+    routable: int,
+    starting: int,
+    down: int,
+    flight: int,
+    expected: tuple[int, int],
 ) -> None:
-    new = [*some(routable, 2), *some(starting, 2, State.STARTING, 1.0), *some(down, 2, State.UNREACHABLE, 2.0)]
+    new = [
+        *some(routable, 2),
+        *some(starting, 2, State.STARTING, 1.0),
+        *some(down, 2, State.UNREACHABLE, 2.0),
+    ]
     assert moves(turn([*some(old), *new], desired, Budget(max_in_flight=flight))) == expected
 
 
 def test_cloud_foundry_interim_target() -> None:
-    # T 6, I 3: old 6 and an interim 1, new 3 routable: the oldest are reduced to 2, the interim one stays.
+    # T 6, I 3: old 6 and an interim 1, new 3 routable: the oldest are reduced to 2, the interim one
+    # stays.
     oldest, interim, new = some(6), some(1, 1, created=5.0), some(3, 2)
     drained = turn([*oldest, *interim, *new], 6, Budget(max_in_flight=1), new=3, old=3).drain
     assert drained == tuple(instance.id for instance in oldest[:4])
@@ -187,14 +254,17 @@ def test_cloud_foundry_interim_target() -> None:
 
 def test_cloud_foundry_oldest_first() -> None:
     # The oldest 1 and an interim 3, new 3 routable of 6: the oldest goes.
-    assert turn([*some(1), *some(3, 1, created=5.0), *some(3, 2)], 6, Budget(max_in_flight=1)).drain == ("1-ready-0-000",)
+    assert turn(
+        [*some(1), *some(3, 1, created=5.0), *some(3, 2)], 6, Budget(max_in_flight=1)
+    ).drain == ("1-ready-0-000",)
 
 
 def test_cloud_foundry_nothing_asked() -> None:
     assert turn([], 0, Budget(max_in_flight=1)).reached
 
 
-# Kubernetes' budget (field 7) -----------------------------------------------------------------------------------------
+# Kubernetes' budget (field 7)
+# -----------------------------------------------------------------------------------------
 
 K8S: list[tuple[int, list[tuple[int, int]]]] = [
     (1, [(1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (1, 0)]),

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential judge: published values, what it says of counts and samples, and that odd numbers have an end."""
+"""The sequential judge: published values, what it says of counts and samples, and that odd
+numbers have an end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import json
 import math
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import errors as error_test
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import (
+    errors as error_test,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
     STRATA,
     CountHistory,
@@ -19,10 +23,22 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     compare_errors,
     tolerated,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import least_evidence, log_e
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import Period, find_outliers
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import Histogram, compare_quantile
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data, Verdict
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import (
+    least_evidence,
+    log_e,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
+    Period,
+    find_outliers,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    Histogram,
+    compare_quantile,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import (
+    Data,
+    Verdict,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +49,8 @@ def ledger(new: Counts, stable: Counts) -> CountHistory:
     return CountHistory().add("step 1", new, stable)
 
 
-# The e-value ----------------------------------------------------------------------------------------------------------
+# The e-value
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("errors", "value"), [(9, 51.2), (8, 28.44)])
@@ -50,7 +67,9 @@ def test_published_numbers_of_errors(share: float, errors: int) -> None:
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.99, 0.9999])
 def test_one_error_less_is_not_enough(share: float) -> None:
     errors = least_evidence(share)
-    assert errors and log_e(errors, errors, share) >= math.log(50) > log_e(errors - 1, errors - 1, share)
+    assert errors and log_e(errors, errors, share) >= math.log(50) > log_e(
+        errors - 1, errors - 1, share
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, 2.0, math.nan])
@@ -62,7 +81,10 @@ def test_no_number_of_errors_tells_anything_where_there_is_nothing_to_compare(sh
 def test_on_average_there_is_no_evidence_where_both_are_alike() -> None:
     """The mean of the e-value over the binomial distribution is 1: what makes it one."""
     for n, share in ((1, 0.3), (10, 0.1), (40, 0.5)):
-        mean = sum(math.comb(n, k) * share**k * (1 - share) ** (n - k) * math.exp(log_e(k, n, share)) for k in range(n + 1))
+        mean = sum(
+            math.comb(n, k) * share**k * (1 - share) ** (n - k) * math.exp(log_e(k, n, share))
+            for k in range(n + 1)
+        )
         assert mean == pytest.approx(1.0)
 
 
@@ -72,7 +94,8 @@ def test_tolerance_is_the_share_of_errors_to_expect() -> None:
     assert tolerated(0.0, 1.5) == 0.0
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_revision_that_fails_more_often_is_worse() -> None:
@@ -86,7 +109,9 @@ def test_a_revision_that_fails_more_often_is_worse() -> None:
 def test_a_revision_that_fails_as_often_is_not() -> None:
     found = compare_errors(ledger(Counts(90_000, 90), Counts(270_000, 270)))
     assert not found.worse
-    assert found.sentence == "errors 90 of 90,000 against 270 of 270,000 on stable; e-value 0.057 < 50"
+    assert (
+        found.sentence == "errors 90 of 90,000 against 270 of 270,000 on stable; e-value 0.057 < 50"
+    )
 
 
 def test_one_that_fails_less_often_is_not_although_that_is_as_unlikely() -> None:
@@ -114,7 +139,9 @@ def test_after_so_many_requests_it_would_have_been_seen(requests: int, of_stable
     assert missing
     # What the stable ones had by then, and 5 % of the new ones' requests failed.
     new = 1 + missing
-    then = ledger(Counts(new, math.ceil(new * 0.05)), Counts(9 * new, 9 * new * of_stable / stable.requests))
+    then = ledger(
+        Counts(new, math.ceil(new * 0.05)), Counts(9 * new, 9 * new * of_stable / stable.requests)
+    )
     assert compare_errors(then).worse
 
 
@@ -143,11 +170,14 @@ def test_an_e_value_just_below_the_threshold_is_not_rounded_up_to_it() -> None:
     assert not found.worse and "e-value 51 < 51.5" in found.sentence
 
 
-# Strata ---------------------------------------------------------------------------------------------------------------
+# Strata
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_share_that_changes_between_calm_and_trouble_is_no_evidence() -> None:
-    """All of the trouble falls into the time when most requests go to the new side: alike in each, and not in the sum."""
+    """All of the trouble falls into the time when most requests go to the new side: alike in
+    each, and not in the sum.
+    """
     calm, trouble = (Counts(100, 0), Counts(9900, 0)), (Counts(5000, 250), Counts(5000, 250))
     both = (calm[0] + trouble[0], calm[1] + trouble[1])
     assert compare_errors(ledger(*both)).worse
@@ -193,8 +223,12 @@ def test_the_ledger_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("worse", [1.0, 2.0, 5.0])
-def test_what_a_bounded_ledger_comes_to_is_the_same(monkeypatch: pytest.MonkeyPatch, worse: float) -> None:
-    """In a hundred steps from one instance to all of them. At the end everybody fails more often: that is nobody's fault."""
+def test_what_a_bounded_ledger_comes_to_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, worse: float
+) -> None:
+    """In a hundred steps from one instance to all of them. At the end everybody fails more
+    often: that is nobody's fault.
+    """
 
     def judged(most: int) -> Verdict:
         monkeypatch.setattr(error_test, "STRATA", most)
@@ -203,7 +237,9 @@ def test_what_a_bounded_ledger_comes_to_is_the_same(monkeypatch: pytest.MonkeyPa
             rate = 0.1 if step > 85 else 0.005
             new += Counts(10 * step, 10 * step * rate * worse)
             stable += Counts(1000 - 10 * step, (1000 - 10 * step) * rate)
-            counted = CountHistory.load(json.loads(json.dumps(counted.add(f"{step} %", new, stable, 1.2).dump())))
+            counted = CountHistory.load(
+                json.loads(json.dumps(counted.add(f"{step} %", new, stable, 1.2).dump()))
+            )
         return compare_errors(counted, tolerance=1.2)
 
     bounded, unbounded = judged(STRATA), judged(1000)
@@ -213,25 +249,41 @@ def test_what_a_bounded_ledger_comes_to_is_the_same(monkeypatch: pytest.MonkeyPa
 
 
 def test_where_both_are_alike_strata_are_no_evidence_on_average() -> None:
-    """The mean of the e-value over all that may happen in two strata, and in one that stands for two."""
+    """The mean of the e-value over all that may happen in two strata, and in one that stands for
+    two.
+    """
     sizes = ((6, 0.3), (4, 0.5), (5, 0.6))
     mean = folded = 0.0
     for counted in itertools.product(*(range(n + 1) for n, _share in sizes)):
         chance = math.prod(
-            math.comb(n, k) * share**k * (1 - share) ** (n - k) for k, (n, share) in zip(counted, sizes, strict=True)
+            math.comb(n, k) * share**k * (1 - share) ** (n - k)
+            for k, (n, share) in zip(counted, sizes, strict=True)
         )
         first, *rest = (
             Stratum("", Counts(100 * share, k), Counts(100 - 100 * share, n - k))
             for k, (n, share) in zip(counted, sizes, strict=True)
         )
         mean += chance * (compare_errors(CountHistory((first, *rest))).e_value or 0.0)
-        folded += chance * (compare_errors(CountHistory((first, rest[0].merged(rest[1], 1.0)))).e_value or 0.0)
+        folded += chance * (
+            compare_errors(CountHistory((first, rest[0].merged(rest[1], 1.0)))).e_value or 0.0
+        )
     assert 0 < folded <= mean <= 1
 
 
-@given(st.lists(st.tuples(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8))
-def test_one_that_is_better_in_each_stratum_is_never_worse(strata: list[tuple[float, float, float, float]]) -> None:
-    made = tuple(Stratum("", Counts(new, new * rate * part), Counts(stable, stable * rate)) for new, stable, rate, part in strata)
+@given(
+    st.lists(
+        st.tuples(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(0, 1)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_one_that_is_better_in_each_stratum_is_never_worse(
+    strata: list[tuple[float, float, float, float]],
+) -> None:
+    made = tuple(
+        Stratum("", Counts(new, new * rate * part), Counts(stable, stable * rate))
+        for new, stable, rate, part in strata
+    )
     assert not compare_errors(CountHistory(made)).worse
 
 
@@ -248,7 +300,8 @@ def test_evidence_does_not_fade_with_the_number_of_strata() -> None:
     assert compare_errors(CountHistory(strata)).worse
 
 
-# Odd numbers ----------------------------------------------------------------------------------------------------------
+# Odd numbers
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,13 +342,19 @@ def test_any_counts_come_to_a_finding(
     assert not found.worse or counted.total.new.errors > 0
 
 
-# Single instances -----------------------------------------------------------------------------------------------------
+# Single instances
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_the_bad_one_is_named() -> None:
-    found = find_outliers({"web1": Counts(100, 0), "web2": Counts(100, 9), "web3": Counts(100, 1)}, Counts(700, 1))
+    found = find_outliers(
+        {"web1": Counts(100, 0), "web2": Counts(100, 9), "web3": Counts(100, 1)}, Counts(700, 1)
+    )
     assert found.names == ("web2",)
-    assert found.sentence == "web2: errors 9 of 100 against 2 of 900 on all others; e-value 1.9e+06 >= 150"
+    assert (
+        found.sentence
+        == "web2: errors 9 of 100 against 2 of 900 on all others; e-value 1.9e+06 >= 150"
+    )
 
 
 def test_none_is_named_where_all_are_alike() -> None:
@@ -306,7 +365,9 @@ def test_none_is_named_where_all_are_alike() -> None:
 
 
 def test_many_instances_take_more_evidence() -> None:
-    """What names one of two is not enough for one of two hundred: one of them is always the worst."""
+    """What names one of two is not enough for one of two hundred: one of them is always the
+    worst.
+    """
     one = {"web0": Counts(100, 9)}
     stable = Counts(300, 3)
     assert find_outliers(one, stable).names == ("web0",)
@@ -315,13 +376,20 @@ def test_many_instances_take_more_evidence() -> None:
 
 
 def periods(*looks: tuple[str, dict[str, Counts], Counts]) -> tuple[Period, tuple[str, ...]]:
-    """The period after these looks, each with counts from the beginning; and who is named by then."""
+    """The period after these looks, each with counts from the beginning; and who is named by
+    then.
+    """
     name, new, stable = looks[0]
     period = Period(name, dict.fromkeys(new, Counts()), Counts(), {})
     for name, new, stable in looks:
         period = period.after(name, new, stable, 1.0)
         period = Period.load(json.loads(json.dumps(period.dump())))
-    return period, find_outliers(period.counts(new), stable.since(period.stable, Counts()), before=period.evidence).names
+    return (
+        period,
+        find_outliers(
+            period.counts(new), stable.since(period.stable, Counts()), before=period.evidence
+        ).names,
+    )
 
 
 def test_one_that_came_when_all_began_to_fail_is_not_named() -> None:
@@ -342,23 +410,38 @@ def test_evidence_lasts_when_the_share_changes_or_another_one_comes() -> None:
     assert periods(first, ("10 %", *second))[1] == ("web2",)
     assert periods(first, ("20 %", both, Counts(800, 0)))[1] == ()
     period, names = periods(first, ("20 %", both, Counts(800, 0)), ("20 %", *second))
-    assert names == ("web2",) and period.counts(more) == {"web1": Counts(100, 0), "web2": Counts(100, 2)}
+    assert names == ("web2",) and period.counts(more) == {
+        "web1": Counts(100, 0),
+        "web2": Counts(100, 2),
+    }
     third = {"web3": Counts(50, 2)}
-    period, names = periods(first, ("10 %", both | third, Counts(800, 0)), ("10 %", more | third, Counts(1600, 0)))
-    assert names == ("web2",) and period.evidence["web3"] == 0.0  # what it was sent before it was first seen is left out
+    period, names = periods(
+        first, ("10 %", both | third, Counts(800, 0)), ("10 %", more | third, Counts(1600, 0))
+    )
+    # what it was sent before it was first seen is left out
+    assert names == ("web2",) and period.evidence["web3"] == 0.0
 
 
-# Latency --------------------------------------------------------------------------------------------------------------
+# Latency
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:
     fast = NONE.add([1.0] * 11)
     found = compare_quantile(NONE.add([3.0] * 11), fast)
     assert found.worse and found.data is Data.ENOUGH
-    assert found.sentence == ("median 2.95 to 3.02 (11 samples) against 0.979 to 1 on stable (11 samples); more than 1.1 times")
+    assert (
+        found.sentence
+        == "median 2.95 to 3.02 (11 samples) against 0.979 to 1 on stable (11 samples); more than"
+        " 1.1 times"
+    )
     found = compare_quantile(NONE.add([3.0] * 10), fast)
     assert not found.worse and (found.data, found.missing) == (Data.LACKING, 1)
-    assert found.sentence == "median unknown (10 samples) against 0.979 to 1 on stable (11 samples); needs 1 more samples"
+    assert (
+        found.sentence
+        == "median unknown (10 samples) against 0.979 to 1 on stable (11 samples); needs 1 more"
+        " samples"
+    )
 
 
 def test_alike_is_not_slower() -> None:
@@ -368,7 +451,9 @@ def test_alike_is_not_slower() -> None:
 
 def test_tolerance_of_latency() -> None:
     slow, fast = NONE.add([1.5] * 50), NONE.add([1.0] * 50)
-    assert compare_quantile(slow, fast).worse and not compare_quantile(slow, fast, tolerance=1.6).worse
+    assert (
+        compare_quantile(slow, fast).worse and not compare_quantile(slow, fast, tolerance=1.6).worse
+    )
     assert not compare_quantile(fast, slow).worse
 
 
@@ -377,7 +462,9 @@ def test_a_slow_tail_is_in_its_percentile_only() -> None:
     slow = NONE.add([1.0] * 1700 + [20.0] * 300)
     assert not compare_quantile(slow, fast).worse
     found = compare_quantile(slow, fast, quantile=0.95)
-    assert found.worse and found.sentence.startswith("95th percentile 19.9 to 20.3 (2,000 samples) against")
+    assert found.worse and found.sentence.startswith(
+        "95th percentile 19.9 to 20.3 (2,000 samples) against"
+    )
 
 
 def test_the_band_narrows_and_holds_the_quantile() -> None:
@@ -389,8 +476,12 @@ def test_the_band_narrows_and_holds_the_quantile() -> None:
     assert width < 0.06
 
 
-@given(st.lists(st.floats(), max_size=40), st.lists(st.floats(), max_size=40), st.floats(0.001, 0.999))
-def test_any_samples_come_to_a_finding(new: list[float], stable: list[float], quantile: float) -> None:
+@given(
+    st.lists(st.floats(), max_size=40), st.lists(st.floats(), max_size=40), st.floats(0.001, 0.999)
+)
+def test_any_samples_come_to_a_finding(
+    new: list[float], stable: list[float], quantile: float
+) -> None:
     samples = NONE.add(new)
     assert samples.count == sum(not math.isnan(value) for value in new)
     assert Histogram.load(json.loads(json.dumps(samples.dump()))) == samples

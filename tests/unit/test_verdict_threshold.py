@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The threshold judge: every row of Argo's table, every limit and their order, and where ours differs."""
+"""The threshold judge: every row of Argo's table, every limit and their order, and where ours
+differs.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from hypothesis import given
 from hypothesis import strategies as st
 
-S, F, I, E = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPhase.INCONCLUSIVE, AnalysisPhase.ERROR  # noqa: E741
-TERMINATED, RUNNING, PENDING = AnalysisPhase.TERMINATED, AnalysisPhase.RUNNING, AnalysisPhase.PENDING
+S, F, I, E = (  # noqa: E741
+    AnalysisPhase.SUCCESSFUL,
+    AnalysisPhase.FAILED,
+    AnalysisPhase.INCONCLUSIVE,
+    AnalysisPhase.ERROR,
+)
+TERMINATED, RUNNING, PENDING = (
+    AnalysisPhase.TERMINATED,
+    AnalysisPhase.RUNNING,
+    AnalysisPhase.PENDING,
+)
 ENDLESS = Limits(interval=1.0)
 
 
@@ -39,7 +50,8 @@ def phase(limits: Limits, *taken: AnalysisPhase, terminating: bool = False) -> A
     return assess(limits, after(taken), terminating)[0]
 
 
-# One measurement ------------------------------------------------------------------------------------------------------
+# One measurement
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,23 +75,44 @@ def test_conditions(success: bool | None, failure: bool | None, expected: Analys
 @pytest.mark.parametrize(
     ("taken", "expected"),
     [
-        (S, MeasurementCounts(count=5, successful=2, failed=1, inconclusive=1, error=4, consecutive_success=3)),
-        (F, MeasurementCounts(count=5, successful=1, failed=2, inconclusive=1, error=4, consecutive_failure=3)),
+        (
+            S,
+            MeasurementCounts(
+                count=5, successful=2, failed=1, inconclusive=1, error=4, consecutive_success=3
+            ),
+        ),
+        (
+            F,
+            MeasurementCounts(
+                count=5, successful=1, failed=2, inconclusive=1, error=4, consecutive_failure=3
+            ),
+        ),
         (I, MeasurementCounts(count=5, successful=1, failed=1, inconclusive=2, error=4)),
         (
             E,
             MeasurementCounts(
-                count=4, successful=1, failed=1, inconclusive=1, error=5, consecutive_failure=2, consecutive_error=3
+                count=4,
+                successful=1,
+                failed=1,
+                inconclusive=1,
+                error=5,
+                consecutive_failure=2,
+                consecutive_error=3,
             ),
         ),
     ],
 )
-def test_what_a_measurement_counts_and_resets(taken: AnalysisPhase, expected: MeasurementCounts) -> None:
-    before = MeasurementCounts(4, 1, 1, 1, 4, consecutive_success=2, consecutive_failure=2, consecutive_error=2)
+def test_what_a_measurement_counts_and_resets(
+    taken: AnalysisPhase, expected: MeasurementCounts
+) -> None:
+    before = MeasurementCounts(
+        4, 1, 1, 1, 4, consecutive_success=2, consecutive_failure=2, consecutive_error=2
+    )
     assert before.add(taken) == expected
 
 
-# Limits ---------------------------------------------------------------------------------------------------------------
+# Limits
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +130,11 @@ def test_what_a_measurement_counts_and_resets(taken: AnalysisPhase, expected: Me
         (ENDLESS, [E, E, E, E, S, E, E, E, E], RUNNING),
         (Limits(interval=1.0, consecutive_error_limit=0), [E], E),
         (Limits(interval=1.0, consecutive_failure_limit=1), [F, S, F, I, F], I),
-        (Limits(interval=1.0, consecutive_failure_limit=1, inconclusive_limit=1), [F, S, F, I, F], RUNNING),
+        (
+            Limits(interval=1.0, consecutive_failure_limit=1, inconclusive_limit=1),
+            [F, S, F, I, F],
+            RUNNING,
+        ),
         (Limits(interval=1.0, consecutive_failure_limit=1), [F, S, F, F], F),
         (Limits(interval=1.0, consecutive_failure_limit=1), [F, E, F], F),
         (Limits(interval=1.0, consecutive_failure_limit=1, failure_limit=2), [F, S, F, S, F], F),
@@ -120,7 +157,10 @@ def test_limits(limits: Limits, taken: list[AnalysisPhase], expected: AnalysisPh
     ],
 )
 def test_the_order_of_limits(taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
-    assert phase(Limits(count=len(taken), interval=1.0, consecutive_success_limit=2), *taken) is expected
+    assert (
+        phase(Limits(count=len(taken), interval=1.0, consecutive_success_limit=2), *taken)
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +192,15 @@ def test_the_end(limits: Limits, taken: list[AnalysisPhase], expected: AnalysisP
 
 @pytest.mark.parametrize(
     ("taken", "expected"),
-    [([], TERMINATED), ([S], TERMINATED), ([E], TERMINATED), ([S, S, S], S), ([F], F), ([I], I), ([E] * 5, E)],
+    [
+        ([], TERMINATED),
+        ([S], TERMINATED),
+        ([E], TERMINATED),
+        ([S, S, S], S),
+        ([F], F),
+        ([I], I),
+        ([E] * 5, E),
+    ],
 )
 def test_stopped_early_is_not_passed(taken: list[AnalysisPhase], expected: AnalysisPhase) -> None:
     assert phase(Limits(count=3, interval=1.0), *taken, terminating=True) is expected
@@ -168,7 +216,8 @@ def test_the_reason_has_the_numbers() -> None:
     assert assess(Limits(count=3), after([S])) == (RUNNING, "1 of 3 measurements")
 
 
-# Time -----------------------------------------------------------------------------------------------------------------
+# Time
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,11 +231,14 @@ def test_the_reason_has_the_numbers() -> None:
         (Limits(), 120.0, E, 120.0 + RETRY),
     ],
 )
-def test_when_to_measure(limits: Limits, finished: float | None, last: AnalysisPhase | None, expected: float) -> None:
+def test_when_to_measure(
+    limits: Limits, finished: float | None, last: AnalysisPhase | None, expected: float
+) -> None:
     assert due(limits, 100.0, finished, last) == expected
 
 
-# A whole analysis -----------------------------------------------------------------------------------------------------
+# A whole analysis
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_the_worst_metric_is_the_analysis() -> None:
@@ -216,14 +268,18 @@ limits_ = st.builds(
 
 @given(limits_, st.lists(st.sampled_from([S, F, I, E]), max_size=25))
 def test_any_measurements(limits: Limits, taken: list[AnalysisPhase]) -> None:
-    """The counters are what they say; an end comes with the last of the measurements; only successes pass a metric."""
+    """The counters are what they say; an end comes with the last of the measurements; only
+    successes pass a metric.
+    """
     tally = MeasurementCounts()
     for number, one in enumerate(taken, 1):
         if assess(limits, tally)[0].over:
             break
         tally = tally.add(one)
         so_far = taken[:number]
-        assert (tally.successful, tally.failed, tally.inconclusive, tally.error) == tuple(map(so_far.count, [S, F, I, E]))
+        assert (tally.successful, tally.failed, tally.inconclusive, tally.error) == tuple(
+            map(so_far.count, [S, F, I, E])
+        )
         assert tally.count == tally.successful + tally.failed + tally.inconclusive
         assert MeasurementCounts(**json.loads(json.dumps(asdict(tally)))) == tally
     now, reason = assess(limits, tally)

@@ -1,21 +1,41 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What steps return: the mapping holds what is documented, and samples are of the documented type."""
+"""What steps return: the mapping holds what is documented, and samples are of the documented
+type.
+"""
 
 from __future__ import annotations
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView, ShareView, documented
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import (
+    NextView,
+    RolloutView,
+    ShareView,
+    documented,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 
 KINDS = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 
 
 def record() -> Record:
-    rollout = Rollout("shop-1", "2", 2, 4, "canary", Composition("1", 1, 4), 10.0, asked=25, sent={"new": 1, "all": 8})
+    rollout = Rollout(
+        "shop-1",
+        "2",
+        2,
+        4,
+        "canary",
+        Composition("1", 1, 4),
+        10.0,
+        asked=25,
+        sent={"new": 1, "all": 8},
+    )
     return Record("shop", stable=Composition("1", 1, 4), rollout=rollout)
 
 
@@ -34,14 +54,24 @@ def test_the_mapping_has_the_documented_fields() -> None:
 
     assert shown.keys() == documented(RolloutView).keys()
     assert shown["share"] == {"asked": 25, "set": 25.0, "measured": 12.5, "requests": 8}
-    assert (shown["previous"], shown["stable"], shown["strategy"], shown["fleet"]) == ("1", "1", "canary", fleet)
+    assert (shown["previous"], shown["stable"], shown["strategy"], shown["fleet"]) == (
+        "1",
+        "1",
+        "canary",
+        fleet,
+    )
 
 
 def test_without_a_rollout_most_fields_are_null() -> None:
     shown = RolloutView.of(Record("shop"), {}, changed=False).to_dict()
 
     assert shown.keys() == documented(RolloutView).keys()
-    assert (shown["service"], shown["id"], shown["share"], shown["waiting"]) == ("shop", None, {}, [])
+    assert (shown["service"], shown["id"], shown["share"], shown["waiting"]) == (
+        "shop",
+        None,
+        {},
+        [],
+    )
 
 
 def test_next_is_plain_data() -> None:

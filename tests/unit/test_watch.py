@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The process that is left beside the user's tasks: it begins when told to, finishes what it has in hand, and never outlives the run."""
+"""The process that is left beside the user's tasks: it begins when told to, finishes what it has
+in hand, and never outlives the run.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def nothing() -> None:
 
 
 def attending(log: Path) -> None:
-    """As the watch of a step does: until its guard stops it, and to the end of what it has in hand."""
+    """As the watch of a step does: until its guard stops it, and to the end of what it has in
+    hand.
+    """
     with Guard(outlives=True) as guard:
         log.write_text("begun")
         while not guard.stopped:

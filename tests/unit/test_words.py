@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action.control import complete, fitting
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
     COMMANDS,
@@ -22,7 +25,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands
     not_withdrawn,
     refusal,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record, Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = list(Phase)
@@ -67,7 +73,9 @@ def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, word: str)
 
 
 @pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
-def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: Phase, word: str) -> None:
+def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(
+    phase: Phase, word: str
+) -> None:
     record = Record("shop")
     record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
     if refused := refusal(phase, word):
@@ -78,18 +86,33 @@ def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(phase: Phas
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
-    assert refusal(Phase.PROGRESSING, "resume") and not refusal(ahead(Phase.PROGRESSING, "pause"), "resume")
-    assert refusal(Phase.PROGRESSING, "retry") and not refusal(ahead(Phase.PROGRESSING, "hold"), "retry")
+    assert refusal(Phase.PROGRESSING, "resume") and not refusal(
+        ahead(Phase.PROGRESSING, "pause"), "resume"
+    )
+    assert refusal(Phase.PROGRESSING, "retry") and not refusal(
+        ahead(Phase.PROGRESSING, "hold"), "retry"
+    )
     assert ahead(Phase.PAUSED, "promote") == "progressing"
     assert ahead(Phase.HOLDING, "skip") == "promoting"
 
 
 def test_the_page_of_commands_has_the_same_table() -> None:
     section = (ROOT / "docs/how-to/control.md").read_text().partition("## Commands by phase")[2]
-    head, _line, *rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in section.splitlines() if row.startswith("|")]
+    head, _line, *rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in section.splitlines()
+        if row.startswith("|")
+    ]
     assert [phase.replace(" ", "_") for phase in head[1:]] == PHASES
-    written = {row[0].strip("`"): [phase for phase, cell in zip(PHASES, row[1:], strict=True) if cell == "x"] for row in rows}
-    assert written == {word: [phase for phase in PHASES if not refusal(phase, word)] for word in COMMANDS}
+    written = {
+        row[0].strip("`"): [
+            phase for phase, cell in zip(PHASES, row[1:], strict=True) if cell == "x"
+        ]
+        for row in rows
+    }
+    assert written == {
+        word: [phase for phase in PHASES if not refusal(phase, word)] for word in COMMANDS
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,7 +135,11 @@ def test_a_reason_is_whole_as_it_was_given(given: str, passed_on: str, reason: s
 
 def test_a_reason_of_which_the_end_cannot_be_told_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"^rollout_why: Ansible takes only 'ratio' of .*; write -e '\{\"rollout_why\": \"...\"\}'"
+        InputError,
+        match=(
+            r"^rollout_why: Ansible takes only 'ratio' of .*; write -e '\{\"rollout_why\":"
+            r" \"...\"\}'"
+        ),
     ):
         complete("ratio", ["rollout_why=ratio new=3 is too high"])
 

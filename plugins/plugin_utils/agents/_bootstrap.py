@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run an agent on a host: the source arrives through standard input, the answer leaves as one line.
 
-Agents import this module, too, for JSON. Needs Python 3.8. The modules json, signal and subprocess are not imported:
-that would double the time to start.
+Agents import this module, too, for JSON. Needs Python 3.8. The modules json, signal and subprocess
+are not imported: that would double the time to start.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def serve(
 ) -> None:
     """Answer the request in a process of its own, with one line `mark` + number + JSON.
 
-    `libraries`, pairs of a name and a source, are what the agent imports from `folder`, its own package. A source is text,
-    or bytes where the caller compiled it for this Python. The JSON is {"value": ...}, {"error": text} or {"late": true}.
-    Before it comes the number of this Python's compiled code, with a colon. What an agent prints goes nowhere, so
-    neither its noise nor a daemon it starts can hold up or spoil the answer.
+    `libraries`, pairs of a name and a source, are what the agent imports from `folder`, its own
+    package. A source is text, or bytes where the caller compiled it for this Python. The JSON is
+    {"value": ...}, {"error": text} or {"late": true}. Before it comes the number of this Python's
+    compiled code, with a colon. What an agent prints goes nowhere, so neither its noise nor a
+    daemon it starts can hold up or spoil the answer.
     """
     scope: dict[str, t.Any] = {"__name__": name}
     try:
@@ -105,7 +106,11 @@ def _collect(pid: int, pipe: int) -> str:
     else:
         return data.decode("ascii").rstrip()
     signal = os.waitpid(pid, 0)[1] & 127
-    return dump({"late": True} if signal == SIGALRM else {"error": "the agent was ended by signal %d" % signal})
+    return dump(
+        {"late": True}
+        if signal == SIGALRM
+        else {"error": "the agent was ended by signal %d" % signal}
+    )
 
 
 def _error(exc: BaseException) -> str:
@@ -113,7 +118,9 @@ def _error(exc: BaseException) -> str:
 
 
 def dump(value: object) -> str:
-    """Return the JSON of plain data, in ASCII, on one line. Python's own module is faster where it is imported anyway."""
+    """Return the JSON of plain data, in ASCII, on one line. Python's own module is faster where
+    it is imported anyway.
+    """
     json = sys.modules.get("json")
     return json.dumps(value) if json else plain_dump(value)
 
@@ -131,7 +138,11 @@ def plain_dump(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(plain_dump, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join([quote(str(key)) + ": " + plain_dump(item) for key, item in value.items()]) + "}"
+        return (
+            "{"
+            + ", ".join([quote(str(key)) + ": " + plain_dump(item) for key, item in value.items()])
+            + "}"
+        )
     raise TypeError("an agent cannot answer with " + type(value).__name__)
 
 

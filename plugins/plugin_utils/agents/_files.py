@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that agents keep on a host: replaced in one step, locked, and fenced by the epoch of the lease.
+"""Files that agents keep on a host: replaced in one step, locked, and fenced by the epoch of the
+lease.
 
 Needs Python 3.8. What most calls do not need is imported where it is used.
 """
@@ -26,7 +27,9 @@ class Refused(Exception):
 
 
 class Locked:
-    """A context in which nobody else holds the lock of this file; raises Refused when that takes too long."""
+    """A context in which nobody else holds the lock of this file; raises Refused when that takes
+    too long.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -45,7 +48,8 @@ class Locked:
                 if time.monotonic() > deadline:
                     os.close(self.file)
                     raise Refused(
-                        f"{self.path} has been locked for {LOCK_WAIT:g} s; `fuser -v {self.path}` shows by which process"
+                        f"{self.path} has been locked for {LOCK_WAIT:g} s; `fuser -v {self.path}`"
+                        " shows by which process"
                     ) from None
             except OSError:
                 os.close(self.file)
@@ -53,12 +57,14 @@ class Locked:
             time.sleep(LOCK_POLL)
 
     def __exit__(self, *_exc: object) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_UN)  # explicitly: a child forked meanwhile shares the open file
+        # explicitly: a child forked meanwhile shares the open file
+        fcntl.flock(self.file, fcntl.LOCK_UN)
         os.close(self.file)
 
 
 class Fenced(Locked):
-    """A context in which only the newest lease holder is: `STEM.lock` is held, and `STEM.epoch` is ours.
+    """A context in which only the newest lease holder is: `STEM.lock` is held, and `STEM.epoch` is
+    ours.
 
     Epoch 0, of who holds no lease and only looks, neither waits nor leaves anything behind.
     """
@@ -84,7 +90,9 @@ class Fenced(Locked):
 
 
 def newer(path: str, epoch: int) -> bool:
-    """Whether an epoch is higher than the one recorded in a file; raises Stale when it is lower. Call it with the lock held."""
+    """Whether an epoch is higher than the one recorded in a file; raises Stale when it is lower.
+    Call it with the lock held.
+    """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
             stored = int(file.read(64))
@@ -101,7 +109,9 @@ def newer(path: str, epoch: int) -> bool:
 
 
 def draft(path: str) -> str:
-    """Where a file is written before it takes its place: a name of its own, so that what a killed writer left is found."""
+    """Where a file is written before it takes its place: a name of its own, so that what a
+    killed writer left is found.
+    """
     folder, name = os.path.split(path)
     return os.path.join(folder, "." + name + DRAFT)
 
@@ -109,8 +119,8 @@ def draft(path: str) -> str:
 def stage(path: str, text: str, mode: int = 0o640, group: int = -1) -> str:
     """Write the draft of a file, made anew: no link of that name is followed. Returns its path.
 
-    One writer at a time: the caller holds a lock. `mode` whatever the umask is; `group`: its id, -1 for the writer's own,
-    which it also gets where the writer is not a member.
+    One writer at a time: the caller holds a lock. `mode` whatever the umask is; `group`: its id, -1
+    for the writer's own, which it also gets where the writer is not a member.
     """
     name = draft(path)
     discard(name)
@@ -153,6 +163,8 @@ def unusable(folder: str) -> str:
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         return f"{folder} cannot be written by the user with the id {os.geteuid()}"
     space = os.statvfs(folder)
-    if not (space.f_bavail if os.geteuid() else space.f_bfree) or (space.f_files and not space.f_ffree):
+    if not (space.f_bavail if os.geteuid() else space.f_bfree) or (
+        space.f_files and not space.f_ffree
+    ):
         return f"the file system of {folder} is full; make room"
     return ""

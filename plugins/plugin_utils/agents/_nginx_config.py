@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The two files of an upstream that nginx balances, as text. Pure; needs Python 3.8.
 
-NAME.conf is what nginx reads: the entries that are in, and a tiny server whose response lists them, so that a worker
-says itself what it serves. NAME.json is what nginx need not know: all entries, those that are out with `since`, the
-kernel's clock when they went out. Workers begun before know them as in.
+NAME.conf is what nginx reads: the entries that are in, and a tiny server whose response lists them,
+so that a worker says itself what it serves. NAME.json is what nginx need not know: all entries,
+those that are out with `since`, the kernel's clock when they went out. Workers begun before know
+them as in.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ def ordered(entries: dict[Key, Entry]) -> list[Entry]:
 
 
 def render(request: Request, entries: list[Entry]) -> str:
-    """Return the text of NAME.conf. Without an entry that is in there is a server that is down: nginx wants one."""
+    """Return the text of NAME.conf. Without an entry that is in there is a server that is down:
+    nginx wants one.
+    """
     upstream = request["upstream"]
     servers = [
-        "server %s weight=%d max_fails=%d;" % (_listen(one), one["weight"], request["fall"]) for one in entries if one["in"]
+        "server %s weight=%d max_fails=%d;" % (_listen(one), one["weight"], request["fall"])
+        for one in entries
+        if one["in"]
     ]
     texts = status_texts(entries)
     lines = [
@@ -60,14 +65,17 @@ def render(request: Request, entries: list[Entry]) -> str:
         "    server_name %s;" % upstream,
         "    access_log off;",
         *("    set $rollout_%d '%s';" % (number, text) for number, text in enumerate(texts)),
-        "    return 200 'rollout %s;%s';" % (upstream, "".join("$rollout_%d" % number for number in range(len(texts)))),
+        "    return 200 'rollout %s;%s';"
+        % (upstream, "".join("$rollout_%d" % number for number in range(len(texts)))),
         "}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def status_texts(entries: list[Entry]) -> list[str]:
-    """Return what a worker's status response says of the entries that are in, in texts that are short enough."""
+    """Return what a worker's status response says of the entries that are in, in texts that are
+    short enough.
+    """
     texts: list[str] = []
     for entry in entries:
         if entry["in"]:
@@ -84,7 +92,14 @@ def status_entries(text: str) -> t.Iterator[Entry]:
     for line in filter(None, text.split(";")):
         try:
             address, port, weight, name = line.split(" ")
-            yield {"address": address, "port": int(port), "in": True, "weight": int(weight), "name": name, "since": 0}
+            yield {
+                "address": address,
+                "port": int(port),
+                "in": True,
+                "weight": int(weight),
+                "name": name,
+                "since": 0,
+            }
         except ValueError:
             raise ValueError(line) from None
 
@@ -100,7 +115,9 @@ def dump(entries: list[Entry]) -> str:
 
 
 def load(text: str) -> dict[Key, Entry]:
-    """Return the entries of NAME.json, by key; raises ValueError, TypeError or KeyError for any other text."""
+    """Return the entries of NAME.json, by key; raises ValueError, TypeError or KeyError for any
+    other text.
+    """
     return {key(entry): entry for entry in json.loads(text or "[]")}
 
 

@@ -1,18 +1,21 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What agents that run instances on a host have in common: the service's files, its lock, the fence, the order of the work.
+"""What agents that run instances on a host have in common: the service's files, its lock, the
+fence, the order of the work.
 
-An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop, and looked at.
-Nothing of ours stays on the host but files, below `<path>/<inventory host>/<service>/`:
-`instances/<id>.json` (one record an instance), `logs/<id>.log`, `settings/<key>.json` (what is secret of the settings that
-instances are started with), `lock` and `epoch`.
+An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop,
+and looked at. Nothing of ours stays on the host but files, below `<path>/<inventory
+host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.log`,
+`settings/<key>.json` (what is secret of the settings that instances are started with), `lock` and
+`epoch`.
 
-Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks before_start and after_stop, and what the
-agent needs), stop (ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted), stop_timeout and
-hook_timeout (seconds), and the agent's own settings.
-Answer: {"instances": [labels, process, age in seconds, detail; of one that somebody else has started again, restarts and how many
-seconds ago it was restarted first], "kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
+Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks
+before_start and after_stop, and what the agent needs), stop (ids), forget (ids), keep (settings by
+key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
+and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail; of one
+that somebody else has started again, restarts and how many seconds ago it was restarted first],
+"kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -40,10 +43,20 @@ STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the cal
 STOP_POLL = 0.005
 KEEP_LOGS = 20
 # What there is in every record, and what there may be.
-FIELDS: dict[str, t.Any] = {**dict.fromkeys(LABELS, str), **dict.fromkeys(("generation", "port", "slot"), int), "boot": str}
+FIELDS: dict[str, t.Any] = {
+    **dict.fromkeys(LABELS, str),
+    **dict.fromkeys(("generation", "port", "slot"), int),
+    "boot": str,
+}
 FIELDS.update(dict.fromkeys(("created", "uptime"), (int, float)))
-OPTIONAL: dict[str, t.Any] = {"stop_requested": (int, float), "stop_timeout": (int, float), "after_stop": list, "error": str}
-INHERITED_SIGNALS = (1, 2, 3, 13, 15)  # HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
+OPTIONAL: dict[str, t.Any] = {
+    "stop_requested": (int, float),
+    "stop_timeout": (int, float),
+    "after_stop": list,
+    "error": str,
+}
+# HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
+INHERITED_SIGNALS = (1, 2, 3, 13, 15)
 
 
 def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -59,15 +72,30 @@ def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
 def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
     if "recall" in request:
         return {"settings": _recall(request)}
-    start, stop, forget, keep = request["start"], request["stop"], request["forget"], request.get("keep", {})
-    for name in [request["host"], request["service"], *(wanted["id"] for wanted in start), *stop, *forget, *keep]:
+    start, stop, forget, keep = (
+        request["start"],
+        request["stop"],
+        request["forget"],
+        request.get("keep", {}),
+    )
+    for name in [
+        request["host"],
+        request["service"],
+        *(wanted["id"] for wanted in start),
+        *stop,
+        *forget,
+        *keep,
+    ]:
         if not name or "/" in name or "\0" in name or name.startswith("."):
             raise Refused(f"{name!r} cannot be part of a file's name")
     if (start or stop or forget or keep) and request["epoch"] <= 0:
-        raise Refused("nothing is started, stopped or forgotten without a lease (epoch 0 only looks)")
+        raise Refused(
+            "nothing is started, stopped or forgotten without a lease (epoch 0 only looks)"
+        )
     home = os.path.join(request["path"], request["host"], request["service"])
     if request["epoch"] <= 0 and not os.path.isdir(home):
-        return {"instances": _work(kind(home, request), request), "kept": []}  # what runs may be found without records
+        # what runs may be found without records
+        return {"instances": _work(kind(home, request), request), "kept": []}
     for folder in _folders(home):
         if not os.path.isdir(folder):  # most calls find them
             os.makedirs(folder, 0o750, exist_ok=True)
@@ -78,11 +106,20 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _folders(home: str) -> tuple[str, ...]:
-    return home, os.path.join(home, "instances"), os.path.join(home, "logs"), os.path.join(home, SETTINGS)
+    return (
+        home,
+        os.path.join(home, "instances"),
+        os.path.join(home, "logs"),
+        os.path.join(home, SETTINGS),
+    )
 
 
-def _keep(home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tidy: bool) -> list[str]:
-    """Write settings, before anything is started with them; `tidy` removes those that are not wanted any more. Which there are."""
+def _keep(
+    home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tidy: bool
+) -> list[str]:
+    """Write settings, before anything is started with them; `tidy` removes those that are not
+    wanted any more. Which there are.
+    """
     folder = os.path.join(home, SETTINGS)
     there = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
     for key in keep.keys() - there:
@@ -96,7 +133,11 @@ def _keep(home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tid
 
 def _recall(request: dict[str, t.Any]) -> t.Any:
     path = os.path.join(
-        request["path"], request["host"], request["service"], SETTINGS, os.path.basename(request["recall"]) + ".json"
+        request["path"],
+        request["host"],
+        request["service"],
+        SETTINGS,
+        os.path.basename(request["recall"]) + ".json",
     )
     try:
         with open(path, encoding="utf-8") as file:
@@ -106,7 +147,9 @@ def _recall(request: dict[str, t.Any]) -> t.Any:
 
 
 def _fence(home: str, epoch: int) -> None:
-    """Refuse an epoch older than the newest that acted here; remember a newer one, and remove what a killed one was writing."""
+    """Refuse an epoch older than the newest that acted here; remember a newer one, and remove
+    what a killed one was writing.
+    """
     path = os.path.join(home, "epoch")
     if _files.newer(path, epoch):
         for folder in _folders(home):
@@ -135,9 +178,12 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
 
 
 class Service:
-    """The instances of one service on this host; its lock is held. Each kind says how they are run."""
+    """The instances of one service on this host; its lock is held. Each kind says how they are
+    run.
+    """
 
-    fields: t.ClassVar[dict[str, t.Any]] = {}  # what its records have besides, once there was something to run,
+    # what its records have besides, once there was something to run,
+    fields: t.ClassVar[dict[str, t.Any]] = {}
     optional: t.ClassVar[dict[str, t.Any]] = {}  # and what they may have
 
     def __init__(self, home: str, request: dict[str, t.Any]) -> None:
@@ -157,7 +203,9 @@ class Service:
         raise NotImplementedError
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Begin an instance, whose record is saved no later than it; why that failed, or nothing."""
+        """Begin an instance, whose record is saved no later than it; why that failed, or
+        nothing.
+        """
         raise NotImplementedError
 
     def tell(self, record: Record, kill: bool) -> None:
@@ -190,7 +238,10 @@ class Service:
                         record = None
                 wrong = self.wrong(record, name[: -len(".json")])
                 if wrong:
-                    raise Refused(f"{path} is damaged ({wrong}); end its process, if there is one, and remove the file")
+                    raise Refused(
+                        f"{path} is damaged ({wrong}); end its process, if there is one, and remove"
+                        " the file"
+                    )
                 records[record["id"]] = record
         return records
 
@@ -205,13 +256,17 @@ class Service:
             if value is None and name in needed:
                 return name + " is missing"
             if value is not None and (
-                odd or not isinstance(value, kind) or (isinstance(value, (int, float)) and not abs(value) < 1e15)
+                odd
+                or not isinstance(value, kind)
+                or (isinstance(value, (int, float)) and not abs(value) < 1e15)
             ):
                 return name + " is wrong"
         return "" if record["id"] == id else "it is of " + record["id"]
 
     def save(self, record: Record) -> None:
-        """Write the record. Without a lease only one that is there already: who only looks adopts nothing."""
+        """Write the record. Without a lease only one that is there already: who only looks
+        adopts nothing.
+        """
         path = os.path.join(self.instances, record["id"] + ".json")
         if self.request["epoch"] > 0 or os.path.exists(path):
             write(path, _bootstrap.dump(record))
@@ -220,13 +275,17 @@ class Service:
         return os.path.join(self.logs, record["id"] + ".log")
 
     def stop(self, record: Record) -> bool:
-        """Ask the instance to stop the first time, kill it after `stop_timeout`; whether it was told anything."""
+        """Ask the instance to stop the first time, kill it after `stop_timeout`; whether it was
+        told anything.
+        """
         if not self.alive(record):
             return False
         first = "stop_requested" not in record
         if first:
             record["stop_requested"] = uptime()
-        elif uptime() - record["stop_requested"] >= record.get("stop_timeout", self.request["stop_timeout"]):
+        elif uptime() - record["stop_requested"] >= record.get(
+            "stop_timeout", self.request["stop_timeout"]
+        ):
             record["killed"] = True
         else:
             return False
@@ -238,8 +297,16 @@ class Service:
         """Start an instance. What keeps it from starting is its record's `error`."""
         record = {label: wanted[label] for label in LABELS}
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
-        record.update({name: wanted[name] for name in ("after_stop", "stop_timeout", "stop_signal") if name in wanted})
-        error = taken(wanted["address"], wanted["port"]) or self.hook("before_start", wanted["before_start"], wanted["env"])
+        record.update(
+            {
+                name: wanted[name]
+                for name in ("after_stop", "stop_timeout", "stop_signal")
+                if name in wanted
+            }
+        )
+        error = taken(wanted["address"], wanted["port"]) or self.hook(
+            "before_start", wanted["before_start"], wanted["env"]
+        )
         try:
             error = error or self.spawn(record, wanted)
         except OSError as exc:
@@ -256,19 +323,30 @@ class Service:
         """Run a hook, which may be none; why it failed, or nothing."""
         try:
             status, said, _none = (
-                run(*argv, timeout=self.request["hook_timeout"], together=True, env=env) if argv else (0, "", "")
+                run(*argv, timeout=self.request["hook_timeout"], together=True, env=env)
+                if argv
+                else (0, "", "")
             )
         except (OSError, Refused) as exc:
             return f"{name}: {argv[0]}: {exc}"
-        return f"{name}: {argv[0]} ended with {status}: {last_lines(said) or 'it said nothing'}" if status else ""
+        return (
+            f"{name}: {argv[0]} ended with {status}: {last_lines(said) or 'it said nothing'}"
+            if status
+            else ""
+        )
 
     def forget(self, record: Record) -> None:
         """Remove the record of an instance that is gone, and what is left of it; its log stays."""
         if self.alive(record):
             raise Refused(f"instance {record['id']} is running: stop it before it is forgotten")
         self.remove(record)
-        env = {name.upper(): str(record[name]) for name in ("service", "revision", "slot", "address", "port")}
-        failed = self.hook("after_stop", record.get("after_stop", []), {**env, "INSTANCE": record["id"]})
+        env = {
+            name.upper(): str(record[name])
+            for name in ("service", "revision", "slot", "address", "port")
+        }
+        failed = self.hook(
+            "after_stop", record.get("after_stop", []), {**env, "INSTANCE": record["id"]}
+        )
         if failed:  # what is gone is gone: it is told, and keeps nobody from going on
             with open(self.log(record), "a") as log:
                 log.write(f"{failed}\n")
@@ -276,28 +354,45 @@ class Service:
 
     def prune(self, records: dict[str, Record]) -> None:
         """Remove what was kept of forgotten instances for a while: their logs but the newest."""
-        paths = [os.path.join(self.logs, name) for name in os.listdir(self.logs) if name[: -len(".log")] not in records]
-        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[KEEP_LOGS:]:
+        paths = [
+            os.path.join(self.logs, name)
+            for name in os.listdir(self.logs)
+            if name[: -len(".log")] not in records
+        ]
+        for path in sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)[
+            KEEP_LOGS:
+        ]:
             os.unlink(path)
 
     def report(self, record: Record) -> Record:
         """The instance as the caller sees it."""
         answer = {label: record[label] for label in LABELS}
         alive, asked = self.alive(record), "stop_requested" in record
-        answer["process"] = ("stopping" if asked else "running") if alive else ("stopped" if asked else "failed")
-        age = uptime() - record["uptime"] if record["boot"] == self.boot else time.time() - record["created"]
+        answer["process"] = (
+            ("stopping" if asked else "running") if alive else ("stopped" if asked else "failed")
+        )
+        age = (
+            uptime() - record["uptime"]
+            if record["boot"] == self.boot
+            else time.time() - record["created"]
+        )
         answer["age"] = max(0.0, age)
         answer["detail"] = self.detail(record, asked) if not alive else ""
         if "restarts" in record:
-            answer.update(restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"]))
+            answer.update(
+                restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"])
+            )
             answer["detail"] = answer["detail"] or record["crash"]
         return answer
 
     def began_again(self, record: Record, count: int, ago: float, how: str) -> None:
-        """Note that somebody else has started the instance again, so often by now, and how it had ended. What follows from that
-        is not decided here."""
+        """Note that somebody else has started the instance again, so often by now, and how it
+        had ended. What follows from that is not decided here.
+        """
         record.setdefault("restarted", uptime() - max(0.0, ago))
-        record.update(restarts=count, crash=f"restarted {'once' if count == 1 else f'{count} times'}: {how}")
+        record.update(
+            restarts=count, crash=f"restarted {'once' if count == 1 else f'{count} times'}: {how}"
+        )
         self.save(record)
 
     def detail(self, record: Record, asked: bool) -> str:
@@ -308,11 +403,14 @@ class Service:
 
 
 def taken(address: str, port: int) -> str:
-    """Why the port cannot be had: somebody listens there. Connections that wind down (TIME_WAIT) do not count."""
+    """Why the port cannot be had: somebody listens there. Connections that wind down (TIME_WAIT)
+    do not count.
+    """
     import socket
 
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for where in (address, "::" if ":" in address else "0.0.0.0"):  # the latter when the address is not the host's own (NAT)
+    # the latter when the address is not the host's own (NAT)
+    for where in (address, "::" if ":" in address else "0.0.0.0"):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -321,7 +419,10 @@ def taken(address: str, port: int) -> str:
                 if exc.errno == errno.EADDRNOTAVAIL:
                     continue
                 if exc.errno == errno.EADDRINUSE:
-                    return f"port {port} at {where} is taken by another program; end it, or change rollout_platform.ports"
+                    return (
+                        f"port {port} at {where} is taken by another program; end it, or change"
+                        " rollout_platform.ports"
+                    )
         break
     return ""
 
@@ -361,13 +462,20 @@ def _runs(path: str) -> bool:
 
 
 def run(
-    *argv: str, data: str = "", timeout: float = 0.0, together: bool = False, env: dict[str, str] | None = None
+    *argv: str,
+    data: str = "",
+    timeout: float = 0.0,
+    together: bool = False,
+    env: dict[str, str] | None = None,
 ) -> tuple[int, str, str]:
-    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and its errors, or all as its output.
+    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and
+    its errors, or all as its output.
 
-    It reads `data`, and nobody else sees that. It is killed after `timeout` seconds, unless that is 0, which raises Refused.
+    It reads `data`, and nobody else sees that. It is killed after `timeout` seconds, unless that is
+    0, which raises Refused.
     """
-    # Importing subprocess would take longer than most programs we run. Files in memory need nobody to read at the same time.
+    # Importing subprocess would take longer than most programs we run. Files in memory need nobody
+    # to read at the same time.
     files = [os.memfd_create(name) for name in ("in", "out", "err")]
     try:
         os.pwrite(files[0], data.encode(errors="surrogateescape"), 0)
@@ -375,10 +483,18 @@ def run(
         actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(shown)]
         around = {**os.environ, "LC_ALL": "C", **(env or {})}
         pid = os.posix_spawnp(
-            argv[0], argv, around, file_actions=actions, setsid=True, setsigmask=(), setsigdef=INHERITED_SIGNALS
+            argv[0],
+            argv,
+            around,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=(),
+            setsigdef=INHERITED_SIGNALS,
         )
         status = _wait(pid, timeout, argv)
-        texts = [os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files[1:]]
+        texts = [
+            os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files[1:]
+        ]
     finally:
         for file in files:
             os.close(file)

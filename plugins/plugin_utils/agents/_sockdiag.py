@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ask the kernel for the TCP connections of this host, as `ss` does. Needs Python 3.8 and Linux.
 
-/proc/net/tcp takes seconds where there are many. See sock_diag(7): https://man7.org/linux/man-pages/man7/sock_diag.7.html
+/proc/net/tcp takes seconds where there are many. See sock_diag(7):
+https://man7.org/linux/man-pages/man7/sock_diag.7.html
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Unlisted(Exception):
 
 
 def connections() -> tuple[dict[str, tuple[int, End]], set[int]]:
-    """Return the near port and the far end of each TCP connection that is not in TIME_WAIT, by the link of its open file, and
-    the ports that are listened at. Raises Unlisted."""
+    """Return the near port and the far end of each TCP connection that is not in TIME_WAIT, by
+    the link of its open file, and the ports that are listened at. Raises Unlisted.
+    """
     far, listening = {}, set()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

@@ -12,15 +12,17 @@ TYPE_CHECKING = False  # importing typing costs start-up time
 if TYPE_CHECKING:
     import typing as t
 
-LIMIT = 32 << 20  # bytes of an answer; that of a load balancer with thousands of servers has a few million
+# bytes of an answer; that of a load balancer with thousands of servers has a few million
+LIMIT = 32 << 20
 CHUNK = 1 << 18
 
 
 def ask(address: str | t.Sequence[t.Any], question: bytes, seconds: float) -> bytes:
-    """Return what is answered at an address until the other side ends it. An address is a path or a pair of host and port.
+    """Return what is answered at an address until the other side ends it. An address is a path or a
+    pair of host and port.
 
-    Raises OSError when there is no connection, when connecting, asking and answering take longer than `seconds` together,
-    and when the answer is longer than LIMIT.
+    Raises OSError when there is no connection, when connecting, asking and answering take longer
+    than `seconds` together, and when the answer is longer than LIMIT.
     """
     until = time.monotonic() + seconds
     with _connect(address, seconds) as connection:
@@ -58,6 +60,8 @@ def _connect(address: str | t.Sequence[t.Any], seconds: float) -> socket.socket:
 
 
 def shown(text: object) -> str:
-    """Return a text as it may be shown: on one line, without what a terminal would obey, not too long."""
+    """Return a text as it may be shown: on one line, without what a terminal would obey, not too
+    long.
+    """
     line = "".join(char if char.isprintable() else "?" for char in " ".join(str(text).split()))
     return line if len(line) <= 300 else line[:299] + "…"

@@ -1,15 +1,17 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starts, stops and reports containers of one service on this host, by the command line of podman or docker.
+"""Starts, stops and reports containers of one service on this host, by the command line of podman
+or docker.
 
-The request is what `_service.py` says, with program, keep_revisions, and for each instance to start image, options,
-command, env and container_port (0: the host's network). A container's name is its instance's id, and its labels are the
-instance's: one that is not recorded is found by them.
+The request is what `_service.py` says, with program, keep_revisions, and for each instance to start
+image, options, command, env and container_port (0: the host's network). A container's name is its
+instance's id, and its labels are the instance's: one that is not recorded is found by them.
 
-Requests {"check": {path, program, network, env_files, secrets}} and {"prepare": {program, image, pull, env_files, secrets,
-timeout}}: answer {"problems": {setting: why}}; `check` also {"machine": {memory, available, cpus}}, in bytes, where that is known;
-`prepare` also {"image": {id, digests}}, and pulls if it is to.
+Requests {"check": {path, program, network, env_files, secrets}} and {"prepare": {program, image,
+pull, env_files, secrets, timeout}}: answer {"problems": {setting: why}}; `check` also {"machine":
+{memory, available, cpus}}, in bytes, where that is known; `prepare` also {"image": {id, digests}},
+and pulls if it is to.
 
 Needs Python 3.8.
 """
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 LABEL = "progressive.rollout."
 NUMBERS = ("generation", "port", "slot")
-THERE = ("running", "paused", "restarting", "stopping")  # the states in which its processes may be there
+# the states in which its processes may be there
+THERE = ("running", "paused", "restarting", "stopping")
 NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that nobody has to make
 ANSWER = 50.0  # seconds for one command
 LINES = 1000  # of the log that is kept when a container is removed
@@ -90,18 +93,25 @@ class Service(_service.Service):
         except ValueError:
             raise _service.Refused(f"{self.program} inspect: {_why(said)}") from None
         named = {container["Name"].lstrip("/"): container for container in found}
-        return {name: container for name, container in named.items() if _label(container, "id") == name}
+        return {
+            name: container for name, container in named.items() if _label(container, "id") == name
+        }
 
     def look(self, records: dict[str, Record]) -> None:
-        """See all containers. With a lease, those that run and are not recorded are adopted, and those whose start was cut short
-        are removed."""
+        """See all containers. With a lease, those that run and are not recorded are adopted, and
+        those whose start was cut short are removed.
+        """
         self.seen = self.containers()
         for name, container in list(self.seen.items()):
             state = container["State"]["Status"]
             if name not in records and state in THERE:
                 records[name] = self.adopted(container)
                 self.save(records[name])
-            elif name not in records and _seconds(container["State"]["StartedAt"]) <= 0 and self.request["epoch"] > 0:
+            elif (
+                name not in records
+                and _seconds(container["State"]["StartedAt"]) <= 0
+                and self.request["epoch"] > 0
+            ):
                 self.discard(name)
             elif name in records and state in THERE and records[name]["boot"] != self.boot:
                 self.began(records[name], container)
@@ -112,14 +122,22 @@ class Service(_service.Service):
         try:
             record.update({name: int(record[name]) for name in NUMBERS})
         except ValueError:
-            raise _service.Refused(f"the container {record['id']} has labels that are not ours; remove it or them") from None
+            raise _service.Refused(
+                f"the container {record['id']} has labels that are not ours; remove it or them"
+            ) from None
         self.began(record, container)
         return record
 
     def began(self, record: Record, container: Container) -> None:
-        """When a container that somebody else started began to run; what it was told before does not matter any more."""
+        """When a container that somebody else started began to run; what it was told before does
+        not matter any more.
+        """
         created = _seconds(container["State"]["StartedAt"])
-        record.update(created=created, uptime=_service.uptime() - max(0.0, time.time() - created), boot=self.boot)
+        record.update(
+            created=created,
+            uptime=_service.uptime() - max(0.0, time.time() - created),
+            boot=self.boot,
+        )
         for name in ("stop_requested", "restarts", "restarted", "crash", "began"):
             record.pop(name, None)
 
@@ -135,7 +153,9 @@ class Service(_service.Service):
         labels = [f"--label={LABEL}{name}={record[name]}" for name in _service.LABELS]
         ports = _published(wanted) if wanted["container_port"] else []
         ours = ["--detach", f"--name={record['id']}", *labels, *ports, "--env-file=/dev/stdin"]
-        status, _out, said = self.call("run", *wanted["options"], *ours, wanted["image"], *wanted["command"], data=env)
+        status, _out, said = self.call(
+            "run", *wanted["options"], *ours, wanted["image"], *wanted["command"], data=env
+        )
         if status:
             self.seen = self.containers()
         if status == 0 or self.alive(record):
@@ -147,11 +167,15 @@ class Service(_service.Service):
         return f"{self.program} cannot start it: {_why(said)}"
 
     def tell(self, record: Record, kill: bool) -> None:
-        """Not by `kill`, after which podman does what its restart policy says. Nobody waits for the end here: the next look sees it."""
+        """Not by `kill`, after which podman does what its restart policy says. Nobody waits for
+        the end here: the next look sees it.
+        """
         seconds = 0 if kill else math.ceil(record.get("stop_timeout", self.request["stop_timeout"]))
         stop = (self.program, "stop", f"--time={seconds}", record["id"])
         status, _out, said = (
-            self.call(*stop[1:]) if kill else _run("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *stop)
+            self.call(*stop[1:])
+            if kill
+            else _run("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *stop)
         )
         if status:
             self.unheard[record["id"]] = _why(said)
@@ -162,10 +186,14 @@ class Service(_service.Service):
             self.seen = self.shown([*self.seen, *self.begun])
         for record in told:
             if record["id"] in self.unheard and self.alive(record):
-                raise _service.Refused(f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}")
+                raise _service.Refused(
+                    f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}"
+                )
 
     def restarts(self, record: Record, container: Container) -> None:
-        """Note when it was started again: by the program, which counts that, or by somebody else, since when it runs shows."""
+        """Note when it was started again: by the program, which counts that, or by somebody
+        else, since when it runs shows.
+        """
         state = container["State"]
         count, between = container.get("RestartCount") or 0, state["Status"] == "restarting"
         began, known = state["StartedAt"], record.get("began")
@@ -189,7 +217,9 @@ class Service(_service.Service):
         return answer
 
     def condition(self, record: Record) -> tuple[str, str]:
-        """Of a container that is there: running, starting or unknown, and what is to be said of it."""
+        """Of a container that is there: running, starting or unknown, and what is to be said of
+        it.
+        """
         container = self.seen[record["id"]]
         state = container["State"]
         if state["Status"] == "restarting":
@@ -199,9 +229,15 @@ class Service(_service.Service):
         health = state.get("Health") or state.get("Healthcheck") or {}
         said = _service.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
         if health.get("Status") == "starting":
-            return "starting", f"{self.program}'s check of it: starting{f' ({said})' if said else ''}"
+            return (
+                "starting",
+                f"{self.program}'s check of it: starting{f' ({said})' if said else ''}",
+            )
         if health.get("Status") == "unhealthy":
-            return "unknown", f"{self.program}'s check of it: unhealthy ({said or 'without a word'})"
+            return (
+                "unknown",
+                f"{self.program}'s check of it: unhealthy ({said or 'without a word'})",
+            )
         return "running", record.get("crash", "")
 
     def ended(self, record: Record) -> str:
@@ -219,7 +255,11 @@ class Service(_service.Service):
         if record["boot"] != self.boot or lived < 0:  # nobody has seen it end
             return "gone: the host was restarted"
         code = state["ExitCode"]
-        how = "out of memory (rollout_platform.memory)" if state.get("OOMKilled") else f"exit code {code}"
+        how = (
+            "out of memory (rollout_platform.memory)"
+            if state.get("OOMKilled")
+            else f"exit code {code}"
+        )
         if 128 < code <= 192:
             how += f", as if killed by signal {code - 128}"
         how += f" within {lived:.1f} s of its start"
@@ -234,14 +274,18 @@ class Service(_service.Service):
         return out if status == 0 else ""
 
     def remove(self, record: Record) -> None:
-        """Keep the end of the log. One that was stopped in good order `prune` may keep, any other is removed."""
+        """Keep the end of the log. One that was stopped in good order `prune` may keep, any
+        other is removed.
+        """
         if record["id"] in self.seen:
             _service.write(self.log(record), self.output(record["id"], LINES))
             if "stop_requested" not in record:
                 self.discard(record["id"])
 
     def prune(self, records: dict[str, Record]) -> None:
-        """Of each of the `keep_revisions` revisions that ran here last, and do not run any more, keep one container."""
+        """Of each of the `keep_revisions` revisions that ran here last, and do not run any more,
+        keep one container.
+        """
         super().prune(records)
         kept = {record["revision"] for record in records.values()}
         left = [name for name in self.seen if name not in records]
@@ -265,7 +309,9 @@ def _label(container: Container, name: str) -> str:
 
 
 def _published(wanted: dict[str, t.Any]) -> list[str]:
-    """Where the container's port is published: at the instance's address, or everywhere when that is not the host's own (NAT)."""
+    """Where the container's port is published: at the instance's address, or everywhere when
+    that is not the host's own (NAT).
+    """
     import socket
 
     address = wanted["address"]
@@ -284,7 +330,12 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     status, _out, said = _run(program, "ps", "--quiet")
     if status:
         problems["driver"] = f"{program} does not work: {_why(said)}"
-    elif network and network not in NETWORKS and ":" not in network and _run(program, "network", "inspect", network)[0]:
+    elif (
+        network
+        and network not in NETWORKS
+        and ":" not in network
+        and _run(program, "network", "inspect", network)[0]
+    ):
         problems["network"] = f"there is no network {network}"
     unusable = _service.unusable(check["path"])
     if unusable:
@@ -296,8 +347,15 @@ def _machine() -> dict[str, t.Any]:
     """The memory and CPUs of this host; nothing where it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
-            sizes = {name: int(size.split()[0]) * 1024 for name, _colon, size in (line.partition(":") for line in file)}
-        found = {"memory": sizes["MemTotal"], "available": sizes["MemAvailable"], "cpus": os.cpu_count() or 0}
+            sizes = {
+                name: int(size.split()[0]) * 1024
+                for name, _colon, size in (line.partition(":") for line in file)
+            }
+        found = {
+            "memory": sizes["MemTotal"],
+            "available": sizes["MemAvailable"],
+            "cpus": os.cpu_count() or 0,
+        }
     except (OSError, ValueError, IndexError, KeyError):
         return {}
     return {"machine": found}
@@ -337,7 +395,9 @@ def _image(program: str, image: str) -> dict[str, t.Any]:
     return {"id": details["Id"].rpartition(":")[2], "digests": sorted(digests)}
 
 
-def _run(program: str, *words: str, data: str = "", timeout: float = ANSWER, together: bool = False) -> tuple[int, str, str]:
+def _run(
+    program: str, *words: str, data: str = "", timeout: float = ANSWER, together: bool = False
+) -> tuple[int, str, str]:
     try:
         return _service.run(program, *words, data=data, timeout=timeout, together=together)
     except FileNotFoundError:
@@ -346,7 +406,11 @@ def _run(program: str, *words: str, data: str = "", timeout: float = ANSWER, tog
 
 def _why(stderr: str) -> str:
     """What a command said last, without what says nothing."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not re.match(r"(See|Run) '", line)]
+    lines = [
+        line.strip()
+        for line in stderr.splitlines()
+        if line.strip() and not re.match(r"(See|Run) '", line)
+    ]
     return NOISE.sub("", lines[-1])[:500] if lines else "it said nothing"
 
 

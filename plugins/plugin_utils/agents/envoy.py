@@ -1,11 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took them.
+"""On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took
+them.
 
-Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error": "..."}, or
-{"stale": "..."} where a newer lease holder has acted here; an entry is {address, port, in, weight, name} and, as Envoy
-shows it, also proven, active and requests. `OWNER.epoch` and `OWNER.lock` in the directory fence what is done for a service.
+Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error":
+"..."}, or {"stale": "..."} where a newer lease holder has acted here; an entry is {address, port,
+in, weight, name} and, as Envoy shows it, also proven, active and requests. `OWNER.epoch` and
+`OWNER.lock` in the directory fence what is done for a service.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
 ANSWER = 5.0  # seconds the admin interface may take
 POLL = 0.004
-GRACE = 0.02  # Envoy's worker threads follow the main thread, which is the one that answers, a moment later
+# Envoy's worker threads follow the main thread, which is the one that answers, a moment later
+GRACE = 0.02
 TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-DOUBTS = ("failed_", "pending_", "excluded_")  # the health flags of an entry that is not, or not yet, proven
+# the health flags of an entry that is not, or not yet, proven
+DOUBTS = ("failed_", "pending_", "excluded_")
 
 
 class Failed(Exception):
@@ -48,8 +52,10 @@ def main(request: Request) -> dict[str, t.Any]:
         return {"error": str(exc)}
     except (ValueError, LookupError, TypeError, AttributeError) as exc:
         return {
-            "error": "its admin interface answers something else than an Envoy's does (%s: %s)"
-            % (type(exc).__name__, _talk.shown(exc))
+            "error": (
+                "its admin interface answers something else than an Envoy's does (%s: %s)"
+                % (type(exc).__name__, _talk.shown(exc))
+            )
         }
 
 
@@ -66,7 +72,9 @@ def get(request: Request, path: str) -> str:
     head, _blank, body = data.partition(b"\r\n\r\n")
     status = head.split(b"\r\n")[0].decode("latin-1")
     if " 200 " not in status + " ":
-        raise Failed("its admin interface answers %r to %s" % (_talk.shown(status) or "nothing", path))
+        raise Failed(
+            "its admin interface answers %r to %s" % (_talk.shown(status) or "nothing", path)
+        )
     if b"transfer-encoding: chunked" in head.lower():
         body = b"".join(chunks(body))
     return body.decode("utf-8", "replace")
@@ -93,16 +101,22 @@ def fetch(request: Request, path: str) -> dict[str, t.Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Failed("its admin interface answers no JSON to %s: %s" % (path, _talk.shown(body[:80]))) from None
+        raise Failed(
+            "its admin interface answers no JSON to %s: %s" % (path, _talk.shown(body[:80]))
+        ) from None
     if not isinstance(found, dict):
-        raise Failed("its admin interface answers no JSON object to %s: %s" % (path, _talk.shown(body[:80])))
+        raise Failed(
+            "its admin interface answers no JSON object to %s: %s" % (path, _talk.shown(body[:80]))
+        )
     return found
 
 
 def entries(request: Request) -> list[Entry] | None:
-    """Return the entries of the service's cluster as Envoy has them; None when it has no such cluster.
+    """Return the entries of the service's cluster as Envoy has them; None when it has no such
+    cluster.
 
-    An Envoy that is starting shows none, with or without the cluster; believed, all would be taken out.
+    An Envoy that is starting shows none, with or without the cluster; believed, all would be taken
+    out.
     """
     found = listed(request)
     if not found:
@@ -115,7 +129,9 @@ def entries(request: Request) -> list[Entry] | None:
 
 def listed(request: Request) -> list[Entry] | None:
     """Return the entries of the service's cluster, as the admin interface lists them now."""
-    statuses = fetch(request, "/clusters?format=json&filter=^%s$" % request["service"]).get("cluster_statuses", [])
+    statuses = fetch(request, "/clusters?format=json&filter=^%s$" % request["service"]).get(
+        "cluster_statuses", []
+    )
     ours = [status for status in statuses if status["name"] == request["service"]]
     return [entry(status) for status in ours[0].get("host_statuses", [])] if ours else None
 
@@ -141,13 +157,20 @@ def entry(status: dict[str, t.Any]) -> Entry:
 
 def counters(request: Request, prefix: str) -> tuple[int, str]:
     """Return how many updates of a subscription Envoy refused so far, and the version it has."""
-    stats = fetch(request, "/stats?format=json&filter=^%s.(update_rejected|update_failure|version_text)$" % prefix)["stats"]
+    stats = fetch(
+        request,
+        "/stats?format=json&filter=^%s.(update_rejected|update_failure|version_text)$" % prefix,
+    )["stats"]
     found = {stat["name"].rpartition(".")[2]: stat["value"] for stat in stats if "name" in stat}
-    return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get("version_text", "")
+    return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get(
+        "version_text", ""
+    )
 
 
 def shown(request: Request, kind: str, name: str) -> tuple[str | None, str]:
-    """Return the version and the complaint that Envoy shows for one of its listeners or clusters."""
+    """Return the version and the complaint that Envoy shows for one of its listeners or
+    clusters.
+    """
     dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, name))
     for config in dump.get("configs", []):
         version = config.get("active_state", config).get("version_info")
@@ -170,18 +193,24 @@ def read(name: str) -> str:
 def write(name: str, text: str) -> None:
     """Replace a file in one step; remove it where there is no text.
 
-    Envoy is often another user: as a member of the directory's group it reads what has headers of a health check, which
-    may be passwords. Any user may read the rest.
+    Envoy is often another user: as a member of the directory's group it reads what has headers of a
+    health check, which may be passwords. Any user may read the rest.
     """
     if not text:
         os.unlink(name)
         return
-    _files.write(name, text, 0o640 if secret(text) else 0o644, os.stat(os.path.dirname(name)).st_gid)
+    _files.write(
+        name, text, 0o640 if secret(text) else 0o644, os.stat(os.path.dirname(name)).st_gid
+    )
 
 
 def secret(text: str) -> bool:
     """Return True if a document has headers that a health check sends."""
-    checks = [check for one in json.loads(text).get("resources", []) for check in one.get("health_checks", [])]
+    checks = [
+        check
+        for one in json.loads(text).get("resources", [])
+        for check in one.get("health_checks", [])
+    ]
     return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
 
@@ -196,11 +225,22 @@ def resources(name: str) -> list[Resource]:
     try:
         return json.loads(text).get("resources", []) if text else []
     except (ValueError, AttributeError):
-        raise Failed("%s is not a JSON document of resources; restore it, or remove it and start again" % name) from None
+        raise Failed(
+            "%s is not a JSON document of resources; restore it, or remove it and start again"
+            % name
+        ) from None
 
 
-def publish(request: Request, name: str, content: list[Resource], prefix: str, taken: t.Callable[[str], bool]) -> None:
-    """Write resources to a file and wait until `taken(version)`; what is refused is put back as it was."""
+def publish(
+    request: Request,
+    name: str,
+    content: list[Resource],
+    prefix: str,
+    taken: t.Callable[[str], bool],
+) -> None:
+    """Write resources to a file and wait until `taken(version)`; what is refused is put back as
+    it was.
+    """
     version = str(time.time_ns())
     before = read(name)
     refused, _version = counters(request, prefix)
@@ -212,14 +252,24 @@ def publish(request: Request, name: str, content: list[Resource], prefix: str, t
         if complaint > refused and has != version:
             reason = "it refused the update (%s.update_rejected or update_failure grew)" % prefix
         elif time.monotonic() > until:
-            reason = "it did not show the update within %g s (it has version %r)" % (request["patience"], has)
+            reason = "it did not show the update within %g s (it has version %r)" % (
+                request["patience"],
+                has,
+            )
         if reason and not taken(version):
-            details = shown(request, "listeners" if prefix.endswith("lds") else "active_clusters", request["service"])[1]
+            details = shown(
+                request,
+                "listeners" if prefix.endswith("lds") else "active_clusters",
+                request["service"],
+            )[1]
             mode = stat.S_IMODE(os.stat(name).st_mode)
             write(name, before)
             details = _talk.shown(details) or "Its log says why."
             if mode & 0o004 == 0:
-                details += " Envoy has to belong to the directory's group: others may not read the headers of health checks."
+                details += (
+                    " Envoy has to belong to the directory's group: others may not read the headers"
+                    " of health checks."
+                )
             raise Failed("%s: %s; the file is as it was before. %s" % (name, reason, details))
         time.sleep(POLL)
 
@@ -228,7 +278,9 @@ def publish(request: Request, name: str, content: list[Resource], prefix: str, t
 
 
 def check(request: Request) -> dict[str, t.Any]:
-    """Raise Failed with `field` (admin or path) unless Envoy is live, watches the directory, and we may write there."""
+    """Raise Failed with `field` (admin or path) unless Envoy is live, watches the directory, and
+    we may write there.
+    """
     path = request["path"]
     try:
         info = fetch(request, "/server_info")
@@ -243,9 +295,15 @@ def check(request: Request) -> dict[str, t.Any]:
         dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
     for kind in ("lds", "cds"):
         source = dynamic.get(kind + "_config", {}).get("path_config_source", {})
-        watched = source.get("watched_directory", {}).get("path", os.path.dirname(source.get("path", "")))
-        if not same(source.get("path", ""), os.path.join(path, kind + ".json")) or not same(watched, path):
-            text = "Envoy reads its %s from %s; start it with the bootstrap that this driver documents"
+        watched = source.get("watched_directory", {}).get(
+            "path", os.path.dirname(source.get("path", ""))
+        )
+        if not same(source.get("path", ""), os.path.join(path, kind + ".json")) or not same(
+            watched, path
+        ):
+            text = (
+                "Envoy reads its %s from %s; start it with the bootstrap that this driver documents"
+            )
             return {"error": text % (kind, source.get("path") or "no file"), "field": "path"}
     return {"entries": [], "version": info.get("version", "")}
 
@@ -261,7 +319,8 @@ def observe(request: Request) -> dict[str, t.Any]:
 
 
 def apply(request: Request) -> dict[str, t.Any]:
-    """Bring clusters, listener and entries to what is asked, and return the entries as Envoy then shows them.
+    """Bring clusters, listener and entries to what is asked, and return the entries as Envoy then
+    shows them.
 
     With `dry`, only say what would be refused. Nothing is written where nothing differs.
     """
@@ -287,14 +346,27 @@ def refuse(request: Request, now: list[Entry]) -> None:
     names = {place(entry): entry["name"] for entry in now}
     for entry in request["entries"]:
         if entry["in"] and (place(entry) not in fit or names[place(entry)] != entry["name"]):
-            text = "%s:%s is not put in rotation: %s here; put it there out of rotation first, and wait until it is proven"
+            text = (
+                "%s:%s is not put in rotation: %s here; put it there out of rotation first, and"
+                " wait until it is proven"
+            )
             raise Failed(
-                text % (*place(entry), "its health check has not passed" if place(entry) in names else "it has no entry")
+                text
+                % (
+                    *place(entry),
+                    (
+                        "its health check has not passed"
+                        if place(entry) in names
+                        else "it has no entry"
+                    ),
+                )
             )
 
 
 def frame(request: Request, new: bool) -> None:
-    """Make the clusters and listeners exist as asked. A new cluster begins empty, so that it is warm at once."""
+    """Make the clusters and listeners exist as asked. A new cluster begins empty, so that it is
+    warm at once.
+    """
     path, service = request["path"], request["service"]
     members = os.path.join(path, "eds-%s.json" % service)
     if new or not os.path.exists(members):
@@ -306,7 +378,11 @@ def frame(request: Request, new: bool) -> None:
     ):
         name = os.path.join(path, prefix.rpartition(".")[2] + ".json")
         there = resources(name)
-        names = [one["name"] for one in asked if one not in there or shown(request, kind, one["name"])[0] is None]
+        names = [
+            one["name"]
+            for one in asked
+            if one not in there or shown(request, kind, one["name"])[0] is None
+        ]
         if names:
             ours = [one["name"] for one in asked]
             content = [*(one for one in there if one.get("name") not in ours), *asked]
@@ -314,27 +390,37 @@ def frame(request: Request, new: bool) -> None:
 
 
 def has(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool]:
-    """Return what tells whether Envoy has a version under each of these names. (What an update leaves as it is keeps its version.)"""
+    """Return what tells whether Envoy has a version under each of these names. (What an update
+    leaves as it is keeps its version.)
+    """
     return lambda version: all(shown(request, kind, name)[0] == version for name in names)
 
 
 def fill(request: Request, now: list[Entry]) -> list[Entry]:
-    """Bring the entries of the service's cluster to those asked, and return them as Envoy shows them."""
+    """Bring the entries of the service's cluster to those asked, and return them as Envoy shows
+    them.
+    """
     name = os.path.join(request["path"], "eds-%s.json" % request["service"])
     wanted = request["entries"]
     if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
-        # another instance where one was before: its entry begins anew, or the old one's health would speak for it
+        # another instance where one was before: its entry begins anew, or the old one's health
+        # would speak for it
         names = {place(entry): entry["name"] for entry in now}
-        kept = [entry for entry in wanted if names.get(place(entry), entry["name"]) == entry["name"]]
+        kept = [
+            entry for entry in wanted if names.get(place(entry), entry["name"]) == entry["name"]
+        ]
         if len(kept) < len(wanted):
             members(request, name, kept)
         members(request, name, wanted)
-        out = {place(entry) for entry in now if entry["in"]} - {place(entry) for entry in wanted if entry["in"]}
+        out = {place(entry) for entry in now if entry["in"]} - {
+            place(entry) for entry in wanted if entry["in"]
+        }
         time.sleep(GRACE if out else 0)
         now = entries(request) or []
     if differs(wanted, now):
         raise Failed(
-            "it took the update but shows %s" % json.dumps([[*place(entry), entry["in"], entry["weight"]] for entry in now])
+            "it took the update but shows %s"
+            % json.dumps([[*place(entry), entry["in"], entry["weight"]] for entry in now])
         )
     return now
 
@@ -349,16 +435,26 @@ def members(request: Request, name: str, wanted: list[Entry]) -> None:
 def differs(wanted: list[Entry], now: list[Entry]) -> bool:
     """Return True if entries differ from those asked, in what can be asked."""
     keys = ("address", "port", "in", "weight", "name")
-    return sorted([entry[key] for key in keys] for entry in wanted) != sorted([entry[key] for key in keys] for entry in now)
+    return sorted([entry[key] for key in keys] for entry in wanted) != sorted(
+        [entry[key] for key in keys] for entry in now
+    )
 
 
 def assignment(request: Request, wanted: list[Entry]) -> Resource:
-    """Return the entries as the resource Envoy reads. The `hostname` is not used by Envoy here; it carries the instance's name."""
-    checked = {"health_check_config": {"port_value": request["check_port"]}} if request.get("check_port") else {}
+    """Return the entries as the resource Envoy reads. The `hostname` is not used by Envoy here;
+    it carries the instance's name.
+    """
+    checked = (
+        {"health_check_config": {"port_value": request["check_port"]}}
+        if request.get("check_port")
+        else {}
+    )
     endpoints = [
         {
             "endpoint": {
-                "address": {"socket_address": {"address": entry["address"], "port_value": entry["port"]}},
+                "address": {
+                    "socket_address": {"address": entry["address"], "port_value": entry["port"]}
+                },
                 "hostname": entry["name"],
                 **checked,
             },
@@ -367,6 +463,12 @@ def assignment(request: Request, wanted: list[Entry]) -> Resource:
         }
         for entry in wanted
     ]
-    # where requests may go on to another cluster (`match`), that is when no entry here is healthy, not when few are
+    # where requests may go on to another cluster (`match`), that is when no entry here is healthy,
+    # not when few are
     policy = {"overprovisioning_factor": 100000}
-    return {"@type": TYPE, "cluster_name": request["service"], "endpoints": [{"lb_endpoints": endpoints}], "policy": policy}
+    return {
+        "@type": TYPE,
+        "cluster_name": request["service"],
+        "endpoints": [{"lb_endpoints": endpoints}],
+        "policy": policy,
+    }

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python 3.8."""
+"""Carry lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python
+3.8.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,23 @@ if TYPE_CHECKING:
 def main(request: Request) -> dict[str, t.Any]:
     """Answer `{sockets: {address: work}, path, service, epoch, timeout}` with `{address: answer}`.
 
-    Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option, those that we have to be able
-    to write in. Where something is changed it has `change`: its `line` shows the servers, and its `servers` are those that the
-    lines change, each with the address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
-    more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease holder has acted, or
-    `{unusable: {option: why}}`. `timeout` is of each socket.
+    Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
+    those that we have to be able to write in. Where something is changed it has `change`: its
+    `line` shows the servers, and its `servers` are those that the lines change, each with the
+    address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
+    more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease
+    holder has acted, or `{unusable: {option: why}}`. `timeout` is of each socket.
     """
-    return {address: _answer(address, work, request) for address, work in request["sockets"].items()}
+    return {
+        address: _answer(address, work, request) for address, work in request["sockets"].items()
+    }
 
 
 def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str, t.Any]:
     looks = "folders" in work
-    unusable = {option: _files.unusable(folder) for option, folder in work.get("folders", {}).items()}
+    unusable = {
+        option: _files.unusable(folder) for option, folder in work.get("folders", {}).items()
+    }
     if any(unusable.values()):
         return {"unusable": {option: why for option, why in unusable.items() if why}}
     try:
@@ -48,12 +55,18 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
 
 
 def _stem(request: Request, address: str) -> str:
-    """Return the path of the lock and the epoch of a service at one HAProxy, without their endings: `<path>/haproxy/shop@_run_haproxy_admin.sock`."""
-    return os.path.join(request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_")))
+    """Return the path of the lock and the epoch of a service at one HAProxy, without their
+    endings: `<path>/haproxy/shop@_run_haproxy_admin.sock`.
+    """
+    return os.path.join(
+        request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_"))
+    )
 
 
 def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
-    """Return the answers to the lines. HAProxy closes the connection after a line, so there is one connection a line."""
+    """Return the answers to the lines. HAProxy closes the connection after a line, so there is
+    one connection a line.
+    """
     until = time.monotonic() + request["timeout"]
     place: str | tuple[str, int] = address
     if not address.startswith("/"):
@@ -61,7 +74,9 @@ def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
         place = (host.strip("[]"), int(port))
 
     def ask(line: str) -> str:
-        return _talk.ask(place, line.encode() + b"\n", until - time.monotonic()).decode("utf-8", "replace")
+        return _talk.ask(place, line.encode() + b"\n", until - time.monotonic()).decode(
+            "utf-8", "replace"
+        )
 
     change = work.get("change")
     if change:
@@ -85,5 +100,8 @@ def _compare(states: str, servers: dict[str, str]) -> None:
         if there.get(name, "") != address:
             seen = ("has the address %s" % there[name]) if name in there else "is not there"
             meant = ("had %s" % address) if address else "was not there"
-            text = "server %s %s and %s when this was decided: nothing is changed, and it is looked at again"
+            text = (
+                "server %s %s and %s when this was decided: nothing is changed, and it is looked at"
+                " again"
+            )
             raise _files.Refused(text % (name, seen, meant))

@@ -1,12 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On an nginx's host: write the file it includes, have it read, and find out what its workers really serve.
+"""On an nginx's host: write the file it includes, have it read, and find out what its workers
+really serve.
 
-Needs Python 3.8 and Linux. `main` returns {"entries": [...]}, {"stale": "..."} where a newer lease holder has acted here, or
-{"error": "...", "field": "..."}, where `field` is the option to look at. An entry is {address, port, in, weight, name} and,
-as nginx has it, active. Its two files in the directory `path` are those of `_nginx_config.py`; NAME.lock and NAME.epoch
-fence what is done for it.
+Needs Python 3.8 and Linux. `main` returns {"entries": [...]}, {"stale": "..."} where a newer lease
+holder has acted here, or {"error": "...", "field": "..."}, where `field` is the option to look at.
+An entry is {address, port, in, weight, name} and, as nginx has it, active. Its two files in the
+directory `path` are those of `_nginx_config.py`; NAME.lock and NAME.epoch fence what is done for
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ import os
 import signal
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _nginx_config, _sockdiag, _talk
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    _files,
+    _nginx_config,
+    _sockdiag,
+    _talk,
+)
 
 TYPE_CHECKING = False  # importing typing costs start-up time
 if TYPE_CHECKING:
@@ -25,12 +32,14 @@ if TYPE_CHECKING:
     Request = t.Dict[str, t.Any]
     Entry = t.Dict[str, t.Any]
     Key = t.Tuple[str, int]
-    Workers = t.Dict[int, t.Tuple[int, bool]]  # by pid: when they began, and whether they were told to quit
+    # by pid: when they began, and whether they were told to quit
+    Workers = t.Dict[int, t.Tuple[int, bool]]
 
 ANSWER = 5.0  # seconds that the status response may take
 TEST = 30.0  # seconds `nginx -t` may take
 PATIENCE = 15.0  # seconds until a new configuration is served; it takes 0.15
-QUIT = 0.2  # seconds in which nginx tells its old workers to quit, once new ones are there; it takes half of it
+# seconds in which nginx tells its old workers to quit, once new ones are there; it takes half of it
+QUIT = 0.2
 POLL = 0.01
 
 
@@ -47,17 +56,29 @@ def main(request: Request) -> dict[str, t.Any]:
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
         with _files.Fenced(os.path.join(request["path"], request["upstream"]), epoch):
-            return {"entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](request)}
+            return {
+                "entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](
+                    request
+                )
+            }
     except _files.Stale as exc:
         return {"stale": str(exc)}
     except _files.Refused as exc:
         return {"error": str(exc), "field": ""}
     except _sockdiag.Unlisted as exc:
-        return {"error": "the kernel does not list its connections (%s); load its module tcp_diag" % exc, "field": "pid"}
+        return {
+            "error": (
+                "the kernel does not list its connections (%s); load its module tcp_diag" % exc
+            ),
+            "field": "pid",
+        }
     except Failed as exc:
         return {"error": str(exc), "field": exc.field}
     except OSError as exc:
-        return {"error": "%s: %s" % (exc.filename or "the system", exc.strerror or exc), "field": ""}
+        return {
+            "error": "%s: %s" % (exc.filename or "the system", exc.strerror or exc),
+            "field": "",
+        }
 
 
 # --- its processes ---
@@ -75,7 +96,9 @@ def master(request: Request) -> int:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        raise Failed("this user may not signal it; become root, or the user it runs as", "pid") from None
+        raise Failed(
+            "this user may not signal it; become root, or the user it runs as", "pid"
+        ) from None
     return pid
 
 
@@ -87,7 +110,8 @@ def title(pid: int) -> str:
 def workers(pid: int) -> Workers:
     """Return the workers of a master; they began at these ticks since boot."""
     found = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):  # its list of children may leave some out while one ends
+    # its list of children may leave some out while one ends
+    for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
             fields = (read("/proc/%s/stat" % name) or "").rpartition(")")[2].split()
             if int(fields[1]) == pid and title(int(name)).startswith("nginx: worker process"):
@@ -101,25 +125,34 @@ def ticks() -> int:
 
 
 def count(pid: int, entries: list[Entry]) -> None:
-    """Set `active` of entries: the requests in flight. Each has a connection of its own, since the upstream keeps none.
+    """Set `active` of entries: the requests in flight. Each has a connection of its own, since the
+    upstream keeps none.
 
-    An entry that is out may get another from an old worker, out of a connection whose request is still to be read or sent.
+    An entry that is out may get another from an old worker, out of a connection whose request is
+    still to be read or sent.
     """
     crew = workers(pid)
     far, listening = _sockdiag.connections()
     ends = {_sockdiag.end(*_nginx_config.key(entry)) for entry in entries}
-    held = {}  # by worker: the far ends of its connections, and how many of its clients have none to go with them
+    # by worker: the far ends of its connections, and how many of its clients have none to go with
+    # them
+    held = {}
     if ends & {end for _port, end in far.values()} or any(quits for _began, quits in crew.values()):
         for worker in crew:
             links = [far[link] for link in _sockdiag.open_files(worker) if link in far]
             clients = sum(port in listening for port, _end in links)
-            held[worker] = [end for port, end in links if port not in listening], max(0, 2 * clients - len(links))
+            held[worker] = (
+                [end for port, end in links if port not in listening],
+                max(0, 2 * clients - len(links)),
+            )
     for entry in entries:
         end = _sockdiag.end(*_nginx_config.key(entry))
         entry["active"] = sum(far_ends.count(end) for far_ends, _waiting in held.values())
         for worker, (_ends, waiting) in held.items():
             began, quits = crew[worker]
-            entry["active"] += waiting if quits and not entry["in"] and began <= entry["since"] else 0
+            entry["active"] += (
+                waiting if quits and not entry["in"] and began <= entry["since"] else 0
+            )
 
 
 # --- the files ---
@@ -148,14 +181,19 @@ def recorded(request: Request) -> dict[Key, Entry]:
     try:
         return _nginx_config.load(read(name) or "")
     except (ValueError, TypeError, KeyError):
-        raise Failed("%s is not what a rollout wrote; restore it, or remove it and roll out again" % name, "path") from None
+        raise Failed(
+            "%s is not what a rollout wrote; restore it, or remove it and roll out again" % name,
+            "path",
+        ) from None
 
 
 # --- what it serves ---
 
 
 def status(request: Request) -> str | None:
-    """Return the response at the status address under the upstream's name; None when nothing listens there."""
+    """Return the response at the status address under the upstream's name; None when nothing
+    listens there.
+    """
     try:
         question = "GET / HTTP/1.0\r\nHost: %s\r\n\r\n" % request["upstream"]
         data = _talk.ask(request["status"], question.encode(), ANSWER)
@@ -167,23 +205,33 @@ def status(request: Request) -> str | None:
 
 
 def served(request: Request) -> str | None:
-    """Return the entries that a worker serves, as text; None when it serves no upstream of a rollout."""
+    """Return the entries that a worker serves, as text; None when it serves no upstream of a
+    rollout.
+    """
     name, _semicolon, text = (status(request) or "").partition(";")
     return text if name == "rollout " + request["upstream"] else None
 
 
 def look(request: Request, pid: int) -> dict[Key, Entry]:
-    """Return the entries: those that are in as nginx serves them, the others as they were recorded."""
+    """Return the entries: those that are in as nginx serves them, the others as they were
+    recorded.
+    """
     text, conf = served(request), _nginx_config.paths(request)[0]
     if text is None and (read(conf) or "").startswith(_nginx_config.MARK):
-        raise Failed("nginx has %s, and does not answer there as it says; reload it" % conf, "status")
+        raise Failed(
+            "nginx has %s, and does not answer there as it says; reload it" % conf, "status"
+        )
     entries = recorded(request)
     for entry in entries.values():
         entry["in"] = False
     try:
-        entries.update((_nginx_config.key(entry), entry) for entry in _nginx_config.status_entries(text or ""))
+        entries.update(
+            (_nginx_config.key(entry), entry) for entry in _nginx_config.status_entries(text or "")
+        )
     except ValueError as exc:
-        raise Failed("what is answered there was not written by a rollout: %s" % _talk.shown(exc), "status") from None
+        raise Failed(
+            "what is answered there was not written by a rollout: %s" % _talk.shown(exc), "status"
+        ) from None
     count(pid, list(entries.values()))
     return entries
 
@@ -192,27 +240,38 @@ def look(request: Request, pid: int) -> dict[Key, Entry]:
 
 
 def run_nginx(request: Request, pid: int, option: str) -> str:
-    """Return what the very program that runs prints of its configuration; raises Failed when it refuses it."""
+    """Return what the very program that runs prints of its configuration; raises Failed when it
+    refuses it.
+    """
     import subprocess  # only who changes something pays for it
 
     argv = ["/proc/%d/exe" % pid, option, "-q", "-c", request["config"]]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST, check=False)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Failed("nginx %s did not end within %g s" % (option, TEST), "config") from None
     if done.returncode:
         printed = done.stderr.decode("utf-8", "replace").strip().splitlines()
         complaints = [line for line in printed if "[emerg]" in line] or printed[-1:]
-        raise Failed("nginx %s refuses it: %s" % (option, _talk.shown("; ".join(complaints)) or "it does not say why"), "config")
+        raise Failed(
+            "nginx %s refuses it: %s"
+            % (option, _talk.shown("; ".join(complaints)) or "it does not say why"),
+            "config",
+        )
     return done.stdout.decode("utf-8", "replace")
 
 
 def publish(request: Request, pid: int, entries: list[Entry]) -> None:
-    """Write both files and have them read; they are put back when nginx refuses them or does not serve them."""
+    """Write both files and have them read; they are put back when nginx refuses them or does not
+    serve them.
+    """
     conf, known = _nginx_config.paths(request)
     before = {name: read(name) for name in (conf, known)}
     try:
-        write(known, _nginx_config.dump(entries))  # first: a writer that dies here has written nothing that is not so
+        # first: a writer that dies here has written nothing that is not so
+        write(known, _nginx_config.dump(entries))
         write(conf, _nginx_config.render(request, entries))
         run_nginx(request, pid, "-t")
         reload(request, pid, "".join(_nginx_config.status_texts(entries)))
@@ -226,12 +285,19 @@ def publish(request: Request, pid: int, entries: list[Entry]) -> None:
 
 
 def reload(request: Request, pid: int, wanted: str) -> None:
-    """Have nginx read its configuration, and wait until no worker takes new connections with another configuration."""
+    """Have nginx read its configuration, and wait until no worker takes new connections with
+    another configuration.
+    """
     before = workers(pid)
     os.kill(pid, signal.SIGHUP)
     until = time.monotonic() + PATIENCE
-    await_(until, lambda: bool(workers(pid).keys() - before.keys()) and serves(request, wanted), "does not serve it")
-    if not accepting(pid, before):  # another program had it reloaded at the same time: what began in between quits in a moment
+    await_(
+        until,
+        lambda: bool(workers(pid).keys() - before.keys()) and serves(request, wanted),
+        "does not serve it",
+    )
+    # another program had it reloaded at the same time: what began in between quits in a moment
+    if not accepting(pid, before):
         time.sleep(QUIT)
     await_(until, lambda: not accepting(pid, before), "has old workers that do not quit")
 
@@ -252,7 +318,9 @@ def await_(until: float, happened: t.Callable[[], bool], what: str) -> None:
     """Return when it has happened; raises Failed when the time is over."""
     while not happened():
         if time.monotonic() > until:
-            raise Failed("it was reloaded and %s within %g s; its error log says why" % (what, PATIENCE))
+            raise Failed(
+                "it was reloaded and %s within %g s; its error log says why" % (what, PATIENCE)
+            )
         time.sleep(POLL)
 
 
@@ -260,29 +328,43 @@ def await_(until: float, happened: t.Callable[[], bool], what: str) -> None:
 
 
 def check(request: Request) -> list[Entry]:
-    """Raise Failed unless nginx runs, its configuration is right and includes the file, and this user may change both."""
+    """Raise Failed unless nginx runs, its configuration is right and includes the file, and this
+    user may change both.
+    """
     pid = master(request)
     name = _nginx_config.paths(request)[0]
     if not os.path.isdir(request["path"]) or not os.access(request["path"], os.W_OK | os.X_OK):
         raise Failed("it is not a directory that can be written to", "path")
     start = "# configuration file "
-    files = [line[len(start) : -1] for line in run_nginx(request, pid, "-T").splitlines() if line.startswith(start)]
+    files = [
+        line[len(start) : -1]
+        for line in run_nginx(request, pid, "-T").splitlines()
+        if line.startswith(start)
+    ]
     if os.path.realpath(name) not in map(os.path.realpath, files):
         raise Failed(
-            "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and include it in `http`"
-            % (request["config"], name, request["upstream"]),
+            "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and"
+            " include it in `http`" % (request["config"], name, request["upstream"]),
             "path",
         )
     if _nginx_config.foreign_servers(read(name) or ""):
-        raise Failed("%s has servers that a rollout would replace; have it hold `server 127.0.0.1:9 down;` alone" % name, "path")
+        raise Failed(
+            "%s has servers that a rollout would replace; have it hold `server 127.0.0.1:9 down;`"
+            " alone" % name,
+            "path",
+        )
     try:
         for worker in workers(pid):
             list(_sockdiag.open_files(worker))
     except PermissionError:
-        raise Failed("this user may not see its connections; become root, or the user it runs as", "pid") from None
+        raise Failed(
+            "this user may not see its connections; become root, or the user it runs as", "pid"
+        ) from None
     answer = status(request)
     if answer is not None and not answer.startswith("rollout "):
-        raise Failed("something else answers there; give an address and a port that nothing uses", "status")
+        raise Failed(
+            "something else answers there; give an address and a port that nothing uses", "status"
+        )
     return observe(request)
 
 
@@ -294,8 +376,8 @@ def observe(request: Request) -> list[Entry]:
 def apply(request: Request) -> list[Entry]:
     """Bring the entries to what is asked, and return them as they then are.
 
-    What is new of entries that are out is written down only: nginx is reloaded when it has to serve something else. An
-    entry that is to go stays, out, until nothing needs it.
+    What is new of entries that are out is written down only: nginx is reloaded when it has to serve
+    something else. An entry that is to go stays, out, until nothing needs it.
     """
     if request["epoch"] <= 0:
         raise Failed("nothing is changed without a lease (epoch 0 only looks)")
@@ -304,7 +386,9 @@ def apply(request: Request) -> list[Entry]:
         now = look(request, pid)
         entries = planned(request, now)
         conf, known = _nginx_config.paths(request)
-        same = _nginx_config.status_texts(entries) == _nginx_config.status_texts(_nginx_config.ordered(now))
+        same = _nginx_config.status_texts(entries) == _nginx_config.status_texts(
+            _nginx_config.ordered(now)
+        )
         if not same or _nginx_config.render(request, entries) != read(conf):
             publish(request, pid, entries)
         elif _nginx_config.dump(entries) != read(known):

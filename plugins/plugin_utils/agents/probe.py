@@ -1,12 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask instances from their own host: connect, send, and bring back what they say. Runs on the host, judges nothing.
+"""Ask instances from their own host: connect, send, and bring back what they say. Runs on the host,
+judges nothing.
 
-Request: `targets` (id to `[address, port, payload]`, payload in base64), `timeout` (seconds for each), `limit`
-(bytes to read of each; 0 to connect only), `enough` (in base64: bytes that end the reading; empty: nothing does),
-`tls`, `validate_certs`, `server_name` (whom the certificate must be for; empty: the address).
-Answer: `replies`, id to `[reply in base64, error]`, where an error of "" means that all there was to read was read.
+Request: `targets` (id to `[address, port, payload]`, payload in base64), `timeout` (seconds for
+each), `limit` (bytes to read of each; 0 to connect only), `enough` (in base64: bytes that end the
+reading; empty: nothing does), `tls`, `validate_certs`, `server_name` (whom the certificate must be
+for; empty: the address). Answer: `replies`, id to `[reply in base64, error]`, where an error of ""
+means that all there was to read was read.
 """
 
 from __future__ import annotations
@@ -39,21 +41,35 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
                 talk = _Talk(name, target, request, context)
                 active.add(talk)
                 _step(talk, selector)
-            wait = min((talk.deadline for talk in active if not talk.done), default=0.0) - time.monotonic()
+            wait = (
+                min((talk.deadline for talk in active if not talk.done), default=0.0)
+                - time.monotonic()
+            )
             for key, _events in selector.select(max(0.0, wait)):
                 _step(key.data, selector)
             now = time.monotonic()
             for talk in [talk for talk in active if talk.done or talk.deadline <= now]:
-                talk.close(selector, "" if talk.done else "timed out after %g s" % request["timeout"])
+                talk.close(
+                    selector, "" if talk.done else "timed out after %g s" % request["timeout"]
+                )
                 active.discard(talk)
-                replies[talk.name] = [binascii.b2a_base64(talk.reply, newline=False).decode(), talk.error]
+                replies[talk.name] = [
+                    binascii.b2a_base64(talk.reply, newline=False).decode(),
+                    talk.error,
+                ]
     return {"replies": replies}
 
 
 class _Talk:
     """One conversation: a generator of the events it waits for, and what came of it."""
 
-    def __init__(self, name: str, target: list[t.Any], request: dict[str, t.Any], context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        target: list[t.Any],
+        request: dict[str, t.Any],
+        context: ssl.SSLContext | None,
+    ) -> None:
         self.name = name
         self.deadline = time.monotonic() + request["timeout"]
         self.reply = b""
@@ -67,7 +83,9 @@ class _Talk:
         self.context = context
         self.server_name = request["server_name"] or self.address
         self.events = self.run()
-        self.socket = socket.socket(socket.AF_INET6 if ":" in self.address else socket.AF_INET, socket.SOCK_STREAM)
+        self.socket = socket.socket(
+            socket.AF_INET6 if ":" in self.address else socket.AF_INET, socket.SOCK_STREAM
+        )
 
     def run(self) -> t.Iterator[int]:
         self.socket.setblocking(False)
@@ -78,13 +96,19 @@ class _Talk:
         if code:
             raise OSError(code, os.strerror(code))
         if self.context:
-            self.socket = self.context.wrap_socket(self.socket, server_hostname=self.server_name, do_handshake_on_connect=False)
+            self.socket = self.context.wrap_socket(
+                self.socket, server_hostname=self.server_name, do_handshake_on_connect=False
+            )
             yield from self.call(self.socket.do_handshake, selectors.EVENT_READ)
         while self.payload:
-            sent = yield from self.call(lambda: self.socket.send(self.payload), selectors.EVENT_WRITE)
+            sent = yield from self.call(
+                lambda: self.socket.send(self.payload), selectors.EVENT_WRITE
+            )
             self.payload = self.payload[sent:]
         while len(self.reply) < self.limit:
-            data = yield from self.call(lambda: self.socket.recv(self.limit - len(self.reply)), selectors.EVENT_READ)
+            data = yield from self.call(
+                lambda: self.socket.recv(self.limit - len(self.reply)), selectors.EVENT_READ
+            )
             if not data:
                 return
             self.reply += data
@@ -92,14 +116,19 @@ class _Talk:
                 return
 
     def call(self, function: t.Callable[[], t.Any], event: int) -> t.Generator[int, None, t.Any]:
-        """Call until it does not have to wait. TLS may have to read in order to write, and the other way round."""
+        """Call until it does not have to wait. TLS may have to read in order to write, and the
+        other way round.
+        """
         while True:
             try:
                 return function()
             except BlockingIOError:
                 yield event
             except OSError as exc:
-                wanted = {"SSLWantReadError": selectors.EVENT_READ, "SSLWantWriteError": selectors.EVENT_WRITE}
+                wanted = {
+                    "SSLWantReadError": selectors.EVENT_READ,
+                    "SSLWantWriteError": selectors.EVENT_WRITE,
+                }
                 if type(exc).__name__ not in wanted:
                     raise
                 yield wanted[type(exc).__name__]

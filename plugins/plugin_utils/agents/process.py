@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starts, stops and reports plain processes of one service on this host. Runs, answers, and is gone.
+"""Starts, stops and reports plain processes of one service on this host. Runs, answers, and is
+gone.
 
-The request is what `_service.py` says, with argv, env and cwd for each instance to start, and stop_signal.
-Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search, cwd}}: answer {"problems": {setting: why}},
-and touch nothing.
+The request is what `_service.py` says, with argv, env and cwd for each instance to start, and
+stop_signal. Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search,
+cwd}}: answer {"problems": {setting: why}}, and touch nothing.
 
 Needs Python 3.8 and Linux's /proc.
 """
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
 
     Record = t.Dict[str, t.Any]
 
-INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")  # no secrets of whoever runs us
+# no secrets of whoever runs us
+INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 
 
 class Stat:
-    """What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot; with pid and boot it is
-    unmistakable."""
+    """What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot;
+    with pid and boot it is unmistakable.
+    """
 
     __slots__ = ("group", "living", "session", "ticks")
 
@@ -57,7 +60,9 @@ class Service(_service.Service):
     optional: t.ClassVar[dict[str, t.Any]] = {"ended": (int, float)}
 
     def leader(self, record: Record) -> Stat | None:
-        """The process started for the instance, if it is still there; another one with its pid is not it."""
+        """The process started for the instance, if it is still there; another one with its pid
+        is not it.
+        """
         stat = _stat(record["pid"]) if record["boot"] == self.boot else None
         return stat if stat and stat.ticks == record["ticks"] and stat.living else None
 
@@ -70,7 +75,9 @@ class Service(_service.Service):
             return False
         if self.leader(record) or ("stop_requested" in record and self.left_over(record)):
             return True
-        record["ended"] = round(_service.uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
+        record["ended"] = (
+            round(_service.uptime() - record["uptime"], 3) if record["boot"] == self.boot else -1
+        )
         record["status"] = _reap(record["pid"])
         self.save(record)
         return False
@@ -78,10 +85,15 @@ class Service(_service.Service):
     def left_over(self, record: Record) -> bool:
         """Whether processes of the instance's session outlive their leader.
 
-        While they do, the kernel gives its number to no other process; if it has one again, they are gone.
+        While they do, the kernel gives its number to no other process; if it has one again, they
+        are gone.
         """
         first = _stat(record["pid"])
-        if record["boot"] != self.boot or not record["pid"] or (first and first.ticks != record["ticks"]):
+        if (
+            record["boot"] != self.boot
+            or not record["pid"]
+            or (first and first.ticks != record["ticks"])
+        ):
             return False
         try:
             os.killpg(record["pid"], 0)  # the usual case: no such group, no need to search
@@ -89,7 +101,9 @@ class Service(_service.Service):
             return False
         except PermissionError:
             pass
-        members = [stat for stat in _group(record["pid"]) if stat.session == record["pid"] and stat.living]
+        members = [
+            stat for stat in _group(record["pid"]) if stat.session == record["pid"] and stat.living
+        ]
         return bool(members) and all(stat.ticks >= record["ticks"] for stat in members)
 
     def send(self, record: Record, number: int) -> None:
@@ -103,18 +117,28 @@ class Service(_service.Service):
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise _service.Refused(f"instance {record['id']}: this user may not signal its process {record['pid']}") from None
+            raise _service.Refused(
+                f"instance {record['id']}: this user may not signal its process {record['pid']}"
+            ) from None
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Fork, record the process, and only then let it run the command; why that failed, or nothing.
+        """Fork, record the process, and only then let it run the command; why that failed, or
+        nothing.
 
-        If we are killed in between, the child finds the end of `go` and leaves: no process without a record.
+        If we are killed in between, the child finds the end of `go` and leaves: no process without
+        a record.
         """
         record.update(command=wanted["argv"], pid=0, ticks=0)
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         env.update(wanted["env"])
-        ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-        log = os.open(self.log(record), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        ignored = [
+            number
+            for number in signal.valid_signals()
+            if signal.getsignal(number) == signal.SIG_IGN
+        ]
+        log = os.open(
+            self.log(record), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
+        )
         told, tell = os.pipe()
         ready, go = os.pipe()
         pid = os.fork()
@@ -138,7 +162,12 @@ class Service(_service.Service):
 
     def tell(self, record: Record, kill: bool) -> None:
         self.send(
-            record, signal.SIGKILL if kill else getattr(signal, "SIG" + record.get("stop_signal", self.request["stop_signal"]))
+            record,
+            (
+                signal.SIGKILL
+                if kill
+                else getattr(signal, "SIG" + record.get("stop_signal", self.request["stop_signal"]))
+            ),
         )
 
     def settle(self, told: list[Record]) -> None:
@@ -161,15 +190,18 @@ class Service(_service.Service):
 def _stat(pid: int) -> Stat | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the command's name before it may hold anything
+            # the command's name before it may hold anything
+            fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return Stat(fields[0] not in (b"Z", b"X"), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def _group(number: int) -> list[Stat]:
-    """Find the processes of a group. Asking the kernel for the group of every process is far cheaper than reading
-    every process's file, and stopping an instance takes several such searches."""
+    """Find the processes of a group. Asking the kernel for the group of every process is far
+    cheaper than reading every process's file, and stopping an instance takes several such
+    searches.
+    """
     found = []
     for name in os.listdir("/proc"):
         try:
@@ -192,7 +224,15 @@ def _reap(pid: int) -> str:
     return f"exit code {os.WEXITSTATUS(status)}" if status >= 0 else ""
 
 
-def _become(argv: list[str], env: dict[str, str], cwd: str, ignored: list[t.Any], log: int, ready: int, tell: int) -> t.NoReturn:
+def _become(
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    ignored: list[t.Any],
+    log: int,
+    ready: int,
+    tell: int,
+) -> t.NoReturn:
     """In the child: cut every tie, wait for the word, run the command. Tells why it could not.
 
     Our caller may have threads, so nothing here but system calls.
@@ -209,7 +249,8 @@ def _become(argv: list[str], env: dict[str, str], cwd: str, ignored: list[t.Any]
                     os.close(fd)
                 except OSError:
                     pass  # the listing's own
-        for number in ignored:  # ignored and blocked signals outlive exec: `nohup ansible-playbook &` would leave its mark
+        # ignored and blocked signals outlive exec: `nohup ansible-playbook &` would leave its mark
+        for number in ignored:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if os.read(ready, 1):
@@ -228,7 +269,11 @@ def _become(argv: list[str], env: dict[str, str], cwd: str, ignored: list[t.Any]
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     """What keeps this host from running instances, by setting."""
     found = {
-        "hosts": "" if os.path.exists("/proc/self/stat") else "the host has no /proc: plain processes need Linux",
+        "hosts": (
+            ""
+            if os.path.exists("/proc/self/stat")
+            else "the host has no /proc: plain processes need Linux"
+        ),
         "path": _service.unusable(check["path"]),
         **_service.missing(check),
     }

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The agent of the `file` store: one operation on the journal and the lease of one service.
 
-Runs in the controller's own process or on the store's host; Python 3.8, standard library only. Only this
-host's clock is used. A request has `op`, `path`, `service`, `where` (how messages call this host) and what
-the operation takes. The answer has `now`, or `refused` (`held`, `lost`, `store`) and `message`.
+Runs in the controller's own process or on the store's host; Python 3.8, standard library only. Only
+this host's clock is used. A request has `op`, `path`, `service`, `where` (how messages call this
+host) and what the operation takes. The answer has `now`, or `refused` (`held`, `lost`, `store`) and
+`message`.
 """
 
 from __future__ import annotations
@@ -75,15 +76,24 @@ class Files:
         self.timelines = stem
 
     def timeline(self, rollout: object) -> str:
-        if not isinstance(rollout, str) or not 0 < len(rollout) <= 128 or rollout[0] == "." or not _NAME.issuperset(rollout):
+        if (
+            not isinstance(rollout, str)
+            or not 0 < len(rollout) <= 128
+            or rollout[0] == "."
+            or not _NAME.issuperset(rollout)
+        ):
             raise Refused(
-                "store", f"service {self.service}: {rollout!r} cannot be a rollout's id: its timeline is a file of that name"
+                "store",
+                f"service {self.service}: {rollout!r} cannot be a rollout's id: its timeline is a"
+                " file of that name",
             )
         return os.path.join(self.timelines, rollout + ".jsonl")
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Do `request["op"]` under the service's lock; see the functions of that name for what they take and return."""
+    """Do `request["op"]` under the service's lock; see the functions of that name for what they
+    take and return.
+    """
     files = Files(request["path"], request["service"])
     try:
         lock = _lock(files, request["op"])
@@ -94,21 +104,31 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             return answer
         finally:
             if lock is not None:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile shares the open file
+                # said aloud: a child forked meanwhile shares the open file
+                fcntl.flock(lock, fcntl.LOCK_UN)
                 os.close(lock)
     except Refused as exc:
         return {"refused": exc.kind, "message": str(exc)}
     except OSError as exc:
         return {
             "refused": "store",
-            "message": f"rollout_store.path: {exc.filename or files.path} on {request['where']}: {exc.strerror}; "
-            f"uid {os.geteuid()} must be able to read and write there, with room on the disk; or set another rollout_store.path",
+            "message": (
+                f"rollout_store.path: {exc.filename or files.path} on {request['where']}:"
+                f" {exc.strerror}; uid {os.geteuid()} must be able to read and write there, with"
+                " room on the disk; or set another rollout_store.path"
+            ),
         }
 
 
 def load(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """-> record: what was last committed, or an empty one."""
-    record = _read(files.record, "restore it, or move it away: then the next rollout begins from what it observes") or {}
+    record = (
+        _read(
+            files.record,
+            "restore it, or move it away: then the next rollout begins from what it observes",
+        )
+        or {}
+    )
     record.pop("schema", None)
     return {"record": record}
 
@@ -120,7 +140,9 @@ def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 
 
 def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease, previous (whose it was)."""
+    """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease,
+    previous (whose it was).
+    """
     for path in (files.record, files.lease, files.words):
         _files.discard(_files.draft(path))  # left by a killed operation
     held, epoch = _held(files)
@@ -128,7 +150,11 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     if held and not ours:
         _bound(files, held, now)
     if held and not ours and held["until"] > now and not _same(held, request.get("instead")):
-        raise Refused("held", f"service {files.service}: the lease is held by {_whose(held, now)}; wait, or end that run")
+        raise Refused(
+            "held",
+            f"service {files.service}: the lease is held by {_whose(held, now)}; wait, or end"
+            " that run",
+        )
     taken = {
         "schema": SCHEMA,
         "token": request["token"],
@@ -136,8 +162,8 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
         "since": held["since"] if held and ours else now,
         "until": now + request["ttl"],
         "ttl": request["ttl"],
-        # A store made anew begins with the clock, as hosts may remember the epochs of the one that was lost; in milliseconds,
-        # as leases may be taken faster than one in a second.
+        # A store made anew begins with the clock, as hosts may remember the epochs of the one that
+        # was lost; in milliseconds, as leases may be taken faster than one in a second.
         "epoch": epoch if ours else (epoch or int(now * 1000)) + 1,
         "details": request["details"],
     }
@@ -146,12 +172,16 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
 
 def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """token, ttl, record (or null), events -> lease. Timeline, record, lease, in this order; a failure undoes the timeline."""
+    """token, ttl, record (or null), events -> lease. Timeline, record, lease, in this order; a
+    failure undoes the timeline.
+    """
     held, _epoch = _held(files)
     if held is None or held["token"] != request["token"]:
         who = f"it is held by {_whose(held, now)}" if held else "nobody holds it"
         raise Refused(
-            "lost", f"service {files.service}: this run no longer holds the lease; {who}. It stops before its next action"
+            "lost",
+            f"service {files.service}: this run no longer holds the lease; {who}. It stops before"
+            " its next action",
         )
     record, events = request["record"], request["events"]
     held.update(until=now + request["ttl"], ttl=request["ttl"])
@@ -189,16 +219,23 @@ def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are kept, each with its number.
+    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are
+    kept, each with its number.
 
     What a play asks for (`request`) is said for the first of its hosts (`host`) only.
     """
     kept, new = _words(files), request["word"]
     for word in kept:
-        if new.get("request") and word.get("request") == new["request"] and word.get("host") != new["host"]:
+        if (
+            new.get("request")
+            and word.get("request") == new["request"]
+            and word.get("host") != new["host"]
+        ):
             return {"number": word["number"]}
     # A file that was lost does not begin with numbers that were obeyed already.
-    last = max(kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0))
+    last = max(
+        kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0)
+    )
     kept.append(dict(new, number=last + 1))
     _files.write(files.words, "".join(_bootstrap.dump(word) + "\n" for word in kept[-KEEP:]), 0o600)
     _sync(files.journal)
@@ -229,7 +266,9 @@ def _lock(files: Files, op: str) -> int | None:
         _sync(files.path)
     writes = op in _WRITES
     try:
-        lock = os.open(files.lock, os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY), 0o600)
+        lock = os.open(
+            files.lock, os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY), 0o600
+        )
     except FileNotFoundError:
         return None
     deadline = time.monotonic() + LOCK_WAIT
@@ -241,7 +280,9 @@ def _lock(files: Files, op: str) -> int | None:
             if time.monotonic() > deadline:
                 os.close(lock)
                 raise Refused(
-                    "store", f"{files.lock} has been locked for {LOCK_WAIT:g} s; `fuser -v {files.lock}` says by whom"
+                    "store",
+                    f"{files.lock} has been locked for {LOCK_WAIT:g} s; `fuser -v {files.lock}`"
+                    " says by whom",
                 ) from None
         except OSError:
             os.close(lock)
@@ -252,12 +293,16 @@ def _lock(files: Files, op: str) -> int | None:
 def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     """The lease somebody holds, expired or not (or None), and the last epoch."""
     remedy = (
-        f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last run\'s '
-        "(hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
+        f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last'
+        " run's (hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
     )
     found = _read(files.lease, remedy) or {"epoch": 0}
     wrong = _wrong(found, _LEASE)
-    for key in ("epoch", "token", "holder", "since", "until", "details") if "token" in found else ("epoch",):
+    for key in (
+        ("epoch", "token", "holder", "since", "until", "details")
+        if "token" in found
+        else ("epoch",)
+    ):
         wrong = wrong or (key if found.get(key) is None else "")
     if wrong:
         raise Refused("store", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
@@ -265,7 +310,8 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
 
 
 def _bound(files: Files, held: dict[str, Any], now: float) -> None:
-    """Have a lease end no later than it lives: otherwise it was taken by a clock that ran ahead, or ours was set back since.
+    """Have a lease end no later than it lives: otherwise it was taken by a clock that ran ahead, or
+    ours was set back since.
 
     A holder that is alive renews it long before.
     """
@@ -277,14 +323,19 @@ def _bound(files: Files, held: dict[str, Any], now: float) -> None:
 
 def _same(held: dict[str, Any], instead: dict[str, Any] | None) -> bool:
     """Whether the lease is exactly the one that was looked at: not renewed since, either."""
-    return instead is not None and all(held[key] == instead[key] for key in ("token", "epoch", "until"))
+    return instead is not None and all(
+        held[key] == instead[key] for key in ("token", "epoch", "until")
+    )
 
 
 def _whose(held: dict[str, Any], now: float) -> str:
     left = held["until"] - now
     rest = f"another {-int(-left // 1)} s" if left > 0 else "expired"
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held["since"]))
-    return f"{held['holder']} since {since} until {time.strftime('%H:%M:%SZ', time.gmtime(held['until']))} ({rest})"
+    return (
+        f"{held['holder']} since {since} until"
+        f" {time.strftime('%H:%M:%SZ', time.gmtime(held['until']))} ({rest})"
+    )
 
 
 def _read(path: str, remedy: str) -> dict[str, Any] | None:
@@ -303,13 +354,17 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     schema = found.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(
-            "store", f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install a newer one"
+            "store",
+            f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install"
+            " a newer one",
         )
     return found
 
 
 def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line, with fields of these kinds; what a crash left of a last line is not one, and no file is none."""
+    """The JSON objects in a file, one a line, with fields of these kinds; what a crash left of a
+    last line is not one, and no file is none.
+    """
     try:
         with open(path, "rb") as stream:
             lines = stream.read().split(b"\n")[:-1]
@@ -322,21 +377,35 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             one = None
         if not isinstance(one, dict):
-            raise Refused("store", f"{path}: line {number} is not a JSON object; delete that line or move the file away")
+            raise Refused(
+                "store",
+                f"{path}: line {number} is not a JSON object; delete that line or move the file"
+                " away",
+            )
         key = _wrong(one, kinds)
         if key:
-            raise Refused("store", f"{path}: line {number}: {key} is missing or wrong; delete that line or move the file away")
+            raise Refused(
+                "store",
+                f"{path}: line {number}: {key} is missing or wrong; delete that line or move the"
+                " file away",
+            )
         found.append(one)
     return found
 
 
 def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
-    """The first field that is there and of another kind than it should be, or nothing. Numbers have to be finite, and no moment
-    farther away than the year 5138; what is counted (an epoch, a word) may be that moment in milliseconds."""
+    """The first field that is there and of another kind than it should be, or nothing. Numbers
+    have to be finite, and no moment farther away than the year 5138; what is counted (an epoch,
+    a word) may be that moment in milliseconds.
+    """
     for key, kind in kinds.items():
         value, most = data.get(key), 1e14 if kind is int else 1e11
         number = isinstance(value, (int, float))
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or (number and not abs(value) < most)):
+        if value is not None and (
+            not isinstance(value, kind)
+            or isinstance(value, bool)
+            or (number and not abs(value) < most)
+        ):
             return key
     return ""
 
@@ -347,7 +416,9 @@ def _words(files: Files) -> list[dict[str, Any]]:
     for number, word in enumerate(found, 1):
         if word.get("number") is None:
             raise Refused(
-                "store", f"{files.words}: line {number}: number is missing or wrong; delete that line or move the file away"
+                "store",
+                f"{files.words}: line {number}: number is missing or wrong; delete that line or"
+                " move the file away",
             )
     return found
 
@@ -385,7 +456,11 @@ def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
 
 def _prune(files: Files, newest: str) -> None:
     """Keep the newest timelines only."""
-    paths = [entry.path for entry in os.scandir(files.timelines) if entry.name.endswith(".jsonl") and entry.path != newest]
+    paths = [
+        entry.path
+        for entry in os.scandir(files.timelines)
+        if entry.name.endswith(".jsonl") and entry.path != newest
+    ]
     if len(paths) >= KEEP:
         paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path))
         for path in paths[: len(paths) - KEEP + 1]:

@@ -3,17 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs instances of one service as units of a systemd template on this host: `shop@<slot>.service`.
 
-The template is ours, rendered by the caller, or the user's own. What tells instances apart is in `<path>/env/<unit>`, which the
-template reads: the environment of the instance in this slot, INSTANCE first. Values may be secrets, so only root can read it.
-The template has the settings given last. A unit that was started with others has them in a drop-in of its own, `SHAPE`, which
-drop-ins of the user's for the template override.
-Units are enabled while they are wanted, so instances come back with their host. Nothing is waited for: systemd starts and
-stops, and each call looks at what has become of it.
+The template is ours, rendered by the caller, or the user's own. What tells instances apart is in
+`<path>/env/<unit>`, which the template reads: the environment of the instance in this slot,
+INSTANCE first. Values may be secrets, so only root can read it. The template has the settings given
+last. A unit that was started with others has them in a drop-in of its own, `SHAPE`, which drop-ins
+of the user's for the template override. Units are enabled while they are wanted, so instances come
+back with their host. Nothing is waited for: systemd starts and stops, and each call looks at what
+has become of it.
 
-The request is what `_service.py` says, with `template` (shop@.service) and its `text` (empty: the user's own), and for
-each instance to start its template, env and, for our template, command (for the shell), cwd and shape (lines of the unit).
-Requests {"check": what} and {"prepare": what} have path, home, template, text, user, program, search and cwd. They answer
-{"problems": {setting: why}}. The first touches nothing, the second writes our template.
+The request is what `_service.py` says, with `template` (shop@.service) and its `text` (empty: the
+user's own), and for each instance to start its template, env and, for our template, command (for
+the shell), cwd and shape (lines of the unit). Requests {"check": what} and {"prepare": what} have
+path, home, template, text, user, program, search and cwd. They answer {"problems": {setting: why}}.
+The first touches nothing, the second writes our template.
 
 Needs Python 3.8 and systemd 240.
 """
@@ -41,8 +43,10 @@ SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveSt
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
-PLAIN = ("success", "exit-code", "signal", "core-dump")  # results that the exit code or the signal says, too
-STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"  # id of systemd's message that it begins to stop a unit
+# results that the exit code or the signal says, too
+PLAIN = ("success", "exit-code", "signal", "core-dump")
+# id of systemd's message that it begins to stop a unit
+STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
 STOP_WAIT = 0.05  # seconds; looking takes some of it
 
 
@@ -56,7 +60,9 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 class Service(_service.Service):
-    """Instances as units. What has to be done is seen from records and units, so what a killed call left is done by the next."""
+    """Instances as units. What has to be done is seen from records and units, so what a killed
+    call left is done by the next.
+    """
 
     fields: t.ClassVar[dict[str, t.Any]] = {"unit": str, "begun": bool}
 
@@ -76,12 +82,16 @@ class Service(_service.Service):
         self.units = _show({*known, *map(self.unit, self.request["start"])})
 
     def unit(self, labels: Record) -> str:
-        return str(labels.get("template") or self.request["template"]).replace("@", f"@{labels['slot']}")
+        return str(labels.get("template") or self.request["template"]).replace(
+            "@", f"@{labels['slot']}"
+        )
 
     def owns(self, record: Record) -> bool:
         """Whether the unit is still the instance's: slots are used again."""
         begins = _environment({"INSTANCE": record["id"]})
-        return "unit" in record and _read(os.path.join(self.environment, record["unit"])).startswith(begins)
+        return "unit" in record and _read(
+            os.path.join(self.environment, record["unit"])
+        ).startswith(begins)
 
     def alive(self, record: Record) -> bool:
         if "error" in record:
@@ -110,15 +120,18 @@ class Service(_service.Service):
         if "stop_requested" not in record:
             record["ended"] = _how(record, unit, self.boot)
         else:
-            record.update(ended="", killed=record.get("killed", False) or unit.get("Result") == "timeout")
+            record.update(
+                ended="", killed=record.get("killed", False) or unit.get("Result") == "timeout"
+            )
         self.save(record)
 
     def ended(self, record: Record) -> str:
         return str(record["ended"])
 
     def restarts(self, record: Record, unit: Unit) -> None:
-        """Note when it was started again: by systemd, which counts that, or by somebody else, which makes another invocation.
-        One that is about to be started again has ended as often."""
+        """Note when it was started again: by systemd, which counts that, or by somebody else,
+        which makes another invocation. One that is about to be started again has ended as often.
+        """
         between = unit["SubState"].startswith("auto-restart")
         count, invocation = int(unit["NRestarts"] or 0) + between, unit["InvocationID"]
         known = record.get("invocation", "")
@@ -151,7 +164,9 @@ class Service(_service.Service):
     # -- doing
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Write what the instance needs; `settle` starts it, in this call or, if that is killed, in the next."""
+        """Write what the instance needs; `settle` starts it, in this call or, if that is killed,
+        in the next.
+        """
         name = self.unit(wanted)
         record.update(unit=name, begun=False, shape=wanted.get("shape", []))
         if _there(self.units[name]):
@@ -168,7 +183,9 @@ class Service(_service.Service):
         """`settle` does it, for all at once."""
 
     def settle(self, told: list[Record]) -> None:
-        """Do all there is to do, with one command a kind of work, and look what has become of it."""
+        """Do all there is to do, with one command a kind of work, and look what has become of
+        it.
+        """
         if self.request["epoch"] <= 0:
             return
         living = [record for record in self.records.values() if self.alive(record)]
@@ -189,7 +206,10 @@ class Service(_service.Service):
 
     def leaves(self, record: Record) -> bool:
         """Whether a unit has to be told to stop."""
-        return "stop_requested" in record and self.units[record["unit"]]["ActiveState"] != "deactivating"
+        return (
+            "stop_requested" in record
+            and self.units[record["unit"]]["ActiveState"] != "deactivating"
+        )
 
     def retire(self, stop: list[str], kill: list[str], dead: list[str]) -> None:
         if stop:
@@ -199,7 +219,8 @@ class Service(_service.Service):
         if stop or dead:
             _systemctl("disable", "--quiet", "--no-reload", *stop, *dead)
         if dead:
-            _service.run("systemctl", "reset-failed", *dead)  # refused of those that have not failed
+            # refused of those that have not failed
+            _service.run("systemctl", "reset-failed", *dead)
 
     def begin(self, records: list[Record]) -> None:
         if self.request["text"]:
@@ -209,7 +230,8 @@ class Service(_service.Service):
             if problem:
                 raise _service.Refused(problem)
         names = _units(records)
-        failed = [name for name in names if self.units[name]["ActiveState"] == "failed"]  # it had the slot before
+        # it had the slot before
+        failed = [name for name in names if self.units[name]["ActiveState"] == "failed"]
         if failed:
             _systemctl("reset-failed", *failed)
         _systemctl("enable", "--quiet", "--no-reload", *names)
@@ -234,7 +256,9 @@ def _units(records: t.Iterable[Record]) -> list[str]:
 
 
 def _show(names: t.Iterable[str]) -> dict[str, Unit]:
-    """What systemd knows of units, by name; a property that it shows several times has several lines."""
+    """What systemd knows of units, by name; a property that it shows several times has several
+    lines.
+    """
     names = sorted(names)
     if not names:
         return {}
@@ -246,7 +270,9 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
             key, _is, value = line.partition("=")
             unit[key] = f"{unit[key]}\n{value}" if key in unit else value
     if len(units) < len(names):
-        raise _service.Refused(f"systemctl show: asked for {len(names)} units, it shows {len(units)}")
+        raise _service.Refused(
+            f"systemctl show: asked for {len(names)} units, it shows {len(units)}"
+        )
     return units
 
 
@@ -263,13 +289,16 @@ def _systemctl(*argv: str) -> str:
 
 
 def _seconds(unit: Unit, event: str) -> float:
-    """When something happened, in seconds of the monotonic clock; 0 if it did not, or is not known any more."""
+    """When something happened, in seconds of the monotonic clock; 0 if it did not, or is not
+    known any more.
+    """
     return int(unit.get(f"{event}TimestampMonotonic") or 0) / 1e6
 
 
 def _how(record: Record, unit: Unit, boot: str) -> str:
-    """How an instance ended that we did not ask to, and its last log lines. Of a unit that is over without an error,
-    systemd soon forgets all; its journal does not."""
+    """How an instance ended that we did not ask to, and its last log lines. Of a unit that is
+    over without an error, systemd soon forgets all; its journal does not.
+    """
     started, ended = _seconds(unit, "ExecMainStart"), _seconds(unit, "ExecMainExit")
     if not started and record["boot"] != boot:
         return "gone: the host was restarted"
@@ -281,23 +310,36 @@ def _how(record: Record, unit: Unit, boot: str) -> str:
     else:
         codes = {"1": "exit code", "2": "killed by signal", "3": "killed by signal"}
         code, result = codes.get(unit.get("ExecMainCode", "")), unit.get("Result", "success")
-        parts = ("" if result in PLAIN else result, f"{code} {unit['ExecMainStatus']}" if code else "")
+        parts = (
+            "" if result in PLAIN else result,
+            f"{code} {unit['ExecMainStatus']}" if code else "",
+        )
         how = ", ".join(filter(None, parts)) or "exited"
         how += f" within {ended - started:.1f} s of its start" if 0 < started < ended else ""
     return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 
 
 def _journal(record: Record) -> tuple[str, bool]:
-    """The last lines of an instance in the journal, and whether systemd was told to stop its unit."""
+    """The last lines of an instance in the journal, and whether systemd was told to stop its
+    unit.
+    """
     _service.run("journalctl", "--sync")
     name = record["unit"]
     errors = (f"UNIT={name}", "PRIORITY=3")  # of systemd: why it could not start it
     wanted = (f"_SYSTEMD_UNIT={name}", "+", *errors, "+", f"UNIT={name}", f"MESSAGE_ID={STOPPING}")
-    shown = ("--output=json", "--output-fields=MESSAGE,MESSAGE_ID", f"--since=@{int(record['created'])}", "--lines=20")
+    shown = (
+        "--output=json",
+        "--output-fields=MESSAGE,MESSAGE_ID",
+        f"--since=@{int(record['created'])}",
+        "--lines=20",
+    )
     out = _service.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
     entries = [_bootstrap.load(line) for line in out.splitlines()]
     texts = [entry.get("MESSAGE") or "" for entry in entries if entry.get("MESSAGE_ID") != STOPPING]
-    lines = [text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts]  # a list: not printable
+    # a list: not printable
+    lines = [
+        text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts
+    ]
     return _service.last_lines("\n".join(lines)), len(texts) < len(entries)
 
 
@@ -320,11 +362,14 @@ def _read(path: str) -> str:
 
 
 def _install(template: str, text: str, stale: bool) -> str:
-    """Write our template, if it is another than before; why that cannot be, or nothing. `stale`: systemd has yet to read it."""
+    """Write our template, if it is another than before; why that cannot be, or nothing. `stale`:
+    systemd has yet to read it.
+    """
     path = os.path.join(UNITS, template)
     folder = os.open(UNITS, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # one writer at a time, whichever of our services it is for
+        # one writer at a time, whichever of our services it is for
+        fcntl.flock(folder, fcntl.LOCK_EX)
         if _read(path) != text:
             problem = _foreign(template)
             if problem:
@@ -339,7 +384,9 @@ def _install(template: str, text: str, stale: bool) -> str:
 
 
 def _shape(records: t.Iterable[Record], text: str) -> bool:
-    """Give each unit whose settings are not those of the template a drop-in with its own; whether any was written or removed."""
+    """Give each unit whose settings are not those of the template a drop-in with its own;
+    whether any was written or removed.
+    """
     changed = False
     for record in records:
         if record.get("shape") and "ended" not in record:
@@ -350,7 +397,9 @@ def _shape(records: t.Iterable[Record], text: str) -> bool:
 
 
 def _drop_in(unit: str, text: str) -> bool:
-    """Write a unit's drop-in, or remove it where there is no text; whether that changed anything."""
+    """Write a unit's drop-in, or remove it where there is no text; whether that changed
+    anything.
+    """
     folder = os.path.join(UNITS, f"{unit}.d")
     path = os.path.join(folder, SHAPE)
     if _read(path) == text:
@@ -371,7 +420,10 @@ def _foreign(template: str) -> str:
     known = _show([template.replace("@", "@0")])[template.replace("@", "@0")]["FragmentPath"]
     ours = not os.path.islink(path) and _read(path).startswith(OURS)
     if (known and known != path) or (os.path.lexists(path) and not ours):
-        return f"{known or path} is not ours, and would be replaced; name it as rollout_platform.unit, or rename the service"
+        return (
+            f"{known or path} is not ours, and would be replaced; name it as rollout_platform.unit,"
+            " or rename the service"
+        )
     return ""
 
 
@@ -380,8 +432,16 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     if not os.path.isdir("/run/systemd/system"):
         return {"hosts": "the host was not started by systemd"}
     if os.geteuid():
-        return {"hosts": f"units are root's, and this is the user with the id {os.geteuid()}; set ansible_become"}
-    found = {"path": _service.unusable(check["path"]), "unit": _foreign(check["template"]) if check["text"] else _unfit(check)}
+        return {
+            "hosts": (
+                f"units are root's, and this is the user with the id {os.geteuid()}; set"
+                " ansible_become"
+            )
+        }
+    found = {
+        "path": _service.unusable(check["path"]),
+        "unit": _foreign(check["template"]) if check["text"] else _unfit(check),
+    }
     return {setting: why for setting, why in {**found, **_missing(check)}.items() if why}
 
 
@@ -393,7 +453,8 @@ def _unfit(check: dict[str, t.Any]) -> str:
         return f"systemd cannot load {check['template']} ({unit['LoadState']})"
     if os.path.join(check["path"], "env", name) not in unit.get("EnvironmentFiles", ""):
         return (
-            f"{check['template']} does not read what makes it one revision or another; add EnvironmentFile={check['path']}/env/%n"
+            f"{check['template']} does not read what makes it one revision or another; add"
+            f" EnvironmentFile={check['path']}/env/%n"
         )
     return ""
 

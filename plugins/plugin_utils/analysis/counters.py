@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The load balancers' counters of each instance, added up over all load balancers. Pure.
 
-A counter restarts with its load balancer, and when an instance takes the address of another: then it is lower than before,
-and counts what came since.
+A counter restarts with its load balancer, and when an instance takes the address of another: then
+it is lower than before, and counts what came since.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import WINDOW, Served, Server, Table
+from ..engine.model import Rotation
+from ..interfaces.platform import Endpoint, Labels
+from ..interfaces.traffic import WINDOW, Served, Server, Table
 
 _REST = 1 - 1 / WINDOW  # the part of a sliding mean that remains after one more request
 
 
 class Counters:
-    """Adds up what load balancers count. `served`, by instance, is replaced as a whole, so any thread may read it."""
+    """Adds up what load balancers count. `served`, by instance, is replaced as a whole, so any
+    thread may read it.
+    """
 
     def __init__(self) -> None:
         self.served: Mapping[str, Served] = {}
@@ -36,8 +38,11 @@ class Counters:
                 self._last[balancer, endpoint] = server
                 if labels := at.get(endpoint):
                     known = found.get(labels.id)
-                    if known is None or known.generation != labels.generation:  # in place an instance becomes a new one
-                        known = Served(labels.revision, labels.generation, labels.host, labels.endpoint)
+                    # in place an instance becomes a new one
+                    if known is None or known.generation != labels.generation:
+                        known = Served(
+                            labels.revision, labels.generation, labels.host, labels.endpoint
+                        )
                     # Counts from before the first observation are ignored.
                     found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
         self.served = found
@@ -61,9 +66,10 @@ def _more(served: Served, before: Server, now: Server) -> Served:
 def _seconds(before: Server, now: Server) -> float:
     """Return the total time of the answers between two observations.
 
-    It follows from means, over all answers so far or, if there are many, over a sliding window: each
-    answer moves that mean by 1/WINDOW of its difference. Load balancers round, so a few answers may give
-    any time, even a negative one; over many it is right, since rounded parts appear in the next.
+    It follows from means, over all answers so far or, if there are many, over a sliding window:
+    each answer moves that mean by 1/WINDOW of its difference. Load balancers round, so a few
+    answers may give any time, even a negative one; over many it is right, since rounded parts
+    appear in the next.
     """
     old, new, answered = before.mean or 0.0, now.mean or 0.0, now.answered - before.answered
     if now.answered <= WINDOW or not before.answered:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Adapt metric results to the statistical judges in `engine.judges`, and keep their state.
 
-A judge keeps what it needs from one measurement to the next in `state`: plain data, which goes into the journal.
+A judge keeps what it needs from one measurement to the next in `state`: plain data, which goes into
+the journal.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import typing as t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import (
+from ..base.errors import MetricError
+from ..base.text import clean
+from ..engine.judges import kayenta
+from ..engine.judges.errors import (
+    CountHistory,
+    Counts,
+    compare_errors,
+)
+from ..engine.judges.instances import (
+    Outliers,
+    Period,
+    find_outliers,
+)
+from ..engine.judges.latency import Histogram, compare_quantile
+from ..engine.judges.threshold import AnalysisPhase, phase_of
+from ..engine.judges.verdict import Data, Verdict
+from ..inputs.expressions import has_nan
+from .spec import (
     KAYENTA,
     SEQUENTIAL,
     THRESHOLD,
     Analysis,
     Metric,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
-    CountHistory,
-    Counts,
-    compare_errors,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
-    Outliers,
-    Period,
-    find_outliers,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import Histogram, compare_quantile
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import AnalysisPhase, phase_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data, Verdict
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import has_nan
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
@@ -66,12 +67,15 @@ def _by_threshold(metric: Metric, state: State, result: t.Any, stratum: str) -> 
     """Judge by the metric's conditions. A NaN is inconclusive, unless they handle it."""
     if result is None or result in ([], {}, ""):
         raise MetricError("empty result", "PR-423")
-    conditions = [condition for condition in (metric.success, metric.failure) if condition is not None]
+    conditions = [
+        condition for condition in (metric.success, metric.failure) if condition is not None
+    ]
     text = _shown(result)
     if has_nan(result) and not any(condition.handles_nan for condition in conditions):
         return Measurement(AnalysisPhase.INCONCLUSIVE, f"{text}: not a number", text)
     success, failure = (
-        condition.holds(result) if condition is not None else None for condition in (metric.success, metric.failure)
+        condition.holds(result) if condition is not None else None
+        for condition in (metric.success, metric.failure)
     )
     phase = phase_of(success, failure)
     return Measurement(phase, f"{text}: {_WORDS[phase]}", text)
@@ -88,18 +92,30 @@ def _by_sequential(metric: Metric, state: State, result: t.Any, stratum: str) ->
     sides = _pair(result)
     if all(isinstance(side, Mapping) for side in sides.values()):
         return _by_counts(metric, state, result, stratum)
-    samples = {side: Histogram.load(state.get(side, {})).add(_numbers(found)) for side, found in sides.items()}
+    samples = {
+        side: Histogram.load(state.get(side, {})).add(_numbers(found))
+        for side, found in sides.items()
+    }
     state.update({side: histogram.dump() for side, histogram in samples.items()})
     rules = metric.rules
-    verdict = compare_quantile(samples["new"], samples["stable"], rules["quantile"], rules["alpha"], rules["tolerance"])
-    value = {side: _plain(round(number, 6) for number in _numbers(found)) for side, found in sides.items()}
+    verdict = compare_quantile(
+        samples["new"], samples["stable"], rules["quantile"], rules["alpha"], rules["tolerance"]
+    )
+    value = {
+        side: _plain(round(number, 6) for number in _numbers(found))
+        for side, found in sides.items()
+    }
     return _measurement(verdict, value)
 
 
-def _by_counts(metric: Metric, state: State, result: Mapping[str, t.Any], stratum: str) -> Measurement:
+def _by_counts(
+    metric: Metric, state: State, result: Mapping[str, t.Any], stratum: str
+) -> Measurement:
     """Judge by the errors of both sides, and of each new instance."""
     rules, new, stable = metric.rules, _counts(result["new"]), _counts(result["stable"])
-    history = CountHistory.load(state.get("strata", ())).add(stratum, new, stable, rules["tolerance"])
+    history = CountHistory.load(state.get("strata", ())).add(
+        stratum, new, stable, rules["tolerance"]
+    )
     state["strata"] = history.dump()
     verdict = compare_errors(history, rules["alpha"], rules["tolerance"], rules["detect"])
     instances = {name: _counts(found) for name, found in (result.get("instances") or {}).items()}
@@ -110,16 +126,24 @@ def _by_counts(metric: Metric, state: State, result: Mapping[str, t.Any], stratu
     return _measurement(verdict, {"new": vars(new), "stable": vars(stable)})
 
 
-def _outliers(metric: Metric, state: State, instances: Mapping[str, Counts], stable: Counts, stratum: str) -> Outliers:
+def _outliers(
+    metric: Metric, state: State, instances: Mapping[str, Counts], stable: Counts, stratum: str
+) -> Outliers:
     """Find the new instances that are worse than all others."""
     rules, known = metric.rules, state.get("chapter")
-    period = Period.load(known) if known else Period(stratum, dict.fromkeys(instances, Counts()), Counts(), {})
+    period = (
+        Period.load(known)
+        if known
+        else Period(stratum, dict.fromkeys(instances, Counts()), Counts(), {})
+    )
     period = period.after(stratum, instances, stable, rules["tolerance"])
     state["chapter"] = period.dump()
     if len(instances) < 2:
         return Outliers((), "")  # one instance is the whole new side
     on_stable = stable.since(period.stable, Counts())
-    return find_outliers(period.counts(instances), on_stable, rules["alpha"], rules["tolerance"], period.evidence)
+    return find_outliers(
+        period.counts(instances), on_stable, rules["alpha"], rules["tolerance"], period.evidence
+    )
 
 
 def _measurement(verdict: Verdict, value: t.Any) -> Measurement:
@@ -133,14 +157,21 @@ def _by_kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Me
     for side, found in sides.items():
         state[side] = [*state.get(side, ()), *_plain(found)][-MOST:]
     text = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
-    return Measurement(AnalysisPhase.SUCCESSFUL, text, {side: _plain(found[-10:]) for side, found in sides.items()})
+    return Measurement(
+        AnalysisPhase.SUCCESSFUL, text, {side: _plain(found[-10:]) for side, found in sides.items()}
+    )
 
 
-def judge_by_kayenta(metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis) -> tuple[AnalysisPhase, str]:
+def judge_by_kayenta(
+    metrics: Mapping[str, tuple[Metric, State]], analysis: Analysis
+) -> tuple[AnalysisPhase, str]:
     """Judge all metrics of Kayenta's judge by the samples they kept."""
     listed = [_of_kayenta(metric) for metric, _state in metrics.values()]
     samples = {
-        name: ([float(one) for one in state.get("new", ())], [float(one) for one in state.get("stable", ())])
+        name: (
+            [float(one) for one in state.get("new", ())],
+            [float(one) for one in state.get("stable", ())],
+        )
         for name, (_metric, state) in metrics.items()
     }
     found = kayenta.judge(listed, samples, analysis.weights, analysis.passing, analysis.marginal)
@@ -149,7 +180,9 @@ def judge_by_kayenta(metrics: Mapping[str, tuple[Metric, State]], analysis: Anal
 
 def _of_kayenta(metric: Metric) -> kayenta.Metric:
     rules = dict(metric.rules)
-    return kayenta.Metric(metric.name, effect=rules.pop("effect_size"), groups=(rules.pop("group"),), **rules)
+    return kayenta.Metric(
+        metric.name, effect=rules.pop("effect_size"), groups=(rules.pop("group"),), **rules
+    )
 
 
 _LABELS = {
@@ -168,8 +201,12 @@ def _pair(result: t.Any) -> dict[str, t.Any]:
 
 
 def _counts(found: t.Any) -> Counts:
-    if not isinstance(found, Mapping) or not all(_is_number(found.get(key)) for key in ("requests", "errors")):
-        raise MetricError(f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423")
+    if not isinstance(found, Mapping) or not all(
+        _is_number(found.get(key)) for key in ("requests", "errors")
+    ):
+        raise MetricError(
+            f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423"
+        )
     return Counts.of(float(found["requests"]), float(found["errors"]))
 
 
@@ -195,8 +232,12 @@ def _shown(result: t.Any) -> str:
     if _is_number(result):
         return f"{float(result):.4g}" if math.isfinite(result) else str(float(result))
     if isinstance(result, (list, tuple)) and all(_is_number(one) for one in result):
-        return f"[{', '.join(_shown(one) for one in result[:5])}{', ...' if len(result) > 5 else ''}]"
+        return (
+            f"[{', '.join(_shown(one) for one in result[:5])}{', ...' if len(result) > 5 else ''}]"
+        )
     if isinstance(result, Mapping):
-        text = ", ".join(f"{clean(key, 60)}: {_shown(value)}" for key, value in list(result.items())[:5])
+        text = ", ".join(
+            f"{clean(key, 60)}: {_shown(value)}" for key, value in list(result.items())[:5]
+        )
         return f"{{{text}}}"[:200]
     return clean(result, 60)

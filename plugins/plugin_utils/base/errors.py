@@ -24,7 +24,9 @@ class RolloutError(Exception):
 
 
 class InputError(RolloutError):
-    """A variable is wrong. The text names the variable, its value and what to do; nothing was touched."""
+    """A variable is wrong. The text names the variable, its value and what to do; nothing was
+    touched.
+    """
 
     id = "PR-100"
 
@@ -36,7 +38,9 @@ class TransportError(RolloutError):
 
 
 class PlatformError(RolloutError):
-    """The platform refused or could not do what was asked (start, stop, look); `seen` are the reports there are all the same."""
+    """The platform refused or could not do what was asked (start, stop, look); `seen` are the
+    reports there are all the same.
+    """
 
     id = "PR-201"
 
@@ -72,7 +76,9 @@ TRANSIENT = (PlatformError, TrafficError, TransportError, StoreError)
 
 
 class LeaseHeld(RolloutError):
-    """Somebody else holds the lease of this service; the text says who, since when and until when."""
+    """Somebody else holds the lease of this service; the text says who, since when and until
+    when.
+    """
 
     id = "PR-501"
 
@@ -84,8 +90,9 @@ class AlreadyWalked(LeaseHeld):
 
     def __init__(self, service: str, details: Mapping[str, object]) -> None:
         super().__init__(
-            f"service {service}: the task {details.get('task')!r} for {details.get('host')} of this run already works on {service} (worker pid "
-            f"{details.get('worker_pid')}); run each step once: with run_once: true, or in a play on localhost"
+            f"service {service}: the task {details.get('task')!r} for {details.get('host')} of this"
+            f" run already works on {service} (worker pid {details.get('worker_pid')}); run each"
+            " step once: with run_once: true, or in a play on localhost"
         )
         self.details = details
 
@@ -97,7 +104,9 @@ class LeaseLost(RolloutError):
 
 
 class Interrupted(RolloutError):
-    """The run that started this step is gone or was told to stop; the current action was completed."""
+    """The run that started this step is gone or was told to stop; the current action was
+    completed.
+    """
 
     id = "PR-504"
 
@@ -111,8 +120,8 @@ class GaveWay(Interrupted):
 class RolloutFailed(RolloutError):
     """The walk ended without reaching its waypoint; the text names the instance and the reason.
 
-    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold), and `ending` the
-    outcome once it is back.
+    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold),
+    and `ending` the outcome once it is back.
     """
 
     id = "PR-600"
@@ -130,6 +139,8 @@ class GateFailed(RolloutFailed):
 
 
 class Parked(RolloutError):
-    """There is nothing to do but wait for somebody: the run ends, and the rollout goes on with the next one."""
+    """There is nothing to do but wait for somebody: the run ends, and the rollout goes on with
+    the next one.
+    """
 
     id = "PR-612"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The messages' stable ids: what each kind of trouble means and what to do about it.
 
-An id is a kind of trouble, not a line of code: places with the same meaning and remedy share it. Ids are never reused.
-docs/reference/messages.md is made from this table.
+An id is a kind of trouble, not a line of code: places with the same meaning and remedy share it.
+Ids are never reused. docs/reference/messages.md is made from this table.
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ SECTIONS: Mapping[str, str] = {
 
 MESSAGES: Mapping[str, Message] = {
     # -- variables and options
-    "PR-100": Message("A variable or option has a value that cannot be used. Nothing was touched.", "Correct the value."),
+    "PR-100": Message(
+        "A variable or option has a value that cannot be used. Nothing was touched.",
+        "Correct the value.",
+    ),
     "PR-101": Message("There is no variable or option of this name.", "Correct the name."),
     "PR-102": Message("A required variable or option is missing.", "Set it."),
     "PR-103": Message(
-        "YAML turned the value into a number: 1.10 becomes 1.1, and to YAML 1.1 `1:30` is 90, `010` is 8, `0x1F` is 31 and "
-        "`1_000` is 1000.",
+        "YAML turned the value into a number: 1.10 becomes 1.1, and to YAML 1.1 `1:30` is 90, `010`"
+        " is 8, `0x1F` is 31 and `1_000` is 1000.",
         "Put the value in quotes, or write the number itself.",
     ),
     "PR-104": Message(
-        "The value is outside its bounds. A service has at most 10,000 instances, and no duration exceeds a year.",
+        "The value is outside its bounds. A service has at most 10,000 instances, and no duration"
+        " exceeds a year.",
         "Use a value within the bounds that the message names.",
     ),
     "PR-105": Message(
@@ -51,42 +55,63 @@ MESSAGES: Mapping[str, Message] = {
         "Allow at least one of `max_surge` and `max_unavailable`.",
     ),
     "PR-106": Message(
-        "`rollout_replicas` follows the present number of instances, and no instance runs yet, or its bounds contradict each other.",
+        "`rollout_replicas` follows the present number of instances, and no instance runs yet, or"
+        " its bounds contradict each other.",
         "Give a number for the first deployment, or correct the bounds.",
     ),
     "PR-107": Message(
-        "The option has no effect with the other options given.", "Remove it, or choose the strategy or option it belongs to."
+        "The option has no effect with the other options given.",
+        "Remove it, or choose the strategy or option it belongs to.",
     ),
-    "PR-108": Message("No driver has this name.", "Correct the name, or install the collection that provides the driver."),
+    "PR-108": Message(
+        "No driver has this name.",
+        "Correct the name, or install the collection that provides the driver.",
+    ),
     "PR-109": Message(
-        "`rollout_steps` is malformed, or does not fit `rollout_replicas` and `rollout_budget`.", "Do what the message says."
+        "`rollout_steps` is malformed, or does not fit `rollout_replicas` and `rollout_budget`.",
+        "Do what the message says.",
     ),
     "PR-110": Message(
         "A pattern matches no host, or a name is not a host of the inventory.",
         "Correct the pattern, or pass the inventory (`-i`).",
     ),
-    "PR-111": Message("The condition is not a valid expression.", "Correct it; `result` is the measured value."),
-    "PR-112": Message("The text has an unknown placeholder or a lone brace.", "Correct the placeholder, or double the brace."),
+    "PR-111": Message(
+        "The condition is not a valid expression.", "Correct it; `result` is the measured value."
+    ),
+    "PR-112": Message(
+        "The text has an unknown placeholder or a lone brace.",
+        "Correct the placeholder, or double the brace.",
+    ),
     "PR-113": Message(
-        "A file or directory that an option names does not exist, or cannot be read, on the controller.",
+        "A file or directory that an option names does not exist, or cannot be read, on the"
+        " controller.",
         "Put the file there, or correct the path.",
     ),
     "PR-114": Message(
-        "Tags, `--limit` or a condition would leave out every step of the rollout, so nothing would be done.",
+        "Tags, `--limit` or a condition would leave out every step of the rollout, so nothing would"
+        " be done.",
         "Run without them, or tag the role. See [in a play](../how-to/in-a-play.md).",
     ),
     "PR-115": Message(
-        "The play's `strategy`, `serial` or `max_fail_percentage` would break the batches of an in-place rollout.",
+        "The play's `strategy`, `serial` or `max_fail_percentage` would break the batches of an"
+        " in-place rollout.",
         "Remove it from the play.",
     ),
     "PR-116": Message(
         "A secret that the rollout was started with is not in the journal.",
         "Pass the variables that the message names, as the rollout was started with them.",
     ),
-    "PR-117": Message("A Python package that an option needs is not installed.", "Install it beside ansible-core."),
+    "PR-117": Message(
+        "A Python package that an option needs is not installed.", "Install it beside ansible-core."
+    ),
     # -- hosts, platforms, instances
-    "PR-200": Message("A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."),
-    "PR-201": Message("The platform could not do what it was asked.", "Do what the message says; the rollout retries meanwhile."),
+    "PR-200": Message(
+        "A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."
+    ),
+    "PR-201": Message(
+        "The platform could not do what it was asked.",
+        "Do what the message says; the rollout retries meanwhile.",
+    ),
     "PR-202": Message(
         "The hosts have too few ports for all instances that run at once, surge included.",
         "Widen `rollout_platform.ports`, or add hosts.",
@@ -96,36 +121,46 @@ MESSAGES: Mapping[str, Message] = {
         "Lower `memory` or `max_surge`, or add hosts.",
     ),
     "PR-204": Message(
-        "A program, directory or user that instances need is missing on a host, or may not be used.",
+        "A program, directory or user that instances need is missing on a host, or may not be"
+        " used.",
         "Copy the revision to that host, or set `become`.",
     ),
     "PR-205": Message(
-        "An image is missing or cannot be pulled.", "Push it, correct its name, or log in to its registry on that host."
+        "An image is missing or cannot be pulled.",
+        "Push it, correct its name, or log in to its registry on that host.",
     ),
     "PR-206": Message(
-        "The tag refers to different images on different hosts.", "Set `pull: always` once, or name the image by its digest."
+        "The tag refers to different images on different hosts.",
+        "Set `pull: always` once, or name the image by its digest.",
     ),
     "PR-207": Message(
         "Podman, docker or systemd is missing on a host, or does not work for this user.",
         "Install or start it, or set `become`.",
     ),
     "PR-208": Message(
-        "A unit or container of this name exists and is not managed by a rollout.", "Remove it, or choose another name."
+        "A unit or container of this name exists and is not managed by a rollout.",
+        "Remove it, or choose another name.",
     ),
     "PR-209": Message(
-        "The connection or become plugin of a host does not work.", "Correct the host's variables in the inventory."
+        "The connection or become plugin of a host does not work.",
+        "Correct the host's variables in the inventory.",
     ),
     "PR-210": Message(
-        "The Python of a host cannot run the agents.", "Set `ansible_python_interpreter` to a Python 3.8 or later."
+        "The Python of a host cannot run the agents.",
+        "Set `ansible_python_interpreter` to a Python 3.8 or later.",
     ),
     "PR-211": Message("A program on a host does not answer.", "Look at it on that host."),
     "PR-212": Message(
-        "The answer of a host is not an agent's.", "Check `ansible_python_interpreter` and who else has access to that host."
+        "The answer of a host is not an agent's.",
+        "Check `ansible_python_interpreter` and who else has access to that host.",
     ),
-    "PR-213": Message("The privilege escalation failed.", "Correct the password or method for `become`."),
+    "PR-213": Message(
+        "The privilege escalation failed.", "Correct the password or method for `become`."
+    ),
     "PR-214": Message(
         "The host's SSH key differs from the known one.",
-        "If the host was reinstalled, remove the old key from the file named; otherwise find out which machine answers.",
+        "If the host was reinstalled, remove the old key from the file named; otherwise find out"
+        " which machine answers.",
     ),
     "PR-215": Message("A file system is full.", "Free space on that host."),
     "PR-216": Message(
@@ -133,72 +168,107 @@ MESSAGES: Mapping[str, Message] = {
         "Mend what the message names; the rollout waits.",
     ),
     "PR-217": Message(
-        "An instance did not become ready in time, or ended.", "Read its log; allow more time with `rollout_health.deadline`."
+        "An instance did not become ready in time, or ended.",
+        "Read its log; allow more time with `rollout_health.deadline`.",
     ),
     "PR-218": Message(
-        "The port of a new instance is taken by another program.", "End that program, or change `rollout_platform.ports`."
+        "The port of a new instance is taken by another program.",
+        "End that program, or change `rollout_platform.ports`.",
     ),
-    "PR-219": Message("There is no room for more instances.", "Widen `rollout_platform.ports`; check the hosts."),
-    "PR-220": Message("An instance belongs to another user.", "Use the same `become` as when it was started."),
+    "PR-219": Message(
+        "There is no room for more instances.", "Widen `rollout_platform.ports`; check the hosts."
+    ),
+    "PR-220": Message(
+        "An instance belongs to another user.", "Use the same `become` as when it was started."
+    ),
     "PR-221": Message(
-        "A host does not answer; its last known state is used until it does.", "Bring it back, or remove it from the inventory."
+        "A host does not answer; its last known state is used until it does.",
+        "Bring it back, or remove it from the inventory.",
     ),
     "PR-222": Message(
         "The settings of an earlier revision are not available.",
-        "Bring back the hosts that have them, or pass the variables named and roll that revision out.",
+        "Bring back the hosts that have them, or pass the variables named and roll that revision"
+        " out.",
     ),
     "PR-223": Message(
-        "Instances run on a host that is no longer among `rollout_platform.hosts`.", "Stop them there, or add the host again."
+        "Instances run on a host that is no longer among `rollout_platform.hosts`.",
+        "Stop them there, or add the host again.",
     ),
     # -- load balancers
     "PR-300": Message(
-        "A load balancer could not be asked or changed.", "Do what the message says; the rollout retries meanwhile."
+        "A load balancer could not be asked or changed.",
+        "Do what the message says; the rollout retries meanwhile.",
     ),
     "PR-301": Message(
-        "The load balancer does not run or cannot be reached.", "Start it; check the socket or address, and `become`."
+        "The load balancer does not run or cannot be reached.",
+        "Start it; check the socket or address, and `become`.",
     ),
     "PR-302": Message("The load balancer is too old.", "Upgrade it."),
     "PR-303": Message(
         "The load balancer has too few servers for all instances that run at once.",
         "Prepare more in its configuration, and reload it.",
     ),
-    "PR-304": Message("The load balancer's configuration lacks what the rollout needs.", "Change it as the message says."),
+    "PR-304": Message(
+        "The load balancer's configuration lacks what the rollout needs.",
+        "Change it as the message says.",
+    ),
     "PR-305": Message(
-        "The load balancer's answer is not what such a load balancer answers.", "Check what listens at that socket or address."
+        "The load balancer's answer is not what such a load balancer answers.",
+        "Check what listens at that socket or address.",
     ),
     "PR-306": Message(
-        "Another program changes the same servers.", "Give each service servers of its own; the rollout observes again."
+        "Another program changes the same servers.",
+        "Give each service servers of its own; the rollout observes again.",
     ),
-    "PR-307": Message("The load balancer did not apply an update.", "Check its log and whether it was reloaded; run again."),
+    "PR-307": Message(
+        "The load balancer did not apply an update.",
+        "Check its log and whether it was reloaded; run again.",
+    ),
     "PR-308": Message(
         "The instance is ready, and the load balancer's own check fails.",
         "Compare both checks, and whether the load balancer reaches the instance.",
     ),
-    "PR-309": Message("Switching the traffic failed.", "Mend the load balancer, then roll out again."),
+    "PR-309": Message(
+        "Switching the traffic failed.", "Mend the load balancer, then roll out again."
+    ),
     "PR-310": Message(
-        "The load balancer cannot do what an option asks for.", "Remove the option, or use a load balancer that supports it."
+        "The load balancer cannot do what an option asks for.",
+        "Remove the option, or use a load balancer that supports it.",
     ),
     "PR-311": Message(
-        "The directory for locks and epochs cannot be written.", "Name another `rollout_traffic.path`, or grant access."
+        "The directory for locks and epochs cannot be written.",
+        "Name another `rollout_traffic.path`, or grant access.",
     ),
-    "PR-312": Message("The load balancer lost its state while instances were out of rotation.", "Give it a `state_file`."),
+    "PR-312": Message(
+        "The load balancer lost its state while instances were out of rotation.",
+        "Give it a `state_file`.",
+    ),
     # -- gates, analysis, metrics
-    "PR-400": Message("A gate could not be asked.", "Mend it; with `on_error: ignore` the rollout goes on without it."),
+    "PR-400": Message(
+        "A gate could not be asked.",
+        "Mend it; with `on_error: ignore` the rollout goes on without it.",
+    ),
     "PR-401": Message("A gate did not pass within its `timeout`.", "See what it waited for."),
     "PR-402": Message("A gate failed.", "See what it checks."),
     "PR-403": Message("A rollback gate asked for a rollback.", "See what it watches."),
-    "PR-404": Message("The file of an approval is not a regular file, or cannot be read.", "Correct it, or name another."),
+    "PR-404": Message(
+        "The file of an approval is not a regular file, or cannot be read.",
+        "Correct it, or name another.",
+    ),
     "PR-420": Message(
-        "A metric could not be measured, which says nothing about the revision.", "Correct the metric, or what it queries."
+        "A metric could not be measured, which says nothing about the revision.",
+        "Correct the metric, or what it queries.",
     ),
     "PR-421": Message("An analysis is inconclusive.", "See [verdicts](../how-to/analysis.md)."),
     "PR-422": Message("The analysis failed the new revision.", "Mend the revision."),
     "PR-423": Message(
         "The result of a metric is not of the form that its judge, `path` or condition needs.",
-        "Look at the result that the message shows; correct the query, the `path` or the condition.",
+        "Look at the result that the message shows; correct the query, the `path` or the"
+        " condition.",
     ),
     "PR-424": Message(
-        "The rollout has no value for a placeholder of a metric, or no two revisions to compare, as in a first deployment.",
+        "The rollout has no value for a placeholder of a metric, or no two revisions to compare, as"
+        " in a first deployment.",
         "Use a metric that needs neither there, or none.",
     ),
     "PR-425": Message(
@@ -206,7 +276,8 @@ MESSAGES: Mapping[str, Message] = {
         "Correct the address or the query, or mend the service.",
     ),
     "PR-426": Message(
-        "The command of a metric ended with an error, or printed no JSON.", "Correct the command; its output is in the message."
+        "The command of a metric ended with an error, or printed no JSON.",
+        "Correct the command; its output is in the message.",
     ),
     "PR-427": Message(
         "The new instances got no requests, so nothing could be measured.",
@@ -214,68 +285,112 @@ MESSAGES: Mapping[str, Message] = {
     ),
     # -- journal, lease, runs
     "PR-500": Message(
-        "The journal cannot be read or written.", "Mend what the message names; instances are found without the journal, too."
+        "The journal cannot be read or written.",
+        "Mend what the message names; instances are found without the journal, too.",
     ),
     "PR-501": Message(
-        "Another run holds the lease of the service.", "Wait for it, abort its rollout (abort.yml), or supersede it."
+        "Another run holds the lease of the service.",
+        "Wait for it, abort its rollout (abort.yml), or supersede it.",
     ),
     "PR-502": Message("A step was run for several hosts of a play.", "Set `run_once: true` on it."),
     "PR-503": Message(
         "Another run has taken over the service; this run stopped before its next action.",
         "See who holds the lease (status.yml).",
     ),
-    "PR-504": Message("The run was cancelled or killed; the current action was completed.", "Rerun the playbook to resume."),
+    "PR-504": Message(
+        "The run was cancelled or killed; the current action was completed.",
+        "Rerun the playbook to resume.",
+    ),
     "PR-505": Message("Another run superseded this rollout and continues it.", "Nothing."),
     "PR-506": Message("A file of the journal is damaged.", "Do what the message says."),
-    "PR-507": Message("The journal was written by a newer version.", "Upgrade the collection on this controller."),
+    "PR-507": Message(
+        "The journal was written by a newer version.", "Upgrade the collection on this controller."
+    ),
     # -- rollouts
     "PR-600": Message("The rollout failed.", "See the reason in the message."),
     "PR-601": Message(
-        "A rollout of this service is in progress.", "Resume it, roll it back (rollback.yml), or set `rollout_supersede: true`."
+        "A rollout of this service is in progress.",
+        "Resume it, roll it back (rollback.yml), or set `rollout_supersede: true`.",
     ),
     "PR-602": Message(
-        "The strategy, steps or gates differ from those the rollout started with.", "Rerun with those, or abort and start again."
+        "The strategy, steps or gates differ from those the rollout started with.",
+        "Rerun with those, or abort and start again.",
     ),
     "PR-603": Message(
-        "The settings differ from those the rollout started with.", "Rerun with those, or set `rollout_supersede: true`."
+        "The settings differ from those the rollout started with.",
+        "Rerun with those, or set `rollout_supersede: true`.",
     ),
     "PR-604": Message(
-        "More instances failed than `rollout_failure_limit` allows.", "Mend the revision; the last failure is in the message."
+        "More instances failed than `rollout_failure_limit` allows.",
+        "Mend the revision; the last failure is in the message.",
     ),
-    "PR-605": Message("Nothing progressed within `rollout_progress_deadline`.", "See the instances and hosts named."),
-    "PR-606": Message("The rollout is held for a person to decide.", "Resume it (resume.yml), or roll it back."),
-    "PR-607": Message("The rollback failed, too.", "Mend what the message names, then run the rollback again."),
-    "PR-608": Message("The rollout was rolled back.", "Mend the revision, and roll it out under another name."),
+    "PR-605": Message(
+        "Nothing progressed within `rollout_progress_deadline`.",
+        "See the instances and hosts named.",
+    ),
+    "PR-606": Message(
+        "The rollout is held for a person to decide.", "Resume it (resume.yml), or roll it back."
+    ),
+    "PR-607": Message(
+        "The rollback failed, too.", "Mend what the message names, then run the rollback again."
+    ),
+    "PR-608": Message(
+        "The rollout was rolled back.", "Mend the revision, and roll it out under another name."
+    ),
     "PR-609": Message(
-        "There is nothing to roll back to, or what the earlier revision needs is missing.", "Do what the message says."
+        "There is nothing to roll back to, or what the earlier revision needs is missing.",
+        "Do what the message says.",
     ),
     "PR-610": Message(
         "Instances were not stopped, since their host is unreachable.",
         "Rerun when the host is back, or remove it from the inventory.",
     ),
-    "PR-611": Message("The step does not fit the phase of the rollout.", "Run rollback.yml, or the rollout again."),
-    "PR-612": Message("The run ended while the rollout waits for a person (parked).", "Continue with promote.yml, or rerun."),
-    "PR-613": Message("No stable instance serves any more.", "`rollout_on_stable_lost` decides what happens."),
-    "PR-614": Message("In place: too many hosts failed or are unreachable.", "Mend the hosts, then rerun."),
+    "PR-611": Message(
+        "The step does not fit the phase of the rollout.", "Run rollback.yml, or the rollout again."
+    ),
+    "PR-612": Message(
+        "The run ended while the rollout waits for a person (parked).",
+        "Continue with promote.yml, or rerun.",
+    ),
+    "PR-613": Message(
+        "No stable instance serves any more.", "`rollout_on_stable_lost` decides what happens."
+    ),
+    "PR-614": Message(
+        "In place: too many hosts failed or are unreachable.", "Mend the hosts, then rerun."
+    ),
     "PR-615": Message(
-        "In place: the tasks ended before they deployed the instance.", "Use `when`, a block, or `meta: end_role`; then rerun."
+        "In place: the tasks ended before they deployed the instance.",
+        "Use `when`, a block, or `meta: end_role`; then rerun.",
     ),
     "PR-616": Message("The step waited in vain.", "See the instances named, then rerun."),
     "PR-617": Message(
-        "The step does not fit how instances are replaced: `rollout_platform.driver` starts its own instances, or leaves them to "
-        "your tasks (in place).",
+        "The step does not fit how instances are replaced: `rollout_platform.driver` starts its own"
+        " instances, or leaves them to your tasks (in place).",
         "Use the playbook or role that the message names.",
     ),
     "PR-618": Message(
-        "`rollout_traffic` has changed, and the strategy needs old and new instances on the same load balancers.",
+        "`rollout_traffic` has changed, and the strategy needs old and new instances on the same"
+        " load balancers.",
         "Apply the change with a rolling rollout (restart.yml) first.",
     ),
-    "PR-619": Message("Too few ready instances of the new revision for the share of requests asked for.", "Scale it first."),
+    "PR-619": Message(
+        "Too few ready instances of the new revision for the share of requests asked for.",
+        "Scale it first.",
+    ),
     # -- operator commands
-    "PR-700": Message("The command does not fit the phase of the rollout.", "Use one that the message names."),
-    "PR-701": Message("The rollout cannot be scaled to this number.", "See the reason in the message."),
-    "PR-702": Message("The command was withdrawn: its sender could not continue the rollout.", "See the reason in the message."),
-    "PR-703": Message("The other run did not give way in time.", "See what it does (status.yml), and run again."),
+    "PR-700": Message(
+        "The command does not fit the phase of the rollout.", "Use one that the message names."
+    ),
+    "PR-701": Message(
+        "The rollout cannot be scaled to this number.", "See the reason in the message."
+    ),
+    "PR-702": Message(
+        "The command was withdrawn: its sender could not continue the rollout.",
+        "See the reason in the message.",
+    ),
+    "PR-703": Message(
+        "The other run did not give way in time.", "See what it does (status.yml), and run again."
+    ),
     # -- defects
     "PR-900": Message("An internal error.", "Report it, with the output of `-vvv`."),
 }

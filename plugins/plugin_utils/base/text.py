@@ -12,14 +12,18 @@ SHOWN = 500  # characters of what a stranger said, at most
 
 
 def clean(text: t.Any, limit: int = SHOWN) -> str:
-    """One line of at most `limit` characters. What could move a terminal's cursor, or write into its title, becomes `?`."""
+    """One line of at most `limit` characters. What could move a terminal's cursor, or write into
+    its title, becomes `?`.
+    """
     words = " ".join(str(text)[: 4 * limit].split())
     line = "".join(char if char.isprintable() else "?" for char in words)
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def printable(text: str) -> str:
-    """The same text, of any length and several lines, without what could move a terminal's cursor."""
+    """The same text, of any length and several lines, without what could move a terminal's
+    cursor.
+    """
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
@@ -41,7 +45,9 @@ def span(seconds: float) -> str:
     if whole < 7200:
         return f"{whole // 60} min {whole % 60:02d} s"
     return (
-        f"{whole // 3600} h {whole % 3600 // 60:02d} min" if whole < 172800 else f"{whole // 86400} d {whole % 86400 // 3600} h"
+        f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+        if whole < 172800
+        else f"{whole // 86400} d {whole % 86400 // 3600} h"
     )
 
 

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a run does, shown with -vvv: each decision, and each call outside with the time it takes.
 
-A call that takes long is shown before it ends, too: the last lines of a run that hangs name what it waits for.
+A call that takes long is shown before it ends, too: the last lines of a run that hangs name what it
+waits for.
 """
 
 from __future__ import annotations
@@ -92,4 +93,6 @@ def trace(what: str) -> Iterator[Call]:
 
 def words(facts: t.Mapping[str, t.Any]) -> str:
     """Return facts as `name=value`, without those that say nothing."""
-    return ", ".join(f"{name}={value}" for name, value in facts.items() if value not in (None, "", (), [], {}))
+    return ", ".join(
+        f"{name}={value}" for name, value in facts.items() if value not in (None, "", (), [], {})
+    )

@@ -12,22 +12,26 @@ import socket
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, HttpRequest, Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ..base.errors import InputError
+from ..inputs.options import Field, Kind, Options
+from ..interfaces.check import CheckDriver, HttpRequest, Probe
+from ..interfaces.platform import Endpoint
 
 _PATH = re.compile(r"/[!-~]*")
 _STATUS = re.compile(r"([1-5]\d\d)(?:\s*-\s*([1-5]\d\d))?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TEXT = re.compile(r"[ -~]*")
-_FRAMING = ("connection", "content-length", "transfer-encoding", "upgrade", "expect")  # set by the check itself
+# set by the check itself
+_FRAMING = ("connection", "content-length", "transfer-encoding", "upgrade", "expect")
 _LINE = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 
 
 def _path(value: t.Any, variable: str) -> str:
     if not isinstance(value, str) or not _PATH.fullmatch(value):
-        raise InputError(f"{variable}: {value!r} is not a path; begin it with / and percent-encode spaces (/healthz)")
+        raise InputError(
+            f"{variable}: {value!r} is not a path; begin it with / and percent-encode spaces"
+            " (/healthz)"
+        )
     return value
 
 
@@ -37,7 +41,9 @@ def _statuses(value: t.Any, variable: str) -> tuple[range, ...]:
         match = None if isinstance(item, bool) else _STATUS.fullmatch(str(item).strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise InputError(f'{variable}: {item!r} is not an HTTP status; write 200, [200, 204] or "200-299"')
+            raise InputError(
+                f'{variable}: {item!r} is not an HTTP status; write 200, [200, 204] or "200-299"'
+            )
         ranges.append(range(first, last + 1))
     return tuple(ranges)
 
@@ -50,14 +56,27 @@ def _body(value: t.Any, variable: str) -> str:
 
 def _headers(value: t.Any, variable: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{variable}: {value!r} is not a mapping of names to texts; write {{Host: shop.example}}")
+        raise InputError(
+            f"{variable}: {value!r} is not a mapping of names to texts; write {{Host:"
+            " shop.example}"
+        )
     headers = {}
     for name, text in value.items():
         if not isinstance(name, str) or not _HEADER.fullmatch(name) or name.lower() in _FRAMING:
-            raise InputError(f"{variable}: {name!r} cannot be set; use letters, digits and -, and not {', '.join(_FRAMING)}")
-        if isinstance(text, bool) or not isinstance(text, (str, int)) or not _TEXT.fullmatch(str(text)):
+            raise InputError(
+                f"{variable}: {name!r} cannot be set; use letters, digits and -, and not"
+                f" {', '.join(_FRAMING)}"
+            )
+        if (
+            isinstance(text, bool)
+            or not isinstance(text, (str, int))
+            or not _TEXT.fullmatch(str(text))
+        ):
             # The value is not shown: headers carry passwords.
-            raise InputError(f"{variable}.{name}: its value is not one line of printable ASCII; quote or encode it")
+            raise InputError(
+                f"{variable}.{name}: its value is not one line of printable ASCII; quote or"
+                " encode it"
+            )
         headers["Host" if name.lower() == "host" else name] = str(text)
     return headers
 
@@ -83,15 +102,27 @@ class Driver(CheckDriver):
     def __init__(self, options: Mapping[str, t.Any]) -> None:
         headers = dict(options["headers"])
         host = headers.pop("Host", "")
-        self.http = HttpRequest(options["http"], options["status"], host, headers, options["body"] or "")
+        self.http = HttpRequest(
+            options["http"], options["status"], host, headers, options["body"] or ""
+        )
         self.server_name = _name_of(host)
         # Not every server closes the connection when it is asked to.
         self.enough = b"" if self.http.body else b"\r\n\r\n"
-        self._own = {"User-Agent": "progressive.rollout", "Accept": "*/*", **headers, "Connection": "close"}
+        self._own = {
+            "User-Agent": "progressive.rollout",
+            "Accept": "*/*",
+            **headers,
+            "Connection": "close",
+        }
 
     def payload(self, endpoint: Endpoint) -> bytes:
         headers = {"Host": self.http.host or str(endpoint), **self._own}
-        lines = [f"GET {self.http.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        lines = [
+            f"GET {self.http.path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in headers.items()),
+            "",
+            "",
+        ]
         return "\r\n".join(lines).encode()
 
     def judge(self, reply: bytes) -> Probe | None:

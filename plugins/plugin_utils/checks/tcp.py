@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Connect
+from ..inputs.options import FLAG, Field, Options
+from ..interfaces.check import Connect
 
 OPTIONS = Options(Field("tcp", FLAG, "Whether an accepted connection is enough.", required=True))
 

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Freeze windows: times in which a rollout must not move. The caller passes the present time.
 
-Moments are seconds since the epoch. A window is a range of local times or begins at each time of a cron expression.
+Moments are seconds since the epoch. A window is a range of local times or begins at each time of a
+cron expression.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from operator import itemgetter
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import RAW, TEXT, Field, Kind, Options, duration
+from ..base.errors import InputError
+from ..inputs import values
+from ..inputs.options import RAW, TEXT, Field, Kind, Options, duration
 
 HOUR, DAY, YEAR = 3600.0, 86400.0, 366 * 86400.0
 YEARS = range(1970, 3000)  # beyond them `datetime` and others' programs overflow
@@ -58,18 +59,26 @@ class Cron:
     reason: str
 
     def spans(self, now: float) -> Iterator[Span]:
-        """Yield the windows in order of their begin, from the last one begun by `now` or an earlier one."""
-        for back in (HOUR, DAY, self.duration):  # near ones first: there may be one every minute of a year
+        """Yield the windows in order of their begin, from the last one begun by `now` or an
+        earlier one.
+        """
+        # near ones first: there may be one every minute of a year
+        for back in (HOUR, DAY, self.duration):
             since = now - min(back, self.duration)
             if next(self.starts(since), now + 1) <= now:
                 break
         return ((start, start + self.duration, self.reason) for start in self.starts(since))
 
     def starts(self, after: float) -> Iterator[float]:
-        """Yield all begins after that moment, and perhaps some before it where clocks were set back."""
+        """Yield all begins after that moment, and perhaps some before it where clocks were set
+        back.
+        """
         from cronsim import CronSim
 
-        return (moment.timestamp() for moment in CronSim(self.expression, datetime.fromtimestamp(after, self.zone)))
+        return (
+            moment.timestamp()
+            for moment in CronSim(self.expression, datetime.fromtimestamp(after, self.zone))
+        )
 
 
 Window = Range | Cron
@@ -78,11 +87,14 @@ Window = Range | Cron
 def frozen(windows: Iterable[Window], now: float) -> Freeze | None:
     """Return the freeze in force at `now`, or None.
 
-    Its end is that of the last window which overlaps or adjoins, so that one waits once. Windows that adjoin for more than a
-    year are not followed further. Its reason is that of the window in force, of several the one that lasts longest.
+    Its end is that of the last window which overlaps or adjoins, so that one waits once. Windows
+    that adjoin for more than a year are not followed further. Its reason is that of the window in
+    force, of several the one that lasts longest.
     """
     until, reason = now, ""
-    for begin, end, why in heapq.merge(*(window.spans(now) for window in windows), key=itemgetter(0)):
+    for begin, end, why in heapq.merge(
+        *(window.spans(now) for window in windows), key=itemgetter(0)
+    ):
         if begin > until or until > now + YEAR:
             break
         if end > until:
@@ -108,7 +120,11 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
 WINDOW = Options(
     Field("from", RAW, "A date, or a date and time (V(2026-12-24 16:00))."),
     Field("to", RAW, "Another. A date is frozen as a whole."),
-    Field("cron", TEXT, "Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller."),
+    Field(
+        "cron",
+        TEXT,
+        "Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.",
+    ),
     Field("duration", duration(60.0), "How long the freeze lasts."),
     Field("timezone", Kind("str", _zone), "Name of the time zone.", default="UTC"),
     Field("reason", Kind("str", values.line), "Reason, which is shown while the rollout waits."),
@@ -117,7 +133,9 @@ WINDOW = Options(
 
 def parse(value: t.Any, variable: str = "rollout_freeze") -> tuple[Window, ...]:
     """Return the windows of a list: each has `from` and `to`, or `cron` and `duration`."""
-    windows = values.sequence(value or (), variable, "windows, each with from and to, or cron and duration")
+    windows = values.sequence(
+        value or (), variable, "windows, each with from and to, or cron and duration"
+    )
     return tuple(_window(item, f"{variable}[{index}]") for index, item in enumerate(windows))
 
 
@@ -127,14 +145,22 @@ def _window(given: t.Any, variable: str) -> Window:
     kind = {"cron", "duration"} if "cron" in given else {"from", "to"}
     if set(given) - {"timezone", "reason"} != kind or any(value[name] is None for name in kind):
         names = ", ".join(sorted(map(str, given))) or "nothing"
-        raise InputError(f"{variable}: given are {names}; write either from and to, or cron and duration", "PR-100")
+        raise InputError(
+            f"{variable}: given are {names}; write either from and to, or cron and duration",
+            "PR-100",
+        )
     zone, reason = value["timezone"], value["reason"] or variable
     if "cron" in kind:
         return _cron(value, variable, zone, reason)
-    begin, end = _begin(value["from"], f"{variable}.from", zone), _end(value["to"], f"{variable}.to", zone)
+    begin, end = (
+        _begin(value["from"], f"{variable}.from", zone),
+        _end(value["to"], f"{variable}.to", zone),
+    )
     if end <= begin:
         raise InputError(
-            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); swap or correct them", "PR-100"
+            f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); swap"
+            " or correct them",
+            "PR-100",
         )
     return Range(begin, end, reason)
 
@@ -147,9 +173,15 @@ def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
 
 
 def _end(value: t.Any, variable: str, zone: tzinfo) -> float:
-    """Return when a range ends: a date with its last moment; of a time that clocks show twice, the second."""
+    """Return when a range ends: a date with its last moment; of a time that clocks show twice,
+    the second.
+    """
     local = _local(value, variable)
-    moment = local if isinstance(local, datetime) else datetime.combine(local, time()) + timedelta(days=1)
+    moment = (
+        local
+        if isinstance(local, datetime)
+        else datetime.combine(local, time()) + timedelta(days=1)
+    )
     return max(_seconds(moment, zone), _seconds(moment.replace(fold=1), zone))
 
 
@@ -163,8 +195,8 @@ def _local(value: t.Any, variable: str) -> date | datetime:
         if local.year in YEARS:
             return local
     raise InputError(
-        f'{variable}: {str(value)!r} is not a date; write "2026-12-24", "2026-12-24 16:00" or "2026-12-24T16:00+01:00", '
-        f"between {YEARS[0]} and {YEARS[-1]}",
+        f'{variable}: {str(value)!r} is not a date; write "2026-12-24", "2026-12-24 16:00" or'
+        f' "2026-12-24T16:00+01:00", between {YEARS[0]} and {YEARS[-1]}',
         "PR-100",
     )
 
@@ -180,7 +212,8 @@ def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) 
     freeze = frozen((window,), first)
     if freeze and freeze.until > first + YEAR:
         raise InputError(
-            f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins again before it is over; shorten it",
+            f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins"
+            " again before it is over; shorten it",
             "PR-100",
         )
     return window
@@ -192,17 +225,27 @@ def _first(window: Cron, variable: str) -> float:
         from cronsim import CronSimError
     except ImportError:
         raise InputError(
-            f"{variable}: {window.expression!r} needs the Python package cronsim; install it beside ansible-core (pip install cronsim), "
-            "or write from and to",
+            f"{variable}: {window.expression!r} needs the Python package cronsim; install it beside"
+            " ansible-core (pip install cronsim), or write from and to",
             "PR-100",
         ) from None
-    fields = 'write five fields, as "0 16 * * fri": minute, hour, day of the month, month, day of the week'
+    fields = (
+        'write five fields, as "0 16 * * fri": minute, hour, day of the month, month, day of the'
+        " week"
+    )
     if len(window.expression.split()) != 5:  # cronsim would take a sixth, for seconds
-        raise InputError(f"{variable}: {window.expression!r} is not a cron expression; {fields}", "PR-100")
+        raise InputError(
+            f"{variable}: {window.expression!r} is not a cron expression; {fields}", "PR-100"
+        )
     try:
         first = next(window.starts(datetime(2001, 1, 1, tzinfo=UTC).timestamp()), None)
     except (CronSimError, ValueError) as exc:
-        raise InputError(f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}", "PR-100") from None
+        raise InputError(
+            f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}",
+            "PR-100",
+        ) from None
     if first is None:
-        raise InputError(f"{variable}: {window.expression!r} never begins; there is no such day", "PR-100")
+        raise InputError(
+            f"{variable}: {window.expression!r} never begins; there is no such day", "PR-100"
+        )
     return first

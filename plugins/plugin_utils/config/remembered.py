@@ -14,24 +14,24 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import (
+from ..base.errors import InputError
+from ..health import spec
+from ..inputs.options import Options
+from ..interfaces import loader
+from ..interfaces.driver import (
     BaseDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import (
+from ..interfaces.gate import GateDriver
+from ..interfaces.metric import (
     MetricDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+from ..interfaces.platform import (
     PlatformDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+from ..interfaces.traffic import (
     TrafficDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
 # Arguments that identify the rollout, or concern one run only.
@@ -42,7 +42,11 @@ OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
 
 def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return what to keep of a step's arguments, which were checked."""
-    given = {name: value for name, value in args.items() if name not in NOT_KEPT and value not in (None, "", {}, [])}
+    given = {
+        name: value
+        for name, value in args.items()
+        if name not in NOT_KEPT and value not in (None, "", {}, [])
+    }
     return {name: READ[name](value) if name in READ else value for name, value in given.items()}
 
 
@@ -64,7 +68,10 @@ def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, 
     """Return the arguments to continue with: those kept, with the secrets given now; raises
     InputError for missing secrets."""
     missing: list[str] = []
-    found = {name: _filled(value, args.get(name), f"rollout_{name}", missing) for name, value in kept.items()}
+    found = {
+        name: _filled(value, args.get(name), f"rollout_{name}", missing)
+        for name, value in kept.items()
+    }
     if missing:
         variables = dict.fromkeys(path.partition(".")[0].partition("[")[0] for path in missing)
         raise InputError(
@@ -72,7 +79,11 @@ def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, 
             f"{' and '.join(variables)}, as when the rollout began",
             "PR-116",
         )
-    own = {name: args[name] for name, default in OF_RUN.items() if args.get(name) not in (None, "", default)}
+    own = {
+        name: args[name]
+        for name, default in OF_RUN.items()
+        if args.get(name) not in (None, "", default)
+    }
     return {**{name: args[name] for name in ("service", "store") if name in args}, **found, **own}
 
 
@@ -83,17 +94,26 @@ def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
         return given
     if isinstance(kept, Mapping):
         theirs = given if isinstance(given, Mapping) else {}
-        return {name: _filled(value, theirs.get(name), f"{path}.{name}", missing) for name, value in kept.items()}
+        return {
+            name: _filled(value, theirs.get(name), f"{path}.{name}", missing)
+            for name, value in kept.items()
+        }
     if isinstance(kept, list):
         listed = given if isinstance(given, list) else []
-        return [_filled(v, listed[n] if n < len(listed) else None, f"{path}[{n}]", missing) for n, v in enumerate(kept)]
+        return [
+            _filled(v, listed[n] if n < len(listed) else None, f"{path}[{n}]", missing)
+            for n, v in enumerate(kept)
+        ]
     return kept
 
 
 def _marked(table: Options, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return options with a mark instead of secrets: by the table, or a URL that holds one."""
     secret = table.parted(given)[1]
-    return {name: SECRET if name in secret or (value and _holds_secret(value)) else value for name, value in given.items()}
+    return {
+        name: SECRET if name in secret or (value and _holds_secret(value)) else value
+        for name, value in given.items()
+    }
 
 
 def _holds_secret(value: t.Any) -> bool:
@@ -112,7 +132,9 @@ def _driven(kind: type[BaseDriver], default: str, given: Mapping[str, t.Any]) ->
     spec = loader.load(kind, str(given.get("driver", default)), "driver").options
     marked = _marked(spec, given)
     if isinstance(marked.get("metrics"), list):
-        marked["metrics"] = [_driven(MetricDriver, "load_balancer", one) for one in marked["metrics"]]
+        marked["metrics"] = [
+            _driven(MetricDriver, "load_balancer", one) for one in marked["metrics"]
+        ]
     return marked
 
 
@@ -123,7 +145,11 @@ _analysis = partial(_driven, GateDriver, "analysis")
 def _steps(given: t.Any) -> t.Any:
     """Return a list of steps, or groups with gates, without secrets."""
     if isinstance(given, Mapping):
-        return {**given, "gates": [_gate(one) for one in given["gates"]]} if given.get("gates") else dict(given)
+        return (
+            {**given, "gates": [_gate(one) for one in given["gates"]]}
+            if given.get("gates")
+            else dict(given)
+        )
     return [dict(_step(one)) for one in given]
 
 
@@ -131,7 +157,11 @@ def _step(given: Mapping[str, t.Any]) -> Iterator[tuple[str, t.Any]]:
     for name, value in given.items():
         yield (
             name,
-            {"gate": _gate, "analysis": _analysis}[name](value or {}) if name in ("gate", "analysis") else value,
+            (
+                {"gate": _gate, "analysis": _analysis}[name](value or {})
+                if name in ("gate", "analysis")
+                else value
+            ),
         )
 
 

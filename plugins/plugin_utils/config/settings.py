@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse the variables of a service into settings. What is wrong is refused before anything is touched."""
+"""Parse the variables of a service into settings. What is wrong is refused before anything is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Window
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, PREFIX
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Bounds, Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverChoice, DriverModule
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+from ..base.errors import InputError
+from ..engine.budget import Amount, Bounds, Budget
+from ..engine.model import FailureAction
+from ..engine.progress import Rules
+from ..engine.strategy import Plan
+from ..health import spec
+from ..inputs.options import Options
+from ..interfaces.check import HealthCheck
+from ..interfaces.loader import DriverChoice, DriverModule
+from ..interfaces.platform import PlatformDriver
+from ..interfaces.store import StoreDriver
+from ..interfaces.traffic import TrafficDriver
+from . import strategy
+from .freeze import Window
+from .variables import COMMON, PREFIX
 
 # For steps that do not work with the fleet.
-NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice("none", DriverModule(PlatformDriver, Options()), {})
+NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice(
+    "none", DriverModule(PlatformDriver, Options()), {}
+)
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,12 @@ class Settings:
     plan: Plan
     budget: Budget
     rules: Rules
-    failure_total: Amount | None  # how many new instances that fail end the whole rollout; None: any number may
+    # how many new instances that fail end the whole rollout; None: any number may
+    failure_total: Amount | None
     on_failure: FailureAction
     on_stable_lost: str
-    headroom: Fraction  # of the stable revision's instances on a way back; 0: they are never given more than usual
+    # of the stable revision's instances on a way back; 0: they are never given more than usual
+    headroom: Fraction
     platform: DriverChoice[PlatformDriver]
     traffic: DriverChoice[TrafficDriver]
     health: dict[str, t.Any]  # as given, for the journal
@@ -65,14 +71,27 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     checks = _health(health, deadline)
     if min_ready >= deadline:
         raise InputError(
-            f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline ({deadline:g} s); raise the deadline",
+            f"rollout_min_ready: {min_ready:g} s is not shorter than rollout_progress_deadline"
+            f" ({deadline:g} s); raise the deadline",
             "PR-104",
         )
     if drivers and known["platform"] is None:
-        raise InputError("rollout_platform.driver: not given; give one, as in {driver: process}", "PR-102")
+        raise InputError(
+            "rollout_platform.driver: not given; give one, as in {driver: process}", "PR-102"
+        )
     on_failure = FailureAction(known["on_failure"])
     limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]
-    same = ("service", "revision", "replicas", "budget", "on_stable_lost", "headroom", "traffic", "store", "lease")
+    same = (
+        "service",
+        "revision",
+        "replicas",
+        "budget",
+        "on_stable_lost",
+        "headroom",
+        "traffic",
+        "store",
+        "lease",
+    )
     return Settings(
         plan=strategy.parse(args),
         rules=Rules(

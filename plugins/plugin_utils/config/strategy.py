@@ -12,14 +12,14 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import THRESHOLD
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS, Gate, Groups, Plan, Step
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..analysis import spec
+from ..analysis.spec import THRESHOLD
+from ..base.errors import InputError
+from ..base.text import span
+from ..engine.model import FailureAction
+from ..engine.strategy import LISTS, Gate, Groups, Plan, Step
+from ..inputs import values
+from ..inputs.options import (
     AMOUNT,
     DURATION,
     FLAG,
@@ -34,19 +34,25 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import GateDriver
+from ..interfaces import loader
+from ..interfaces.gate import GateDriver
 
 WARM = "30s"  # that the old set of blue_green is kept by default
 DAY = 86400.0  # seconds that a person is waited for by default
-SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}  # to the field of a Step
+# to the field of a Step
+SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}
 KINDS = (*SETS, "pause", "gate", "analysis")
 CALLS = {
     "confirm_rollout": "Gates before anything is started.",
-    "confirm_traffic_increase": "Gates before each increase of the new instances' share of requests.",
+    "confirm_traffic_increase": (
+        "Gates before each increase of the new instances' share of requests."
+    ),
     "confirm_promotion": "Gates before the new instances get all requests for good.",
     "post_rollout": "Gates when they have all requests, before the new revision is the stable one.",
-    "rollback": "Gates that are asked throughout. One that passes rolls back, and any other answer has no effect.",
+    "rollback": (
+        "Gates that are asked throughout. One that passes rolls back, and any other answer has no"
+        " effect."
+    ),
 }
 _STEPS = "rollout_steps"
 _ANALYSIS = "rollout_analysis"
@@ -61,18 +67,32 @@ def _timeout(value: t.Any, variable: str) -> float:
 
 ON_FAILURE = choice(*(action.value for action in FailureAction))
 TIMEOUT = Kind("raw", _timeout, "A duration, or V(unlimited).")
-ON_TIMEOUT = choice(rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass.")
+ON_TIMEOUT = choice(
+    rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass."
+)
 GATE = Options(
     Field("driver", TEXT, "Name of the driver.", required=True),
-    Field("interval", duration(0.1), "How long after an answer the gate is asked again. V(5s) if not given."),
+    Field(
+        "interval",
+        duration(0.1),
+        "How long after an answer the gate is asked again. V(5s) if not given.",
+    ),
     Field("timeout", TIMEOUT, "How long the rollout waits for the gate. V(1d) if not given."),
     Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
-    Field("on_error", choice(fail="The gate fails.", ignore="It lets the rollout pass."), "What happens if it cannot be asked."),
+    Field(
+        "on_error",
+        choice(fail="The gate fails.", ignore="It lets the rollout pass."),
+        "What happens if it cannot be asked.",
+    ),
 )
 APPROVAL = Options(
     Field("timeout", TIMEOUT, "How long a person is waited for. V(1d) if not given."),
     Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
-    Field("file", TEXT, "File on the controller that approves like V(promote), as of the gate driver V(approval)."),
+    Field(
+        "file",
+        TEXT,
+        "File on the controller that approves like V(promote), as of the gate driver V(approval).",
+    ),
     Field("url", TEXT, "Web service that approves, likewise."),
 )
 PAUSE = Options(
@@ -93,23 +113,32 @@ STEP = Options(
     Field(
         "set_weight",
         whole(1, 100),
-        "Percentage of requests that goes to new instances, each time more than before. There are as many new instances as that "
-        "takes, or as C(set_replicas) said.",
+        "Percentage of requests that goes to new instances, each time more than before. There are"
+        " as many new instances as that takes, or as C(set_replicas) said.",
     ),
     Field(
         "set_replicas",
         AMOUNT,
-        "Number of new instances. Percentages are of O(replicas). Without any C(set_weight) their number is their share.",
+        "Number of new instances. Percentages are of O(replicas). Without any C(set_weight) their"
+        " number is their share.",
     ),
     Field(
         "instance_weight",
         whole(1, 100),
-        "Percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for a person after it, unless a "
-        "C(pause) follows.",
+        "Percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for"
+        " a person after it, unless a C(pause) follows.",
     ),
-    Field("pause", Kind("raw", as_it_is, fields=PAUSE), "A duration, a mapping, or an empty mapping, which waits for a person."),
+    Field(
+        "pause",
+        Kind("raw", as_it_is, fields=PAUSE),
+        "A duration, a mapping, or an empty mapping, which waits for a person.",
+    ),
     Field("gate", MAPPING, "A gate, as of M(progressive.rollout.gate)."),
-    Field("analysis", MAPPING, "An analysis, as O(analysis), that ends after its C(count) of measurements."),
+    Field(
+        "analysis",
+        MAPPING,
+        "An analysis, as O(analysis), that ends after its C(count) of measurements.",
+    ),
     *MARKS.fields,
 )
 GROUPS = Options(
@@ -122,20 +151,33 @@ GROUPS = Options(
         default="none",
     ),
     Field("wait", DURATION, "How long to wait with C(acceptance=timed).", default=0),
-    Field("allowed_failures", whole(0), "Number of failing new instances that are tolerated.", default=0),
     Field(
-        "gates", Kind("list", as_it_is, elements="dict"), "Gates with C(acceptance=checks), as of M(progressive.rollout.gate)."
+        "allowed_failures",
+        whole(0),
+        "Number of failing new instances that are tolerated.",
+        default=0,
+    ),
+    Field(
+        "gates",
+        Kind("list", as_it_is, elements="dict"),
+        "Gates with C(acceptance=checks), as of M(progressive.rollout.gate).",
     ),
 )
 ANALYSIS = Options(
     *(one for one in spec.OPTIONS.fields if one.name not in ("count", "baseline")),
     GATE["on_error"],
-    Field("starting_step", whole(1), "Number of the step in O(steps) from which on it measures.", default=1),
+    Field(
+        "starting_step",
+        whole(1),
+        "Number of the step in O(steps) from which on it measures.",
+        default=1,
+    ),
     Field(
         "bake",
         DURATION,
-        "How long it goes on when the new instances have all requests, before the new revision is the stable one. There is no "
-        "stable revision to compare with by then, so it takes a metric with a condition.",
+        "How long it goes on when the new instances have all requests, before the new revision is"
+        " the stable one. There is no stable revision to compare with by then, so it takes a metric"
+        " with a condition.",
         default=0,
     ),
 )
@@ -143,11 +185,11 @@ VARIABLES = Options(
     Field(
         "steps",
         Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields)),
-        "The steps of O(strategy=canary), a list. After the last one all instances are new. Each item has exactly one of "
-        "C(set_weight), C(set_replicas), C(instance_weight), C(pause), C(gate) and C(analysis), and may have C(name), "
-        "C(on_failure) and C(reversible).\n"
-        "Or a mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and C(allowed_failures): as many groups of "
-        "that size, one after the other, then all others.",
+        "The steps of O(strategy=canary), a list. After the last one all instances are new. Each"
+        " item has exactly one of C(set_weight), C(set_replicas), C(instance_weight), C(pause),"
+        " C(gate) and C(analysis), and may have C(name), C(on_failure) and C(reversible).\nOr a"
+        " mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and"
+        " C(allowed_failures): as many groups of that size, one after the other, then all others.",
         default=[],
     ),
     Field(
@@ -155,32 +197,50 @@ VARIABLES = Options(
         Kind(
             "dict",
             as_it_is,
-            fields=Options(*(Field(name, Kind("list", as_it_is, elements="dict"), text) for name, text in CALLS.items())),
+            fields=Options(
+                *(
+                    Field(name, Kind("list", as_it_is, elements="dict"), text)
+                    for name, text in CALLS.items()
+                )
+            ),
         ),
-        "What has to let a rollout pass at which moment, with any O(strategy). Each moment has a list of gates, asked one after "
-        "the other. M(progressive.rollout.gate) has the options of gates.",
+        "What has to let a rollout pass at which moment, with any O(strategy). Each moment has a"
+        " list of gates, asked one after the other. M(progressive.rollout.gate) has the options of"
+        " gates.",
         default={},
     ),
     Field(
         "analysis",
         Kind("dict", as_it_is, fields=ANALYSIS),
-        "What is measured from a step on, and judged after each measurement. A metric that fails ends the rollout as "
-        "O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for a person.",
+        "What is measured from a step on, and judged after each measurement. A metric that fails"
+        " ends the rollout as O(on_failure) says. One that cannot be measured holds the fleet as it"
+        " is and waits for a person.",
         default={},
     ),
-    Field("approval", Kind("dict", as_it_is, fields=APPROVAL), "How a rollout waits for a person.", default={}),
-    Field("auto_promote", FLAG, "With O(strategy=blue_green), whether the switch needs no person.", default=True),
+    Field(
+        "approval",
+        Kind("dict", as_it_is, fields=APPROVAL),
+        "How a rollout waits for a person.",
+        default={},
+    ),
+    Field(
+        "auto_promote",
+        FLAG,
+        "With O(strategy=blue_green), whether the switch needs no person.",
+        default=True,
+    ),
     Field(
         "promote_delay",
         DURATION,
-        "With O(strategy=blue_green) and O(auto_promote=true), how long the new set is ready before the switch.",
+        "With O(strategy=blue_green) and O(auto_promote=true), how long the new set is ready before"
+        " the switch.",
         default=0,
     ),
     Field(
         "hold",
         DURATION,
-        "With O(strategy=blue_green), how long the old set stays ready after the switch, without requests. Until then a "
-        "rollback is one switch.",
+        "With O(strategy=blue_green), how long the old set stays ready after the switch, without"
+        " requests. Until then a rollback is one switch.",
         default=WARM,
     ),
 )
@@ -196,11 +256,20 @@ class Person:
 
     def gate(self, key: str) -> Gate:
         """Return a gate that waits for a person."""
-        return Gate(key, "approval", self.options, timeout=self.timeout, on_timeout=self.on_timeout, variable="rollout_approval")
+        return Gate(
+            key,
+            "approval",
+            self.options,
+            timeout=self.timeout,
+            on_timeout=self.on_timeout,
+            variable="rollout_approval",
+        )
 
 
 def parse(args: Mapping[str, t.Any]) -> Plan:
-    """Return the plan of `strategy` and `VARIABLES` among the arguments of a step; raise InputError."""
+    """Return the plan of `strategy` and `VARIABLES` among the arguments of a step; raise
+    InputError.
+    """
     strategy = values.choice(args.get("strategy") or "rolling", "rollout_strategy", tuple(LISTS))
     known = VARIABLES.parse(VARIABLES.part(args), "rollout_")
     person = _person(known["approval"])
@@ -213,7 +282,11 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
         strategy,
         steps,
         opening,
-        promotion=_lasting(_timer("promotion delay", delay)) if auto else (person.gate("promotion approval"),),
+        promotion=(
+            _lasting(_timer("promotion delay", delay))
+            if auto
+            else (person.gate("promotion approval"),)
+        ),
         hold=_lasting(_timer("hold", warm)),
         confirm_rollout=calls["confirm_rollout"],
         confirm_traffic_increase=calls["confirm_traffic_increase"],
@@ -234,11 +307,15 @@ def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None
         }
         for variable in (variable for variable, given in unlike.items() if given):
             raise InputError(
-                f"{variable}: has no effect with rollout_strategy {strategy}, only with blue_green; remove it", "PR-107"
+                f"{variable}: has no effect with rollout_strategy {strategy}, only with blue_green;"
+                " remove it",
+                "PR-107",
             )
     if delay and not auto:
         raise InputError(
-            "rollout_promote_delay: has no effect with rollout_auto_promote: false, where a person promotes; remove it", "PR-107"
+            "rollout_promote_delay: has no effect with rollout_auto_promote: false, where a person"
+            " promotes; remove it",
+            "PR-107",
         )
 
 
@@ -255,26 +332,37 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
     return module.check(module.options.part(given), variable)
 
 
-# Steps ----------------------------------------------------------------------------------------------------------------
+# Steps
+# ----------------------------------------------------------------------------------------------------------------
 
 
-def _steps(given: t.Any, strategy: str, person: Person, first: int) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
+def _steps(
+    given: t.Any, strategy: str, person: Person, first: int
+) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
     """Return the steps of a canary, and the gates before the first step."""
-    if first > 1 and (strategy != "canary" or not isinstance(given, Sequence) or first > len(given)):
+    if first > 1 and (
+        strategy != "canary" or not isinstance(given, Sequence) or first > len(given)
+    ):
         raise InputError(
-            f"{_ANALYSIS}.starting_step: {_STEPS} has no step {first}; write the number of one of its steps", "PR-109"
+            f"{_ANALYSIS}.starting_step: {_STEPS} has no step {first}; write the number of one of"
+            " its steps",
+            "PR-109",
         )
     if strategy != "canary":
         if given:
             raise InputError(
-                f"{_STEPS}: has no effect with rollout_strategy {strategy}; remove it, or set rollout_strategy: canary", "PR-109"
+                f"{_STEPS}: has no effect with rollout_strategy {strategy}; remove it, or set"
+                " rollout_strategy: canary",
+                "PR-109",
             )
         return (), ()
     if isinstance(given, Mapping) and given:
         return _groups(given, person), ()
     if not given:
         raise InputError(
-            f"{_STEPS}: must not be empty: a canary needs a step, as in [{{set_weight: 20}}, {{pause: {{}}}}]", "PR-109"
+            f"{_STEPS}: must not be empty: a canary needs a step, as in [{{set_weight: 20}},"
+            " {pause: {}}]",
+            "PR-109",
         )
     given = values.sequence(given, _STEPS, "steps, as in [{set_weight: 20}]")
     kinds = [_kind(item, f"{_STEPS}[{index}]") for index, item in enumerate(given)]
@@ -290,13 +378,19 @@ def _kind(item: t.Any, variable: str) -> str:
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
         raise InputError(
-            f"{variable}: a step has exactly one of {', '.join(KINDS)}, not {' and '.join(kinds) or 'none'}", "PR-109"
+            f"{variable}: a step has exactly one of {', '.join(KINDS)}, not"
+            f" {' and '.join(kinds) or 'none'}",
+            "PR-109",
         )
     return kinds[0]
 
 
-def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: int) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
-    """Return the steps of a list as in Argo Rollouts. A pause or gate belongs to the step before it, unless it is marked."""
+def _list(
+    items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: int
+) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
+    """Return the steps of a list as in Argo Rollouts. A pause or gate belongs to the step before
+    it, unless it is marked.
+    """
     steps: list[Step] = []
     opening: list[Gate] = []
     for index, (item, kind) in enumerate(zip(items, kinds, strict=True)):
@@ -305,14 +399,21 @@ def _list(items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: i
         if kind in SETS:
             waits = kind == "instance_weight" and "pause" not in kinds[index + 1 : index + 2]
             gates = (person.gate(f"{number} pause"),) if waits else ()
-            steps.append(replace(step, gates=gates, **{SETS[kind]: _target(item[kind], kind, f"{variable}.{kind}")}))
+            steps.append(
+                replace(
+                    step,
+                    gates=gates,
+                    **{SETS[kind]: _target(item[kind], kind, f"{variable}.{kind}")},
+                )
+            )
             continue
         key = step.name if item.get("name") else f"{number} {kind}"
         gate = READ[kind](item[kind], key, f"{variable}.{kind}", person)
         if gate.options.get("baseline"):
             if not steps:
                 raise InputError(
-                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to compare with; move it after",
+                    f"{variable}.{kind}.baseline: before the first set_weight there is nothing to"
+                    " compare with; move it after",
                     "PR-109",
                 )
             steps[-1] = replace(steps[-1], baseline=True)
@@ -348,53 +449,81 @@ def _target(value: t.Any, kind: str, variable: str) -> t.Any:
 def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
     """Refuse a canary that shrinks. Amounts of replicas are checked once their number is known."""
     if not set(SETS).intersection(kinds):
-        raise InputError(f"{_STEPS}: no step starts new instances; add {{set_weight: 20}}", "PR-109")
+        raise InputError(
+            f"{_STEPS}: no step starts new instances; add {{set_weight: 20}}", "PR-109"
+        )
     if "instance_weight" in kinds and {"set_weight", "set_replicas"}.intersection(kinds):
-        raise InputError(f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one kind", "PR-109")
+        raise InputError(
+            f"{_STEPS}: instance_weight cannot be mixed with set_weight or set_replicas; use one"
+            " kind",
+            "PR-109",
+        )
     weight = instances = 0
     for step in steps:
         if step.weight is not None and step.weight <= weight:
-            raise InputError(f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each must be higher", "PR-109")
+            raise InputError(
+                f"{_STEPS}: {step.name} sets the weight {step.weight} after {weight}; each must be"
+                " higher",
+                "PR-109",
+            )
         if step.instances is not None and step.instances < instances:
             raise InputError(
-                f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances}; none may be lower", "PR-109"
+                f"{_STEPS}: {step.name} sets instance_weight {step.instances} after {instances};"
+                " none may be lower",
+                "PR-109",
             )
         if step.replicas is not None and weight == 100:
             raise InputError(
-                f"{_STEPS}: {step.name} sets replicas after the weight 100, when all instances are new; remove it", "PR-109"
+                f"{_STEPS}: {step.name} sets replicas after the weight 100, when all instances are"
+                " new; remove it",
+                "PR-109",
             )
         weight, instances = step.weight or weight, step.instances or instances
 
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
-    """Return the steps of a mapping, as [Singularity](https://github.com/HubSpot/Singularity) has them."""
+    """Return the steps of a mapping, as [Singularity](https://github.com/HubSpot/Singularity)
+    has them.
+    """
     found = GROUPS.parse(given, f"{_STEPS}.")
     acceptance, wait = found["acceptance"], _timer("wait", found["wait"])
     gates = _gates(found["gates"], "gate", f"{_STEPS}.gates", person)
     if gates and acceptance != "checks":
-        raise InputError(f"{_STEPS}.gates: has no effect with acceptance: {acceptance}, only with checks", "PR-107")
+        raise InputError(
+            f"{_STEPS}.gates: has no effect with acceptance: {acceptance}, only with checks",
+            "PR-107",
+        )
     if _lasting(wait) and acceptance != "timed":
-        raise InputError(f"{_STEPS}.wait: has no effect with acceptance: {acceptance}, only with timed", "PR-107")
-    return Groups(found["group_size"], found["cycles"], gates or _lasting(wait), found["allowed_failures"] + 1)
+        raise InputError(
+            f"{_STEPS}.wait: has no effect with acceptance: {acceptance}, only with timed", "PR-107"
+        )
+    return Groups(
+        found["group_size"], found["cycles"], gates or _lasting(wait), found["allowed_failures"] + 1
+    )
 
 
-# Gates ----------------------------------------------------------------------------------------------------------------
+# Gates
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
-    """Return the gates of `rollout_gates`, by moment; the names are those of [Flagger](https://docs.flagger.app)."""
+    """Return the gates of `rollout_gates`, by moment; the names are those of
+    [Flagger](https://docs.flagger.app).
+    """
     given = values.mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
     found = {call: _gates(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS}
     for gate in found["rollback"]:
         if gate.driver == "pause":
             raise InputError(
-                f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use web, command or approval",
+                f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use"
+                " web, command or approval",
                 "PR-100",
             )
         if gate.driver == "analysis":
             raise InputError(
-                f"{gate.variable}.driver: 'analysis' passes when all is well, which must not roll back; write it as {_ANALYSIS}",
+                f"{gate.variable}.driver: 'analysis' passes when all is well, which must not roll"
+                f" back; write it as {_ANALYSIS}",
                 "PR-100",
             )
     return found
@@ -404,7 +533,10 @@ def _gates(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Ga
     if given in (None, ""):
         return ()
     given = values.sequence(given, variable, "[{driver: web, url: ...}]")
-    found = (_gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person) for n, item in enumerate(given, 1))
+    found = (
+        _gate(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person)
+        for n, item in enumerate(given, 1)
+    )
     return tuple(_without_baseline(gate) for gate in found)
 
 
@@ -417,7 +549,9 @@ def _without_baseline(gate: Gate) -> Gate:
     """Return the gate; refuse `baseline`, which only steps have."""
     if gate.options.get("baseline"):
         raise InputError(
-            f"{gate.variable}.baseline: fresh instances are started for a step; write it in an analysis of {_STEPS}", "PR-109"
+            f"{gate.variable}.baseline: fresh instances are started for a step; write it in an"
+            f" analysis of {_STEPS}",
+            "PR-109",
         )
     return gate
 
@@ -427,9 +561,13 @@ def _gate(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     driver = given.get("driver")
     options = check_gate(driver, given, variable)
     common = GATE.parse(GATE.part(given), f"{variable}.")
-    gate = Gate(key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable)
+    gate = Gate(
+        key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable
+    )
     if driver == "approval":
-        gate = replace(person.gate(key), options={**person.options, **_set(options)}, variable=variable)
+        gate = replace(
+            person.gate(key), options={**person.options, **_set(options)}, variable=variable
+        )
     if common["interval"] and "interval" not in options:
         gate = replace(gate, interval=common["interval"])
     if common["on_error"]:
@@ -448,7 +586,8 @@ def _check_end(gate: Gate) -> None:
     lasts = spec.parse(gate.options, gate.variable, True).lasts
     if lasts >= gate.timeout:
         raise InputError(
-            f"{gate.variable}.timeout: {span(gate.timeout)} is shorter than the analysis, which takes {span(lasts)}; raise it, or lower count",
+            f"{gate.variable}.timeout: {span(gate.timeout)} is shorter than the analysis, which"
+            f" takes {span(lasts)}; raise it, or lower count",
             "PR-104",
         )
 
@@ -457,33 +596,45 @@ def _analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     given = values.mapping(given, variable)
     if "driver" in given:
         raise InputError(
-            f"{variable}.driver: an analysis has no driver, its metrics have; write it in {variable}.metrics", "PR-107"
+            f"{variable}.driver: an analysis has no driver, its metrics have; write it in"
+            f" {variable}.metrics",
+            "PR-107",
         )
     return _gate({**given, "driver": "analysis"}, key, variable, person)
 
 
 def _background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
-    """Return the background analysis of `rollout_analysis`, the gate of its bake time, and the first step it watches."""
+    """Return the background analysis of `rollout_analysis`, the gate of its bake time, and the
+    first step it watches.
+    """
     given = values.mapping(given, _ANALYSIS)
     if not given:
         return (), (), 1
-    first, bake = (ANALYSIS[name].parse(given.pop(name, None), f"{_ANALYSIS}.{name}") for name in ("starting_step", "bake"))
+    first, bake = (
+        ANALYSIS[name].parse(given.pop(name, None), f"{_ANALYSIS}.{name}")
+        for name in ("starting_step", "bake")
+    )
     for name in ("count", "timeout", "on_timeout"):
         if given.get(name) is not None:
             raise InputError(
-                f"{_ANALYSIS}.{name}: has no effect, since this analysis lasts as long as the rollout; remove it, or write an analysis in rollout_steps",
+                f"{_ANALYSIS}.{name}: has no effect, since this analysis lasts as long as the"
+                " rollout; remove it, or write an analysis in rollout_steps",
                 "PR-107",
             )
-    gate = _without_baseline(_analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person()))
+    gate = _without_baseline(
+        _analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person())
+    )
     gate = replace(gate, options={**gate.options, "count": 0})
     if not bake:
         return (gate,), (), first
     metrics = spec.parse(gate.options, _ANALYSIS, False).metrics
-    limits = [metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run]
+    limits = [
+        metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run
+    ]
     if not limits:
         raise InputError(
-            f"{_ANALYSIS}.bake: there is no stable instance to compare with by then; give metrics a success_condition or "
-            "failure_condition, or remove bake",
+            f"{_ANALYSIS}.bake: there is no stable instance to compare with by then; give metrics a"
+            " success_condition or failure_condition, or remove bake",
             "PR-107",
         )
     # Long enough for one more measurement.
@@ -499,12 +650,17 @@ def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     if found["duration"] is None:
         return _bounded(person.gate(key), found)
     if given and len(given) > 1:
-        raise InputError(f"{variable}: timeout and on_timeout have no effect with a duration; remove them", "PR-107")
+        raise InputError(
+            f"{variable}: timeout and on_timeout have no effect with a duration; remove them",
+            "PR-107",
+        )
     return _timer(key, found["duration"])
 
 
 def _bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:
-    """Return the gate with the `timeout` and `on_timeout` given, if any. Nothing waits without end by default."""
+    """Return the gate with the `timeout` and `on_timeout` given, if any. Nothing waits without
+    end by default.
+    """
     timeout, on_timeout = common["timeout"], common["on_timeout"]
     if timeout is not None:
         gate = replace(gate, timeout=None if timeout == math.inf else timeout)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that every step and role takes: `rollout_service`, `rollout_revision`, and so on."""
+"""The variables that every step and role takes: `rollout_service`, `rollout_revision`, and so
+on.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,11 @@ import typing as t
 from collections.abc import Mapping
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import freeze, strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Bounds, Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError
+from ..engine.budget import Amount, Bounds, Budget
+from ..health import spec
+from ..inputs import values
+from ..inputs.options import (
     AMOUNT,
     DURATION,
     FLAG,
@@ -29,13 +30,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverChoice
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import StoreDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ..interfaces import loader
+from ..interfaces.driver import BaseDriver
+from ..interfaces.loader import DriverChoice
+from ..interfaces.platform import PlatformDriver
+from ..interfaces.store import StoreDriver
+from ..interfaces.traffic import TrafficDriver
+from ..state import commands
+from . import freeze, strategy
 
 PREFIX = "rollout_"  # messages name variables as playbooks do
 
@@ -43,26 +45,38 @@ PREFIX = "rollout_"  # messages name variables as playbooks do
 
 _REPLICAS = Options(
     Field("min", whole(0, values.MOST), "The least number of instances.", default=1),
-    Field("max", whole(1, values.MOST), "The greatest number of instances. Not bounded if not given."),
+    Field(
+        "max", whole(1, values.MOST), "The greatest number of instances. Not bounded if not given."
+    ),
 )
 _BUDGET = Options(
-    Field("max_surge", AMOUNT, "Instances beyond O(replicas), including those in progress. Rounds up. V(25%) if not given."),
+    Field(
+        "max_surge",
+        AMOUNT,
+        "Instances beyond O(replicas), including those in progress. Rounds up. V(25%) if not"
+        " given.",
+    ),
     Field(
         "max_unavailable",
         AMOUNT,
-        "Instances of O(replicas) that may be missing. Rounds down. V(0) if not given. Not 0 together with a "
-        "C(max_surge) of 0. Where both round to 0, one instance may be unavailable.",
+        "Instances of O(replicas) that may be missing. Rounds down. V(0) if not given. Not 0"
+        " together with a C(max_surge) of 0. Where both round to 0, one instance may be"
+        " unavailable.",
     ),
     Field(
         "max_in_flight",
         AMOUNT,
-        "Replaces the other two: as many extra instances, none unavailable, and no more new instances than that in progress at "
-        "a time.",
+        "Replaces the other two: as many extra instances, none unavailable, and no more new"
+        " instances than that in progress at a time.",
     ),
 )
 _FAILURES = Options(
     Field("in_a_row", whole(1), "As the number.", default=3),
-    Field("total", AMOUNT, "New instances that may fail in the whole rollout. Rounds up. Not bounded if not given."),
+    Field(
+        "total",
+        AMOUNT,
+        "New instances that may fail in the whole rollout. Rounds up. Not bounded if not given.",
+    ),
 )
 
 
@@ -71,16 +85,22 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
     if given == "current":
         return Bounds()
     if not isinstance(given, Mapping):
-        return values.whole(given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST)
+        return values.whole(
+            given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST
+        )
     if not given:
         raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-100")
     found = _REPLICAS.parse(given, f"{variable}.")
     least, most = found["min"], found["max"]
     if most is not None and least > most:
-        raise InputError(f"{variable}: min {least} is more than max {most}; lower it, or raise max", "PR-106")
+        raise InputError(
+            f"{variable}: min {least} is more than max {most}; lower it, or raise max", "PR-106"
+        )
     if not least and most is None:
         raise InputError(
-            f"{variable}.min: 0 starts with as many as max, which is not given; give it, or a min of 1 or more", "PR-106"
+            f"{variable}.min: 0 starts with as many as max, which is not given; give it, or a min"
+            " of 1 or more",
+            "PR-106",
         )
     return Bounds(least, most)
 
@@ -88,25 +108,32 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
 def budget(given: t.Any, variable: str) -> Budget:
     """Return the budget of `{max_surge, max_unavailable}` or `{max_in_flight}`."""
     found = _BUDGET.parse(values.mapping(given, variable), f"{variable}.")
-    surge, unavailable, flight = (found[name] for name in ("max_surge", "max_unavailable", "max_in_flight"))
+    surge, unavailable, flight = (
+        found[name] for name in ("max_surge", "max_unavailable", "max_in_flight")
+    )
     if flight is not None:
         if surge is not None or unavailable is not None:
             raise InputError(
-                f"{variable}: max_in_flight replaces max_surge and max_unavailable; remove one or the other", "PR-107"
+                f"{variable}: max_in_flight replaces max_surge and max_unavailable; remove one or"
+                " the other",
+                "PR-107",
             )
         return Budget(max_in_flight=_positive(flight, f"{variable}.max_in_flight"))
     surge = values.amount("25%", variable) if surge is None else surge
     unavailable = 0 if unavailable is None else unavailable
     if _is_zero(surge) and _is_zero(unavailable):
         raise InputError(
-            f"{variable}: max_surge 0 with max_unavailable 0 leaves no room to replace anything; allow at least 1 of either",
+            f"{variable}: max_surge 0 with max_unavailable 0 leaves no room to replace anything;"
+            " allow at least 1 of either",
             "PR-105",
         )
     return Budget(surge, unavailable)
 
 
 def failures(given: t.Any, variable: str) -> tuple[int, Amount | None]:
-    """Return how many new instances may fail in a row, and in all: a number, or `{in_a_row, total}`."""
+    """Return how many new instances may fail in a row, and in all: a number, or `{in_a_row,
+    total}`.
+    """
     if not isinstance(given, Mapping):
         return values.whole(given, variable, 1, "write one (3), or {in_a_row: 3, total: 25%}"), None
     found = _FAILURES.parse(given, f"{variable}.")
@@ -125,11 +152,17 @@ def _is_zero(value: Amount) -> bool:
 
 
 def headroom(given: t.Any, variable: str) -> Fraction:
-    """Return how many times its usual requests a stable instance can take; 0: never more than usual."""
+    """Return how many times its usual requests a stable instance can take; 0: never more than
+    usual.
+    """
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", str(given)):
-        raise InputError(f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0", "PR-100")
+        raise InputError(
+            f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0", "PR-100"
+        )
     if 0 < Fraction(str(given)) < 1:
-        raise InputError(f"{variable}: {given} is less than the usual requests; write 1 or more, or 0", "PR-104")
+        raise InputError(
+            f"{variable}: {given} is less than the usual requests; write 1 or more, or 0", "PR-104"
+        )
     return Fraction(str(given))
 
 
@@ -143,7 +176,11 @@ def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
         options = values.mapping(given, variable)
         name = options.pop("driver", default)
         if not isinstance(name, str) or not name:
-            what = "not given; give one" if name is None else f"{name!r} is not the name of a driver; write one"
+            what = (
+                "not given; give one"
+                if name is None
+                else f"{name!r} is not the name of a driver; write one"
+            )
             raise InputError(f"{variable}.driver: {what}, as in {{driver: process}}", "PR-108")
         module = loader.load(kind, name, variable)
         return DriverChoice(name, module, module.check(options, variable))
@@ -164,31 +201,33 @@ COMMON = Options(
     Field(
         "service",
         Kind("str", values.service),
-        "Name of the service. Lower-case letters, digits, V(-) and V(_), at most 63, beginning and ending with a letter or "
-        "digit. It becomes part of file and server names.",
+        "Name of the service. Lower-case letters, digits, V(-) and V(_), at most 63, beginning and"
+        " ending with a letter or digit. It becomes part of file and server names.",
         required=True,
     ),
     Field(
         "revision",
         Kind("str", values.revision),
-        "The revision to roll out. Letters, digits and V(.), V(_), V(+), V(-), at most 128, beginning with a letter or digit.\n"
-        'Quote it (V("2.10")): YAML would read V(2.10) as V(2.1), which is refused.\n'
-        "Steps that do not begin a rollout, and restarts, take the revision in progress or the stable one if not given.",
+        "The revision to roll out. Letters, digits and V(.), V(_), V(+), V(-), at most 128,"
+        ' beginning with a letter or digit.\nQuote it (V("2.10")): YAML would read V(2.10) as'
+        " V(2.1), which is refused.\nSteps that do not begin a rollout, and restarts, take the"
+        " revision in progress or the stable one if not given.",
     ),
     Field(
         "replicas",
         Kind("raw", replicas, fields=_REPLICAS),
-        "Number of instances, at least 1. V(current) for as many as there are.\n"
-        "Or a mapping, for as many as there are within bounds. Where nothing is deployed that is C(min), and C(max) with a "
-        "C(min) of 0.\n"
-        "If fewer are asked for than run, the others leave at the promotion.",
+        "Number of instances, at least 1. V(current) for as many as there are.\nOr a mapping, for"
+        " as many as there are within bounds. Where nothing is deployed that is C(min), and C(max)"
+        " with a C(min) of 0.\nIf fewer are asked for than run, the others leave at the promotion.",
     ),
     Field(
         "strategy",
         choice(
             rolling="One stage with a sliding window, from all old to all new.",
             canary="As O(steps) says, with gates between them.",
-            blue_green="A full new set without requests, then one switch. The old set stays for O(hold).",
+            blue_green=(
+                "A full new set without requests, then one switch. The old set stays for O(hold)."
+            ),
         ),
         "How the new revision replaces the old one.",
         default="rolling",
@@ -196,16 +235,18 @@ COMMON = Options(
     Field(
         "budget",
         Kind("dict", budget, fields=_BUDGET),
-        "How many instances may be beyond and below O(replicas) while a rollout runs. Percentages are of O(replicas).",
+        "How many instances may be beyond and below O(replicas) while a rollout runs. Percentages"
+        " are of O(replicas).",
         default={"max_surge": "25%", "max_unavailable": 0},
     ),
     Field(
         "platform",
         driver(PlatformDriver),
-        "Where instances run: C(driver) and its options. Required, but for M(progressive.rollout.plan) with its option C(fleet) "
-        "and M(progressive.rollout.control).\n"
-        "In texts, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance}) are filled in. "
-        "Write V({{) or V(}}) for a brace.",
+        "Where instances run: C(driver) and its options. Required, but for"
+        " M(progressive.rollout.plan) with its option C(fleet) and"
+        " M(progressive.rollout.control).\nIn texts, V({revision}), V({port}), V({service}),"
+        " V({host}), V({address}), V({slot}) and V({instance}) are filled in. Write V({{) or V(}})"
+        " for a brace.",
     ),
     Field(
         "traffic",
@@ -216,8 +257,8 @@ COMMON = Options(
     Field(
         "health",
         Kind("dict", values.mapping, fields=spec.OPTIONS, drivers="checks"),
-        "How instances are asked whether they are ready. Give C(http) or C(tcp). Without either, running is ready.\n"
-        "The load balancers' own checks are set up from the same values.",
+        "How instances are asked whether they are ready. Give C(http) or C(tcp). Without either,"
+        " running is ready.\nThe load balancers' own checks are set up from the same values.",
         default={},
     ),
     Field(
@@ -230,7 +271,8 @@ COMMON = Options(
     Field(
         "progress_deadline",
         duration(1),
-        "How long a rollout may go without progress before it fails, counted from the last progress.",
+        "How long a rollout may go without progress before it fails, counted from the last"
+        " progress.",
         default="10m",
     ),
     Field(
@@ -245,7 +287,12 @@ COMMON = Options(
         choice(
             rollback="Return to the revision before.",
             hold="Stop as it is until a person decides.",
-            **{"continue": "Ignore failing instances until the progress deadline, then leave the fleet as it is."},
+            **{
+                "continue": (
+                    "Ignore failing instances until the progress deadline, then leave the fleet as"
+                    " it is."
+                )
+            },
         ),
         "What a failed rollout does.",
         default="rollback",
@@ -253,8 +300,9 @@ COMMON = Options(
     Field(
         "watch_new",
         DURATION,
-        "How long a new instance that became ready is watched. If it breaks before, others that have just become ready do not "
-        "compensate for it, so that a revision that starts and crashes over and over is recognized.",
+        "How long a new instance that became ready is watched. If it breaks before, others that"
+        " have just become ready do not compensate for it, so that a revision that starts and"
+        " crashes over and over is recognized.",
         default="2m",
     ),
     Field(
@@ -264,16 +312,16 @@ COMMON = Options(
             promote="Promote at once, without further pauses and gates.",
             hold="Stop as it is until a person decides.",
         ),
-        "What a canary or blue-green rollout does when no instance of the stable revision serves any more, and new ones are "
-        "ready. As long as any serves, those that fail are replaced.",
+        "What a canary or blue-green rollout does when no instance of the stable revision serves"
+        " any more, and new ones are ready. As long as any serves, those that fail are replaced.",
         default="repair",
     ),
     Field(
         "headroom",
         Kind("raw", headroom, "1 or more, or V(0) for never more than usual."),
-        "How many times its usual requests an instance of the stable revision can take during a rollback. As soon as those in "
-        "service can carry all requests that way, the new revision gets none. With V(0) it keeps its requests until the budget "
-        "releases it.",
+        "How many times its usual requests an instance of the stable revision can take during a"
+        " rollback. As soon as those in service can carry all requests that way, the new revision"
+        " gets none. With V(0) it keeps its requests until the budget releases it.",
         default=1.25,
     ),
     Field(
@@ -285,29 +333,32 @@ COMMON = Options(
     Field(
         "lease",
         duration(5, 3600),
-        "How long the right to change the service outlives its last use. Another run waits at most that long for one that died.",
+        "How long the right to change the service outlives its last use. Another run waits at most"
+        " that long for one that died.",
         default=60,
     ),
     *strategy.VARIABLES.fields,
     Field(
         "freeze",
         Kind("list", freeze.parse, elements="dict", fields=freeze.WINDOW),
-        "Times in which a rollout does not move. What is in progress is finished, then the rollout waits. A rollback does not.\n"
-        "Each is a range, C(from) and C(to), or recurs, C(cron) and C(duration).",
+        "Times in which a rollout does not move. What is in progress is finished, then the rollout"
+        " waits. A rollback does not.\nEach is a range, C(from) and C(to), or recurs, C(cron) and"
+        " C(duration).",
         default=[],
     ),
     Field(
         "supersede",
         FLAG,
-        "Whether a rollout of another revision in progress gives way to this one. A run that is at work on it is told to, and "
-        "is waited for, O(progress_deadline) at most. Otherwise this one is refused.",
+        "Whether a rollout of another revision in progress gives way to this one. A run that is at"
+        " work on it is told to, and is waited for, O(progress_deadline) at most. Otherwise this"
+        " one is refused.",
         default=False,
     ),
     Field(
         "wait",
         DURATION,
-        "How long a run waits for a person or the end of a freeze. After that it ends successfully with the rollout parked "
-        "(RV(ignore:parked)). The next run continues it.",
+        "How long a run waits for a person or the end of a freeze. After that it ends successfully"
+        " with the rollout parked (RV(ignore:parked)). The next run continues it.",
         default="1h",
     ),
 )
@@ -318,47 +369,51 @@ COMMON = Options(
 VARIABLE_NAMES = Field(
     "variables",
     Kind("list", as_it_is, elements="str"),
-    "Names of variables that are defined. A name that begins with C(rollout_) and that no step takes is refused as misspelt. "
-    "The roles pass all of them.",
+    "Names of variables that are defined. A name that begins with C(rollout_) and that no step"
+    " takes is refused as misspelt. The roles pass all of them.",
 )
 PLAY_HOSTS = Field(
     "hosts",
     Kind("list", as_it_is, elements="str"),
-    "The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static) of "
-    "O(platform)).",
+    "The hosts that may be worked on, those of the play. Only for a service that is deployed in"
+    " place (C(driver=static) of O(platform)).",
 )
 REACHED = Field(
     "reached",
     MAPPING,
-    "By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example of "
-    "M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.",
+    "By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for"
+    " example of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and"
+    " count as failed.",
 )
 KEPT = Field(
     "kept",
     MAPPING,
-    "What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces all options "
-    "but O(service) and O(store). Of the others only secrets are used, since the journal does not keep them.",
+    "What M(progressive.rollout.control) returned as"
+    " RV(progressive.rollout.control#module:settings). Replaces all options but O(service) and"
+    " O(store). Of the others only secrets are used, since the journal does not keep them.",
 )
 RESTART = Field(
     "restart",
     FLAG,
-    "Replace the instances even though they run this revision. Without O(revision) or O(replicas), those that run.",
+    "Replace the instances even though they run this revision. Without O(revision) or O(replicas),"
+    " those that run.",
     default=False,
 )
 REBALANCE = Field(
     "rebalance",
     FLAG,
-    "Where O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts differ by one instance "
-    "at most (zones first, where the platform has them). Each is replaced by an instance of the same revision and settings, "
-    "within O(budget).\n"
-    "Changes nothing where they are spread evenly, and in a rollout of another revision or a restart, which spread their "
-    "instances anyway.",
+    "Where O(revision) already runs, move instances from crowded hosts to emptier ones until the"
+    " hosts differ by one instance at most (zones first, where the platform has them). Each is"
+    " replaced by an instance of the same revision and settings, within O(budget).\nChanges nothing"
+    " where they are spread evenly, and in a rollout of another revision or a restart, which spread"
+    " their instances anyway.",
     default=False,
 )
 TO = Field(
     "to",
     Kind("str", values.revision),
-    "The revision to return to, of those that were promoted and are known to the journal. The one before if not given.",
+    "The revision to return to, of those that were promoted and are known to the journal. The one"
+    " before if not given.",
 )
 COMMAND = Field(
     "command",
@@ -372,7 +427,10 @@ FORCE = Field(
     "With O(command=promote), switch with however many new instances are ready. It is recorded.",
     default=False,
 )
-TASK_FILE = "A relative path is looked for beside the playbook, in the working directory and beside the inventory."
+TASK_FILE = (
+    "A relative path is looked for beside the playbook, in the working directory and beside the"
+    " inventory."
+)
 OF_ROLES = Options(
     RESTART,
     REBALANCE,
@@ -383,22 +441,29 @@ OF_ROLES = Options(
     Field(
         "prepare_tasks",
         TEXT,
-        f"File of tasks of your own. {TASK_FILE} C(prepare.yml) runs them on the hosts of O(platform), before anything else of "
-        "C(rollout.yml), or on its own long before.",
+        f"File of tasks of your own. {TASK_FILE} C(prepare.yml) runs them on the hosts of"
+        " O(platform), before anything else of C(rollout.yml), or on its own long before.",
         default="",
     ),
     Field(
         "deploy_tasks",
         TEXT,
-        f"File of tasks that deploy C(rollout_host_revision) on a host. {TASK_FILE} It is included in the play, on each host that "
-        "was taken out of rotation, and its handlers run before the host's health is checked.",
+        f"File of tasks that deploy C(rollout_host_revision) on a host. {TASK_FILE} It is included"
+        " in the play, on each host that was taken out of rotation, and its handlers run before"
+        " the host's health is checked.",
         required=True,
     ),
-    Field("rollback_tasks", TEXT, "File of tasks for rollbacks. O(deploy_tasks) if not given.", default=""),
+    Field(
+        "rollback_tasks",
+        TEXT,
+        "File of tasks for rollbacks. O(deploy_tasks) if not given.",
+        default="",
+    ),
     Field(
         "check_tasks",
         FLAG,
-        "Whether C(--check) runs the tasks, too, in check mode, on all hosts that would be deployed.",
+        "Whether C(--check) runs the tasks, too, in check mode, on all hosts that would be"
+        " deployed.",
         default=False,
     ),
 )

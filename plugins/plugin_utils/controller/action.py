@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base of every step's action plugin: arguments in, one step, a result out; errors become a failed task."""
+"""The base of every step's action plugin: arguments in, one step, a result out; errors become a
+failed task.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,24 @@ from collections.abc import Mapping, Sequence
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, Parked, RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import printable
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import shown
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import refuse_odd_numbers
+
+from ..base.errors import InputError, Parked, RolloutError
+from ..base.text import printable
+from ..base.trace import shown
+from ..config import remembered, settings
+from ..config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
+from ..inputs import values
+from ..inputs.options import Options
+from ..inputs.yaml_numbers import refuse_odd_numbers
+from .context import Result, StepContext
 
 display = Display()
 
 
 class StepAction(ActionBase):
-    """An action plugin that runs one step; a subclass implements the step and names its own options."""
+    """An action plugin that runs one step; a subclass implements the step and names its own
+    options.
+    """
 
     _requires_connection = False
     _supports_check_mode = True
@@ -41,19 +46,29 @@ class StepAction(ActionBase):
         """Do the step."""
         raise NotImplementedError
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None
+    ) -> dict[str, t.Any]:
         """Run the task: the one place where an error becomes a failed task."""
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         try:
             with shown(_detail if display.verbosity >= 3 else None):
-                result.update({"skipped": True} if self._left_out(task_vars or {}) else self._run(task_vars or {}))
+                result.update(
+                    {"skipped": True}
+                    if self._left_out(task_vars or {})
+                    else self._run(task_vars or {})
+                )
         except RolloutError as exc:
             result.update(_failed(exc))
         except Exception as exc:
             display.vvv(traceback.format_exc())
             what = f"{type(exc).__name__}: {exc}"
             result.update(
-                failed=True, msg=f"internal error in progressive.rollout (please report): {what} (traceback with -vvv) [PR-900]"
+                failed=True,
+                msg=(
+                    f"internal error in progressive.rollout (please report): {what} (traceback with"
+                    " -vvv) [PR-900]"
+                ),
             )
         return result
 
@@ -69,28 +84,40 @@ class StepAction(ActionBase):
             return {**_failed(exc), **opened.facts}
 
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
-        """Make the step's context from its arguments; raises InputError. `outlives`: see `interrupt.Guard`."""
+        """Make the step's context from its arguments; raises InputError. `outlives`: see
+        `interrupt.Guard`.
+        """
         for name, value in self._task.args.items():
             refuse_odd_numbers(value, PREFIX + name)
         args = plain(self._task.args)
         mine = Options(*self.own.fields, KEPT)
         values.refuse_unknown(args, (*COMMON, *mine), PREFIX)
         given = {name: args.pop(name) for name in mine if name in args}
-        own = {name: value for name, value in mine.parse(given, PREFIX).items() if value is not None}
+        own = {
+            name: value for name, value in mine.parse(given, PREFIX).items() if value is not None
+        }
         self._check_spelling(own.pop("variables", ()))
         known = own.pop("kept", None)
         if known:
             args = remembered.restored(known, args)
         parsed = settings.parse(args, drivers=self.needs_platform({**args, **own}))
-        step = StepContext(self, parsed, args, own, task_vars, lambda line: display.display(printable(line)), outlives)
+        step = StepContext(
+            self,
+            parsed,
+            args,
+            own,
+            task_vars,
+            lambda line: display.display(printable(line)),
+            outlives,
+        )
         step.restored = bool(known)
         return step
 
     def _left_out(self, task_vars: Mapping[str, t.Any]) -> bool:
         """Return whether --tags or --skip-tags leave out the other steps of the role.
 
-        One step of each role has the tag `always` to find that out. A tag at the role asks for that; without a tag nothing
-        would be done, and InputError is raised.
+        One step of each role has the tag `always` to find that out. A tag at the role asks for
+        that; without a tag nothing would be done, and InputError is raised.
         """
         tags = set(self._task.tags)
         if "always" not in tags:
@@ -103,15 +130,18 @@ class StepAction(ActionBase):
             return False
         if own == {"untagged"}:
             raise InputError(
-                "--tags, --skip-tags: exclude every step of the rollout, so nothing would be done; run without them, or tag the role in "
-                "your playbook (with include_role under apply, too)",
+                "--tags, --skip-tags: exclude every step of the rollout, so nothing would be done;"
+                " run without them, or tag the role in your playbook (with include_role under"
+                " apply, too)",
                 "PR-114",
             )
         return True
 
     def _check_spelling(self, variables: Sequence[t.Any]) -> None:
         """Refuse a `rollout_` variable that no step reads: it is misspelt."""
-        given = [str(name).removeprefix(PREFIX) for name in variables if str(name).startswith(PREFIX)]
+        given = [
+            str(name).removeprefix(PREFIX) for name in variables if str(name).startswith(PREFIX)
+        ]
         values.refuse_unknown(given, (*COMMON, *OF_ROLES, *OF_STEPS), PREFIX)
 
 
@@ -124,9 +154,14 @@ def _failed(exc: RolloutError) -> Result:
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return plain data: results and variables are tagged and lazily templated since ansible-core 2.19."""
+    """Return plain data: results and variables are tagged and lazily templated since
+    ansible-core 2.19.
+    """
     if isinstance(value, Mapping):
-        return {str.__str__(key) if isinstance(key, str) else key: plain(item) for key, item in value.items()}
+        return {
+            str.__str__(key) if isinstance(key, str) else key: plain(item)
+            for key, item in value.items()
+        }
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool) or value is None:

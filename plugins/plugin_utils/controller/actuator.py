@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed, TrafficError, TransportError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Observer, Snapshot
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import Recorder
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ..base.errors import RolloutFailed, TrafficError, TransportError
+from ..engine.evaluate import Decision
+from ..engine.model import Instance, Rotation, State
+from ..engine.weights import WeightSplit
+from ..health.monitor import HealthMonitor
+from ..interfaces.platform import Labels, Report
+from ..interfaces.traffic import Table, TrafficDriver
+from ..state import events
+from ..state.lease import Session
+from . import fleet as fleets
+from .observer import Observer, Snapshot
+from .preview import PreviewPool
+from .recorder import Recorder
 
 
 class Actuator:
@@ -45,10 +45,18 @@ class Actuator:
         self._session = session
         self._checker = checker
         self._now = now
-        self._last: tuple[tuple[str, ...], ...] = ()  # what was last decided about existing instances
-        self._untidy: float | None = None  # since when only entries of instances that are gone are left to remove
+        # what was last decided about existing instances
+        self._last: tuple[tuple[str, ...], ...] = ()
+        # since when only entries of instances that are gone are left to remove
+        self._untidy: float | None = None
 
-    def apply(self, snapshot: Snapshot, decision: Decision, starts: Sequence[Labels] = (), undo_switch: bool = False) -> None:
+    def apply(
+        self,
+        snapshot: Snapshot,
+        decision: Decision,
+        starts: Sequence[Labels] = (),
+        undo_switch: bool = False,
+    ) -> None:
         """Record the decision, then carry it out.
 
         `undo_switch`: a switch that one load balancer does not make is undone at the others.
@@ -78,14 +86,18 @@ class Actuator:
 
         An entry may stay until its last connections are closed, but at most for `patience` seconds.
         """
-        if self._targets(snapshot) is None and all(pool.is_done(*self._presentable(snapshot)) for pool in self._previews):
+        if self._targets(snapshot) is None and all(
+            pool.is_done(*self._presentable(snapshot)) for pool in self._previews
+        ):
             return True
         self._untidy = self._now() if self._untidy is None else self._untidy
         return self._now() - self._untidy > patience
 
     def forget_dead(self, snapshot: Snapshot) -> None:
         """Remove what is left of dead instances; their logs stay."""
-        dead = [i.id for i in snapshot.fleet if not i.state.counted and i.rotation is Rotation.ABSENT]
+        dead = [
+            i.id for i in snapshot.fleet if not i.state.counted and i.rotation is Rotation.ABSENT
+        ]
         if dead:
             self._observer.sync(forget=dead)
         there = {report.labels.id for report in self._observer.reports}
@@ -136,7 +148,9 @@ class Actuator:
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
         """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
-        shown = fleets.targets(snapshot.reports, before, (), self._session.record.draining, (), self.split)
+        shown = fleets.targets(
+            snapshot.reports, before, (), self._session.record.draining, (), self.split
+        )
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration
         failed = []
@@ -145,16 +159,26 @@ class Actuator:
                 self._traffic.apply({balancer: targets})
             except (TrafficError, TransportError) as exc:
                 failed.append(str(exc))
-        how = f"could not be undone everywhere: {'; '.join(failed)}" if failed else "was undone at all load balancers"
+        how = (
+            f"could not be undone everywhere: {'; '.join(failed)}"
+            if failed
+            else "was undone at all load balancers"
+        )
         raise RolloutFailed(f"the switch failed, and {how}: {error}", "PR-309") from None
 
     def _presentable(self, snapshot: Snapshot) -> tuple[list[Report], set[str]]:
         """Return the new instances that are not draining, and the names of all that are ready."""
         generation, out = self._observer.generation, self._session.record.draining
-        new = [r for r in self._observer.reports if r.labels.generation == generation and r.labels.id not in out]
+        new = [
+            r
+            for r in self._observer.reports
+            if r.labels.generation == generation and r.labels.id not in out
+        ]
         return new, {i.id for i in snapshot.fleet if i.state is State.READY}
 
 
 def _remains(fleet: Sequence[Instance]) -> list[str]:
     """Return the stopped instances that no load balancer has; failed ones stay visible."""
-    return sorted({i.id for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED})
+    return sorted(
+        {i.id for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED}
+    )

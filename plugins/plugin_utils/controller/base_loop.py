@@ -9,34 +9,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base import clock
+from ..base.errors import (
     TRANSIENT,
     InputError,
     RolloutError,
     RolloutFailed,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.actuator import Actuator
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Observer, Snapshot
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.placement import Placement
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import Recorder
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import up
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Phase, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..config.settings import Settings
+from ..engine.budget import up
+from ..engine.model import Instance, Phase, Rotation, State
+from ..engine.progress import Rules
+from ..engine.strategy import Stage, Waypoint
+from ..health.monitor import HealthMonitor
+from ..interfaces.context import Context
+from ..interfaces.platform import Report
+from ..interfaces.traffic import Table
+from ..report.progress import Lines
+from ..state.events import Event
+from ..state.lease import Session
+from ..state.record import Rollout
+from . import timing
+from .actuator import Actuator
+from .interrupt import Guard
+from .observer import Observer, Snapshot
+from .placement import Placement
+from .preview import PreviewPool
+from .recorder import Recorder
 
 
 class BaseLoop:
@@ -63,7 +63,9 @@ class BaseLoop:
         self.traffic = settings.traffic.make(context)
         self.balanced = settings.traffic.name != "none"
         self.rules = self._rules()
-        self.previews = [PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()]
+        self.previews = [
+            PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
+        ]
         self.recorder = Recorder(session, self.balanced)
         self.observer = Observer(
             self.platform,
@@ -149,7 +151,11 @@ class BaseLoop:
 
     def out_of_rotation(self, revision: str | None) -> list[Instance]:
         """Return the ready instances of a revision (None: any) out of rotation anywhere."""
-        ready = [i for i in self.observe_fleet() if i.state is State.READY and i.rotation is not Rotation.IN]
+        ready = [
+            i
+            for i in self.observe_fleet()
+            if i.state is State.READY and i.rotation is not Rotation.IN
+        ]
         return [i for i in ready if revision in (None, i.revision)]
 
     def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
@@ -184,9 +190,9 @@ class BaseLoop:
         rules, drain = self.settings.rules, self.traffic.drain_timeout
         if drain >= rules.progress_deadline:
             raise InputError(
-                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than "
-                f"rollout_progress_deadline ({rules.progress_deadline:g} s), so a drain would fail the "
-                "rollout; raise the deadline",
+                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than"
+                f" rollout_progress_deadline ({rules.progress_deadline:g} s), so a drain would fail"
+                " the rollout; raise the deadline",
                 "PR-104",
             )
         return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)

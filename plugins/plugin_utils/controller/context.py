@@ -11,21 +11,21 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import AlreadyWalked, Interrupted, RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import ReconcileLoop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import NextView, RolloutView
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events, identity
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ..base.errors import AlreadyWalked, Interrupted, RolloutError
+from ..config.settings import Settings
+from ..engine.model import Phase
+from ..engine.strategy import Waypoint
+from ..health.monitor import HealthMonitor
+from ..interfaces.context import Context
+from ..interfaces.platform import PlatformDriver
+from ..remote.transport import Transport
+from ..report.view import NextView, RolloutView
+from ..state import events, identity
+from ..state.lease import Session
+from ..state.record import Record
+from . import fleet as fleets
+from .interrupt import Guard
+from .loop import ReconcileLoop
 
 Result = dict[str, t.Any]
 
@@ -33,7 +33,8 @@ Result = dict[str, t.Any]
 class StepContext:
     """Everything one step works with, made when the step begins and closed when it ends."""
 
-    restored = False  # whether the settings are those that the journal kept of the rollout in progress
+    # whether the settings are those that the journal kept of the rollout in progress
+    restored = False
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class StepContext:
         self.context.counted = settings.traffic.module.driver.counts
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake, outlives)
-        # With its own connections: the journal's host may run instances, too, and keep the others busy.
+        # With its own connections: the journal's host may run instances, too, and keep the others
+        # busy.
         journal = replace(self.context, transport=self.transport.apart())
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(own)]
@@ -79,7 +81,9 @@ class StepContext:
     @cached_property
     def loop(self) -> ReconcileLoop:
         """The reconcile loop, created lazily so that planning needs no drivers."""
-        return ReconcileLoop(self.settings, self.context, self.session, self.guard, self.checker, self.say)
+        return ReconcileLoop(
+            self.settings, self.context, self.session, self.guard, self.checker, self.say
+        )
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
@@ -101,7 +105,9 @@ class StepContext:
         self.guard.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: object
+    ) -> None:
         """Close everything, and release the lease unless the rollout continues in the next step."""
         try:
             if isinstance(exc, RolloutError):
@@ -131,10 +137,16 @@ class StepContext:
     def _keeps_lease(self, exc: BaseException | None) -> bool:
         """Return whether the lease is kept for the next step of this run.
 
-        After an error only the rollback follows; an operator's command must not wait for a run that is over.
+        After an error only the rollback follows; an operator's command must not wait for a run that
+        is over.
         """
         rollout = self.record.open
-        if rollout is None or rollout.phase == Phase.HELD or self._parked or isinstance(exc, Interrupted):
+        if (
+            rollout is None
+            or rollout.phase == Phase.HELD
+            or self._parked
+            or isinstance(exc, Interrupted)
+        ):
             return False
         return exc is None or rollout.phase == Phase.ROLLING_BACK
 
@@ -157,7 +169,9 @@ class StepContext:
         try:
             self.begin()
         except AlreadyWalked as exc:
-            if not self.session.identity.repeats(exc.details.get("request"), exc.details.get("host")):
+            if not self.session.identity.repeats(
+                exc.details.get("request"), exc.details.get("host")
+            ):
                 raise
             return str(exc.details.get("host"))
         return self._done_by()  # it may have been opened since it was read
@@ -170,18 +184,30 @@ class StepContext:
 
     def left_to(self, host: str, **more: t.Any) -> Result:
         """Return the result where the task of another host of the play does the step."""
-        what = f"{self.settings.service}: done once for all hosts of the play, by the task for {host}; nothing to do for "
-        return self.report(False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more)
+        what = (
+            f"{self.settings.service}: done once for all hosts of the play, by the task for {host};"
+            " nothing to do for "
+        )
+        return self.report(
+            False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more
+        )
 
     def report(self, changed: bool, **more: t.Any) -> Result:
-        """Return the result of every step; a `msg` among `more` is shown as well, since results only show with -v."""
+        """Return the result of every step; a `msg` among `more` is shown as well, since results
+        only show with -v.
+        """
         if "msg" in more:
             self.say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
-        """Return the result in check mode: what the step would do on its way through these waypoints."""
-        decision, arrived = self.loop.next_decision(path[0]), self.loop.next_decision(path[-1]).reached
+        """Return the result in check mode: what the step would do on its way through these
+        waypoints.
+        """
+        decision, arrived = (
+            self.loop.next_decision(path[0]),
+            self.loop.next_decision(path[-1]).reached,
+        )
         arrived = arrived and not self.loop.has_orphaned_entries()
         diff = self.difference(path[-1], revision)
         return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=diff, **more)
@@ -197,14 +223,23 @@ class StepContext:
         """Return the fleet's composition before and after, for `--diff`."""
         now = Counter(i.revision for i in self.loop.fleet if i.state.counted)
         after = {revision: waypoint.new}
-        return {"before": self._lines(now), "after": self._lines(now | Counter(after) if waypoint.old else after)}
+        return {
+            "before": self._lines(now),
+            "after": self._lines(now | Counter(after) if waypoint.old else after),
+        }
 
     def composition(self, without: Container[str] = ()) -> str:
         """Return how many instances of each revision there are, `without` these, for `--diff`."""
-        return self._lines(Counter(i.revision for i in self.loop.fleet if i.state.counted and i.id not in without))
+        return self._lines(
+            Counter(i.revision for i in self.loop.fleet if i.state.counted and i.id not in without)
+        )
 
     def _lines(self, counts: Mapping[str, int]) -> str:
-        return "".join(f"{self.settings.service} {revision}: {count}\n" for revision, count in sorted(counts.items()) if count)
+        return "".join(
+            f"{self.settings.service} {revision}: {count}\n"
+            for revision, count in sorted(counts.items())
+            if count
+        )
 
     def describe(self, changed: bool) -> Result:
         """Return the `rollout` mapping of every step's result."""
@@ -236,4 +271,8 @@ class StepPart:
 
 def _request(own: Mapping[str, t.Any]) -> list[str]:
     """Return the options that tell one request of a step from another; none of them is secret."""
-    return [f"{key} {own[key]}" for key in ("restart", "rebalance", "to", "command", "force") if own.get(key)]
+    return [
+        f"{key} {own[key]}"
+        for key in ("restart", "rebalance", "to", "command", "force")
+        if own.get(key)
+    ]

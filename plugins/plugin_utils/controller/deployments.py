@@ -8,34 +8,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import deploy_target
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..base import clock
+from ..base.errors import InputError
+from ..engine.model import Composition, Deployment, Instance, State
+from ..engine.progress import Failure
+from ..state import events
+from ..state.record import Rollout
+from .context import StepPart
+from .stages import deploy_target
 
 
 class Deployments(StepPart):
     """The journal's notes on what was deployed in place."""
 
     def unreachable(self) -> dict[str, str]:
-        """Return the hosts that cannot be reached, each with the reason, as the play's task `raw` found them."""
+        """Return the hosts that cannot be reached, each with the reason, as the play's task
+        `raw` found them.
+        """
         reached = self.step.own.get("reached") or {}
-        if not isinstance(reached, Mapping) or not all(isinstance(found, Mapping) for found in reached.values()):
+        if not isinstance(reached, Mapping) or not all(
+            isinstance(found, Mapping) for found in reached.values()
+        ):
             raise InputError(
-                f"rollout_reached: expected a mapping of hosts to the result of a task that reaches them, got {reached!r}",
+                "rollout_reached: expected a mapping of hosts to the result of a task that reaches"
+                f" them, got {reached!r}",
                 "PR-100",
             )
-        reasons = {host: str(found.get("msg", "")) for host, found in reached.items() if found.get("unreachable")}
-        return {host: " ".join(text.removeprefix("Task failed: ").split())[:200] for host, text in reasons.items()}
+        reasons = {
+            host: str(found.get("msg", ""))
+            for host, found in reached.items()
+            if found.get("unreachable")
+        }
+        return {
+            host: " ".join(text.removeprefix("Task failed: ").split())[:200]
+            for host, text in reasons.items()
+        }
 
     def failed_hosts(self, out: bool = False) -> dict[str, str]:
-        """Return the hosts whose deployment failed, each with the reason; with `out` those that stay out of rotation."""
+        """Return the hosts whose deployment failed, each with the reason; with `out` those that
+        stay out of rotation.
+        """
         record = self.record
-        there = [i for i in self.loop.fleet if i.id in record.deployed and (not out or i.id in record.draining)]
+        there = [
+            i
+            for i in self.loop.fleet
+            if i.id in record.deployed and (not out or i.id in record.draining)
+        ]
         return {i.host: record.deployed[i.id].failed for i in there if record.deployed[i.id].failed}
 
     def failures(self, batch: Iterable[Instance]) -> list[Failure]:
@@ -44,30 +62,66 @@ class Deployments(StepPart):
         return [Failure(i.id, deployed[i.id].failed) for i in batch if deployed[i.id].failed]
 
     def retry_failed(self) -> None:
-        """Forget failures, so that these instances are tried again, and deployments that do not work any more."""
+        """Forget failures, so that these instances are tried again, and deployments that do not
+        work any more.
+        """
         record = self.record
-        target = record.open.generation if record.open else record.stable.generation if record.stable else 0
+        target = (
+            record.open.generation
+            if record.open
+            else record.stable.generation
+            if record.stable
+            else 0
+        )
         fleet = self.loop.fleet
-        broken = {i.id for i in fleet if i.generation == target and i.state in (State.STARTING, State.NOT_READY)}
-        record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items() if name not in broken}
+        broken = {
+            i.id
+            for i in fleet
+            if i.generation == target and i.state in (State.STARTING, State.NOT_READY)
+        }
+        record.deployed = {
+            name: replace(one, failed="")
+            for name, one in record.deployed.items()
+            if name not in broken
+        }
 
     def skip(self, instance: Instance, why: str) -> None:
-        """Note that an instance was not touched because its host is unreachable; it stays in rotation."""
-        known = self.record.deployed.get(instance.id) or Deployment(instance.revision, instance.generation, clock.now())
+        """Note that an instance was not touched because its host is unreachable; it stays in
+        rotation.
+        """
+        known = self.record.deployed.get(instance.id) or Deployment(
+            instance.revision, instance.generation, clock.now()
+        )
         self.record.deployed[instance.id] = replace(known, failed=f"unreachable: {why}")
         self._tell_failure(instance, why)
 
-    def begin(self, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]) -> list[str]:
-        """Note, before the first task runs, that these instances are being deployed, and what they were `serving` with."""
+    def begin(
+        self, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]
+    ) -> list[str]:
+        """Note, before the first task runs, that these instances are being deployed, and what
+        they were `serving` with.
+        """
         target, now = deploy_target(rollout), clock.now()
-        self.record.deployed |= {i.id: Deployment(target.revision, target.generation, now, before=serving.get(i.id)) for i in out}
+        self.record.deployed |= {
+            i.id: Deployment(target.revision, target.generation, now, before=serving.get(i.id))
+            for i in out
+        }
         self.loop.commit()
         return list(dict.fromkeys(instance.host for instance in out))
 
     def end(self, rollout: Rollout, batch: Iterable[Instance], results: Mapping[str, str]) -> None:
-        """Note the results of the batch's tasks by host, empty for success, and how long they took."""
-        target, deployed, now, unreachable = deploy_target(rollout), self.record.deployed, clock.now(), self.unreachable()
-        rollout.elapsed += max((now - deployed[i.id].at for i in batch if i.id in deployed), default=0.0)
+        """Note the results of the batch's tasks by host, empty for success, and how long they
+        took.
+        """
+        target, deployed, now, unreachable = (
+            deploy_target(rollout),
+            self.record.deployed,
+            clock.now(),
+            self.unreachable(),
+        )
+        rollout.elapsed += max(
+            (now - deployed[i.id].at for i in batch if i.id in deployed), default=0.0
+        )
         for instance in batch:
             why, before = results[instance.host], deployed[instance.id].before
             if why and instance.host in unreachable and before:
@@ -78,7 +132,11 @@ class Deployments(StepPart):
             else:
                 rollout.replaced += 1
                 deployed[instance.id] = Deployment(target.revision, target.generation, now)
-                self.loop.event(events.Deployed(instance=instance.id, host=instance.host, revision=target.revision))
+                self.loop.event(
+                    events.Deployed(
+                        instance=instance.id, host=instance.host, revision=target.revision
+                    )
+                )
         self.loop.refresh()
 
     def fail(self, instance: Instance, why: str, out: bool = True) -> None:
@@ -92,14 +150,24 @@ class Deployments(StepPart):
         self._tell_failure(instance, why)
 
     def _tell_failure(self, instance: Instance, why: str) -> None:
-        self.loop.event(events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why))
+        self.loop.event(
+            events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why)
+        )
 
     def roll_back(self, back: Composition) -> None:
-        """Put back what was drained and not deployed yet, and let failed instances be tried again."""
+        """Put back what was drained and not deployed yet, and let failed instances be tried
+        again.
+        """
         record = self.record
-        broken = {name for name, one in record.deployed.items() if one.failed or one.generation != back.generation}
+        broken = {
+            name
+            for name, one in record.deployed.items()
+            if one.failed or one.generation != back.generation
+        }
         untouched = {i.id for i in self.loop.fleet if i.generation == back.generation} - broken
-        record.draining = {name: since for name, since in record.draining.items() if name not in untouched}
+        record.draining = {
+            name: since for name, since in record.draining.items() if name not in untouched
+        }
         record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items()}
         self.loop.refresh()
 

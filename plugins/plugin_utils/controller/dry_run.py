@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback, nothing_to_roll_back
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, renumber, spread_evenly
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, fewer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Rollout
+from ..engine.model import Composition, Phase
+from ..engine.strategy import Plan, rolling
+from ..state.record import Kind, Rollout
+from .context import Result, StepContext, StepPart
+from .lifecycle import Lifecycle
+from .rollback import Rollback, nothing_to_roll_back
+from .stages import LaunchStages, renumber, spread_evenly
+from .target import requested
+from .validation import Validation, fewer
 
 
 class DryRun(StepPart):
@@ -42,7 +42,9 @@ class DryRun(StepPart):
         """Return what a new rollout would do."""
         plan, stable = self.settings.plan if kind.forward else Plan(), self.record.stable
         base = self.validation.kept_replicas(replicas, plan)
-        found = self.stages.planned(generation, replicas, stable and replace(stable, replicas=base), plan)
+        found = self.stages.planned(
+            generation, replicas, stable and replace(stable, replicas=base), plan
+        )
         if kind == Kind.REBALANCE:
             found = spread_evenly(found)
         less = fewer(self.record.service, base, replicas)
@@ -61,7 +63,11 @@ class DryRun(StepPart):
     def rollback(self, to: str | None = None) -> Result:
         """Return what a rollback would do."""
         if (rollout := self.record.open) is not None:
-            back = rollout if rollout.kind == Kind.ROLLBACK else rollout.previous or Composition(rollout.revision, 0, 0)
+            back = (
+                rollout
+                if rollout.kind == Kind.ROLLBACK
+                else rollout.previous or Composition(rollout.revision, 0, 0)
+            )
             return self.step.would([rolling(back.generation, back.replicas)], back.revision)
         target = Rollback(self.step).target(to)
         if target is None:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from ..engine.model import (
     Health,
     Instance,
     Process,
@@ -19,10 +19,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     State,
     classify,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import EVEN, WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target
+from ..engine.weights import EVEN, WeightSplit
+from ..health.monitor import HealthStatus
+from ..interfaces.platform import Endpoint, Report
+from ..interfaces.traffic import Server, Table, Target
 
 
 def assemble(
@@ -49,7 +49,9 @@ def assemble(
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
-    living = {report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE}
+    living = {
+        report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE
+    }
     nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
     there: Sequence[Server]
@@ -59,8 +61,12 @@ def assemble(
         if living.get(endpoint, name) == name:
             shown = table
             there = [servers[endpoint] for servers in previews if endpoint in servers]
-        instance = _instance(report, shown, statuses.get(name), draining.get(name), name in known, name in crashes)
-        if (instance.state is State.FAILED or instance.crashed) and (name in seen_ready or instance.in_rotation):
+        instance = _instance(
+            report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
+        )
+        if (instance.state is State.FAILED or instance.crashed) and (
+            name in seen_ready or instance.in_rotation
+        ):
             instance = replace(instance, was_ready=True)
         fleet.append(_shown(instance, there))
     return fleet
@@ -68,8 +74,14 @@ def assemble(
 
 def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
     """Return the instances started `since` then that were restarted `within` so many seconds."""
-    soon = [report for report in reports if report.restarted is not None and report.created >= since]
-    return {report.labels.id for report in soon if report.restarted is not None and report.restarted - report.created <= within}
+    soon = [
+        report for report in reports if report.restarted is not None and report.created >= since
+    ]
+    return {
+        report.labels.id
+        for report in soon
+        if report.restarted is not None and report.restarted - report.created <= within
+    }
 
 
 def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
@@ -77,11 +89,20 @@ def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
     goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
     stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
     active = instance.active + sum(entry.active for entry in entries)
-    return replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active) if entries else instance
+    return (
+        replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active)
+        if entries
+        else instance
+    )
 
 
 def _instance(
-    report: Report, table: Table | None, status: HealthStatus | None, since: float | None, known: bool, crashed: bool
+    report: Report,
+    table: Table | None,
+    status: HealthStatus | None,
+    since: float | None,
+    known: bool,
+    crashed: bool,
 ) -> Instance:
     """Return one instance as the engine sees it."""
     status = status or HealthStatus(Health.PENDING, report.created)
@@ -93,12 +114,20 @@ def _instance(
     labels = report.labels
     if table is None:
         # Without a load balancer, nothing keeps requests from an instance that runs, or may run.
-        rotation = Rotation.IN if state in (State.READY, State.NOT_READY, State.UNREACHABLE) else Rotation.ABSENT
+        rotation = (
+            Rotation.IN
+            if state in (State.READY, State.NOT_READY, State.UNREACHABLE)
+            else Rotation.ABSENT
+        )
         lb_healthy, active, weight = True, 0, int(rotation is Rotation.IN)
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
-        if not state.counted:  # an entry that is not managed stays where it is, and sends no requests
-            entries = [entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None for entry in entries]
+        # an entry that is not managed stays where it is, and sends no requests
+        if not state.counted:
+            entries = [
+                entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None
+                for entry in entries
+            ]
         rotation, lb_healthy, active = placement(entries)
         weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
     return Instance(
@@ -112,7 +141,9 @@ def _instance(
         lb_healthy=lb_healthy,
         active=active,
         weight=weight,
-        draining_since=since if since is not None or report.process is not Process.STOPPING else report.created,
+        draining_since=(
+            since if since is not None or report.process is not Process.STOPPING else report.created
+        ),
         host=labels.host,
         detail=report.detail or status.detail,
         crashed=crashed,
@@ -150,16 +181,34 @@ def targets(
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
-    return {name: _targets(wanted, servers, admitted, kept_out, split) for name, servers in table.items()}
+    return {
+        name: _targets(wanted, servers, admitted, kept_out, split)
+        for name, servers in table.items()
+    }
 
 
 def _targets(
-    reports: Iterable[Report], servers: Mapping[Endpoint, Server], admitted: set[str], out: set[str], split: WeightSplit | None
+    reports: Iterable[Report],
+    servers: Mapping[Endpoint, Server],
+    admitted: set[str],
+    out: set[str],
+    split: WeightSplit | None,
 ) -> dict[Endpoint, Target]:
     """Return what one load balancer is to show."""
-    rotations = [(report, _rotation(report, servers.get(report.labels.endpoint), admitted, out)) for report in reports]
-    serving = Counter(split.is_new(r.labels.generation) for r, where in rotations if split and where is Rotation.IN)
-    left = _left(rotations, servers, split) if split and split.waypoint.headroom is not None else Fraction(1)
+    rotations = [
+        (report, _rotation(report, servers.get(report.labels.endpoint), admitted, out))
+        for report in reports
+    ]
+    serving = Counter(
+        split.is_new(r.labels.generation)
+        for r, where in rotations
+        if split and where is Rotation.IN
+    )
+    left = (
+        _left(rotations, servers, split)
+        if split and split.waypoint.headroom is not None
+        else Fraction(1)
+    )
     weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
     found = {}
     for report, rotation in rotations:
@@ -171,7 +220,11 @@ def _targets(
     return found
 
 
-def _left(reports: Iterable[tuple[Report, Rotation]], servers: Mapping[Endpoint, Server], split: WeightSplit) -> Fraction:
+def _left(
+    reports: Iterable[tuple[Report, Rotation]],
+    servers: Mapping[Endpoint, Server],
+    split: WeightSplit,
+) -> Fraction:
     """Return the part of its requests that a load balancer sends to old instances now."""
     weights: Counter[bool] = Counter()
     for report, _where in reports:
@@ -195,7 +248,11 @@ def _rotation(report: Report, server: Server | None, admitted: set[str], out: se
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
     """Return whether a load balancer differs from its targets; weights count in rotation only."""
     for name, servers in table.items():
-        shown = {endpoint: _shows(server) for endpoint, server in servers.items() if server.ours or endpoint in wanted[name]}
+        shown = {
+            endpoint: _shows(server)
+            for endpoint, server in servers.items()
+            if server.ours or endpoint in wanted[name]
+        }
         if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
             return True
     return False

@@ -1,21 +1,17 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way forward: through the strategy's stages to the new revision, and what follows where a stage fails."""
+"""The way forward: through the strategy's stages to the new revision, and what follows where a
+stage fails.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateFailed, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import as_it_is
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, revision_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+from ..base.errors import GateFailed, RolloutFailed
+from ..engine.model import FailureAction, Phase
+from ..engine.strategy import (
     FINISH,
     PARTS,
     PROMOTE,
@@ -23,8 +19,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Gate,
     Stage,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
+from ..state import events
+from ..state.record import Kind, Outcome, Rollout
+from .context import Result, StepContext, StepPart
+from .lifecycle import Lifecycle
+from .rollback import Rollback
+from .stage_run import as_it_is
+from .stages import LaunchStages, revision_of
+from .supervisor import Proceed
 
 
 class Forward(StepPart):
@@ -39,7 +41,9 @@ class Forward(StepPart):
     # -- the steps ----------------------------------------------------------------------------------------------
 
     def advance(self, through: str) -> Result:
-        """Replace, then promote and finish as far as `through` says, under one lease and with one set of connections."""
+        """Replace, then promote and finish as far as `through` says, under one lease and with
+        one set of connections.
+        """
         result = self.replace()
         acted = result["changed"]
         for part in PARTS[1 : PARTS.index(through) + 1]:
@@ -84,7 +88,9 @@ class Forward(StepPart):
         if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
             phase = rollout.phase.replace("_", " ")
             raise RolloutFailed(
-                f"{self.settings.service} {rollout.revision} is {phase}: promote it, or roll it back, before finish", "PR-611"
+                f"{self.settings.service} {rollout.revision} is {phase}: promote it, or roll it"
+                " back, before finish",
+                "PR-611",
             )
         rollout.step = FINISH
         self.run(rollout, FINISH)
@@ -95,21 +101,30 @@ class Forward(StepPart):
     # -- their stages -------------------------------------------------------------------------------------------
 
     def run(self, rollout: Rollout, part: str) -> None:
-        """Run the strategy's stages up to the last one that belongs to this part, or to a part before it."""
+        """Run the strategy's stages up to the last one that belongs to this part, or to a part
+        before it.
+        """
         mine = PARTS[: PARTS.index(part) + 1]
         while (ahead := self.stages.ahead(rollout)) and ahead[0].part in mine:
-            if self.run_stage(ahead[0], rollout, revision_of(rollout, ahead[0].waypoint)) is Proceed.RENUMBER:
+            if (
+                self.run_stage(ahead[0], rollout, revision_of(rollout, ahead[0].waypoint))
+                is Proceed.RENUMBER
+            ):
                 self.lifecycle.rescale(rollout)
                 continue
             count = 1
             while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
                 count += 1
-            rollout.advance((stage.name for stage in ahead[:count]), ahead[count].name if count < len(ahead) else "")
+            rollout.advance(
+                (stage.name for stage in ahead[:count]),
+                ahead[count].name if count < len(ahead) else "",
+            )
             self.loop.commit()
 
     def prepare(self, rollout: Rollout) -> None:
         """Bring what the revision needs to every host, before its first instance starts."""
-        if not rollout.passed and rollout.phase == Phase.PROGRESSING:  # a rollout that waits for a person was prepared before
+        # a rollout that waits for a person was prepared before
+        if not rollout.passed and rollout.phase == Phase.PROGRESSING:
             self.wait_at(rollout, Gate("prepare", "prepare"), Phase.PROGRESSING)
 
     def wait_at(self, rollout: Rollout, gate: Gate, phase: Phase) -> None:
@@ -118,14 +133,24 @@ class Forward(StepPart):
         def here() -> Stage:
             stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
             waypoint = as_it_is(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
-            watched = stage.watched and phase != Phase.PROGRESSING  # while hosts are prepared, no new instance exists
-            return Stage(gate.key, waypoint, (gate,), waiting=phase, reversible=stage.reversible, watched=watched)
+            # while hosts are prepared, no new instance exists
+            watched = stage.watched and phase != Phase.PROGRESSING
+            return Stage(
+                gate.key,
+                waypoint,
+                (gate,),
+                waiting=phase,
+                reversible=stage.reversible,
+                watched=watched,
+            )
 
         self.run_scalable(here, rollout)
         rollout.gates.pop(gate.key, None)
         self.loop.commit()
 
-    def run_scalable(self, stage: Callable[[], Stage], rollout: Rollout, revision: str | None = None) -> None:
+    def run_scalable(
+        self, stage: Callable[[], Stage], rollout: Rollout, revision: str | None = None
+    ) -> None:
         """Run a stage, and make it anew each time an operator scales the rollout."""
         proceed = Proceed.RENUMBER
         while proceed is Proceed.RENUMBER:
@@ -134,19 +159,29 @@ class Forward(StepPart):
             proceed = self.run_stage(here, rollout, revision or revision_of(rollout, here.waypoint))
 
     def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
-        """Run one stage, whose new instances are of `revision`; raises RolloutFailed once what follows is in the journal."""
-        rollout.name, rollout.asked, rollout.reversible = stage.name, stage.waypoint.weight, stage.reversible
+        """Run one stage, whose new instances are of `revision`; raises RolloutFailed once what
+        follows is in the journal.
+        """
+        rollout.name, rollout.asked, rollout.reversible = (
+            stage.name,
+            stage.waypoint.weight,
+            stage.reversible,
+        )
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
             self.lifecycle.enter(rollout, Phase.PROGRESSING)
         point = stage.waypoint
-        self.loop.event(events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old))
+        self.loop.event(
+            events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old)
+        )
         try:
             return self.loop.run_stage(stage, revision, rollout, lambda: self.step.describe(False))
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)
 
     def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
-        """Write down what follows from a failure, and begin it; raises RolloutFailed unless the rollout continues."""
+        """Write down what follows from a failure, and begin it; raises RolloutFailed unless the
+        rollout continues.
+        """
         action, left = failure_action(self.step, stage, rollout, exc), ""
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
@@ -161,17 +196,25 @@ class Forward(StepPart):
             self.rollback.start(rollout, str(exc), Outcome(exc.ending))
             self.loop.commit()
             self.rollback.begin_now(rollout)
-        raise RolloutFailed(f"{self.settings.service} {rollout.revision}: {exc}{left}", exc.id) from None
+        raise RolloutFailed(
+            f"{self.settings.service} {rollout.revision}: {exc}{left}", exc.id
+        ) from None
 
 
-def failure_action(step: StepContext, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> FailureAction:
+def failure_action(
+    step: StepContext, stage: Stage, rollout: Rollout, exc: RolloutFailed
+) -> FailureAction:
     """Return what follows from a failure."""
     if rollout.kind == Kind.ROLLBACK:
         return FailureAction.HOLD  # a rollback is never rolled back
     if exc.ending:
         return FailureAction.ROLLBACK  # an operator asked for it
     action = FailureAction(exc.then or stage.on_failure or step.settings.on_failure)
-    # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible. As long as the old
-    # instances are kept, a rollback is possible.
+    # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible.
+    # As long as the old instances are kept, a rollback is possible.
     cleaning = stage.part == FINISH and not stage.waypoint.old
-    return FailureAction.HOLD if action == FailureAction.ROLLBACK and (cleaning or not stage.reversible) else action
+    return (
+        FailureAction.HOLD
+        if action == FailureAction.ROLLBACK and (cleaning or not stage.reversible)
+        else action
+    )

@@ -16,13 +16,13 @@ import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean, span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+from ..base import clock
+from ..base.errors import GateError, InputError
+from ..base.text import clean, span
+from ..engine.strategy import Gate
+from ..interfaces import loader
+from ..interfaces.context import Context
+from ..interfaces.gate import (
     FAIL,
     PASS,
     PERSON,
@@ -30,11 +30,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import GateRecord, GateState
+from ..state.record import GateRecord, GateState
 
 _SHOWN = 1000  # characters of a gate's message, which may come from anywhere
 ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # what decided a gate, if no operator did
-_FAILED = {ANSWER: "PR-402", ERROR: "PR-400", TIMEOUT: "PR-401"}  # the ids of a failed gate's message
+# the ids of a failed gate's message
+_FAILED = {ANSWER: "PR-402", ERROR: "PR-400", TIMEOUT: "PR-401"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class GateStatus:
     passed: bool  # all of them
     failed: Gate | None  # the gate that did not let the rollout pass
     then: str | None  # what the failed gate asks for (rollback | hold); None: what the stage says
-    message: str  # one line for people: what is waited for, or why it failed; empty when all have passed
+    # one line for people: what is waited for, or why it failed; empty when all have passed
+    message: str
     changed: bool  # this poll changed the records: commit them
     person: bool = False  # a person has to decide, since the gate itself cannot
     verdicts: tuple[Verdict, ...] = ()  # reached by this poll
@@ -97,10 +99,17 @@ class GateRunner:
             about = f"{gate.key} ({gate.driver})"
             if record.state == GateState.FAILED:
                 then = gate.on_timeout if record.by == TIMEOUT else None
-                return self._status(f"{about}: {record.message}", failed=gate, then=then, id=_failure_id(gate, record))
+                return self._status(
+                    f"{about}: {record.message}",
+                    failed=gate,
+                    then=then,
+                    id=_failure_id(gate, record),
+                )
             if record.state == GateState.WAITING:
                 waiting = "waiting for a person at" if record.person else "waiting at"
-                return self._status(f"{waiting} {about}: {self._state(gate, record)}", person=record.person)
+                return self._status(
+                    f"{waiting} {about}: {self._state(gate, record)}", person=record.person
+                )
         return self._status("", passed=True)
 
     def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
@@ -134,21 +143,30 @@ class GateRunner:
     def _status(self, message: str, **fields: t.Any) -> GateStatus:
         """Return the status of the gates after a poll."""
         known = {"passed": False, "failed": None, "then": None} | fields
-        return GateStatus(message=message, changed=self._changed, verdicts=tuple(self._verdicts), **known)
+        return GateStatus(
+            message=message, changed=self._changed, verdicts=tuple(self._verdicts), **known
+        )
 
     def _poll(self, gate: Gate, rollout: Mapping[str, t.Any]) -> GateRecord:
         """Ask one gate, if it is due, and return its record."""
         record = self._record(gate)
         if record.state != GateState.WAITING:
             return record
-        waited = max(0.0, self._now() - record.since)  # not less, whatever was done to the machine's clock
+        # not less, whatever was done to the machine's clock
+        waited = max(0.0, self._now() - record.since)
         answer = None if record.person else self._ask(gate, rollout, waited)
         if answer is not None:
             self._take(gate, record, answer)
-        if record.state == GateState.WAITING and gate.timeout is not None and waited >= gate.timeout:
+        if (
+            record.state == GateState.WAITING
+            and gate.timeout is not None
+            and waited >= gate.timeout
+        ):
             late = f"not passed within {span(gate.timeout)} ({self._state(gate, record)})"
             if gate.on_timeout == "promote":
-                self._decide(gate, record, GateState.PASSED, f"{late}, promoted all the same", TIMEOUT)
+                self._decide(
+                    gate, record, GateState.PASSED, f"{late}, promoted all the same", TIMEOUT
+                )
             else:
                 self._decide(gate, record, GateState.FAILED, late, TIMEOUT)
         return record
@@ -161,7 +179,9 @@ class GateRunner:
             self._changed = True
         return self._records[gate.key]
 
-    def _ask(self, gate: Gate, rollout: Mapping[str, t.Any], waited: float) -> Answer | GateError | None:
+    def _ask(
+        self, gate: Gate, rollout: Mapping[str, t.Any], waited: float
+    ) -> Answer | GateError | None:
         """Return a driver's answer, if there is one yet; a blocking driver is asked in a thread."""
         driver = self._drivers[gate.key]
         if not driver.blocking:
@@ -171,7 +191,9 @@ class GateRunner:
             if not self._closed and self._now() >= self._due.get(gate.key, float("-inf")):
                 if gate.key not in self._due and (memory := self._records[gate.key].memory):
                     driver.restore(memory)
-                self._questions[gate.key] = _Question(driver, copy.deepcopy(dict(rollout)), waited, self._wake)
+                self._questions[gate.key] = _Question(
+                    driver, copy.deepcopy(dict(rollout)), waited, self._wake
+                )
             return None
         if question.answer is not None:
             del self._questions[gate.key]
@@ -204,7 +226,9 @@ class GateRunner:
             if self._drivers[gate.key].blocking and record.message != answer.message:
                 record.message, self._changed = answer.message, True
 
-    def _decide(self, gate: Gate, record: GateRecord, state: GateState, message: str, by: str) -> None:
+    def _decide(
+        self, gate: Gate, record: GateRecord, state: GateState, message: str, by: str
+    ) -> None:
         """Record a decision, by an answer, an error, the timeout, or an operator."""
         record.state, record.message, record.by = state, message, by
         self._forget(gate)
@@ -226,10 +250,18 @@ class GateRunner:
 class _Question:
     """One question to one gate, in a daemon thread, so that a hanging gate delays no exit."""
 
-    def __init__(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        driver: GateDriver,
+        rollout: Mapping[str, t.Any],
+        waited: float,
+        wake: Callable[[], None],
+    ) -> None:
         self.answer: Answer | GateError | None = None
         self.wake = wake
-        threading.Thread(target=self._run, args=(driver, rollout, waited), name="gate", daemon=True).start()
+        threading.Thread(
+            target=self._run, args=(driver, rollout, waited), name="gate", daemon=True
+        ).start()
 
     def _run(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> None:
         """Ask, and wake whoever waits for the answer."""
@@ -266,5 +298,9 @@ def _driver(gate: Gate, context: Context) -> GateDriver:
     try:
         return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)
     except InputError as exc:
-        text = str(exc).removeprefix("gate").replace("did you mean gate.", f"did you mean {gate.variable}.")
+        text = (
+            str(exc)
+            .removeprefix("gate")
+            .replace("did you mean gate.", f"did you mean {gate.variable}.")
+        )
         raise InputError(gate.variable + text, exc.id) from None

@@ -15,21 +15,21 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base.errors import (
     PlatformError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+from ..config.settings import Settings
+from ..health import spec
+from ..interfaces.platform import (
     InstanceSettings,
     key_of,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+from ..state.record import (
     Record,
     Rollout,
 )
+from .context import StepPart
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options
 LONGEST = 200  # characters of a value that is shown
@@ -117,7 +117,11 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     platform, hidden = chosen.module.options.parted(shaping)
     health, also_hidden = spec.table(settings.health).parted(settings.health)
     found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
-    names = {f"{part}.{option}": sorted(value) for part, mine in found.items() for option, value in mine.items()}
+    names = {
+        f"{part}.{option}": sorted(value)
+        for part, mine in found.items()
+        for option, value in mine.items()
+    }
     return InstanceSettings(chosen.name, platform, health, names), found
 
 
@@ -134,7 +138,9 @@ def alike(one: InstanceSettings, other: InstanceSettings) -> bool:
 
 def last_of(record: Record, revision: str) -> int | None:
     """Return the generation whose settings a promoted revision is started with again."""
-    known = [one.generation for one in (record.stable, record.before) if one and one.revision == revision]
+    known = [
+        one.generation for one in (record.stable, record.before) if one and one.revision == revision
+    ]
     known += [
         int(one["generation"])
         for one in reversed(record.history)
@@ -153,11 +159,15 @@ def prune(record: Record) -> None:
             *([rollout.previous.generation] if rollout.previous else []),
         ]
     revisions = {one.get("revision") for one in record.history if one.get("outcome") == "promoted"}
-    there += [number for revision in revisions if (number := last_of(record, str(revision))) is not None]
+    there += [
+        number for revision in revisions if (number := last_of(record, str(revision))) is not None
+    ]
     record.settings = {number: kept for number, kept in record.settings.items() if number in there}
 
 
-def differences(old: InstanceSettings, new: InstanceSettings, was: Secrets | None, now: Secrets | None) -> list[str]:
+def differences(
+    old: InstanceSettings, new: InstanceSettings, was: Secrets | None, now: Secrets | None
+) -> list[str]:
     """Return the differences, one setting a line: values, or for secrets their names.
 
     Without the secrets of either (None) only their names are compared.
@@ -169,10 +179,16 @@ def differences(old: InstanceSettings, new: InstanceSettings, was: Secrets | Non
         before, after = getattr(old, part), getattr(new, part)
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
-                lines.append(f"rollout_{part}.{name}: {_shown(before.get(name))} -> {_shown(after.get(name))}")
+                lines.append(
+                    f"rollout_{part}.{name}: {_shown(before.get(name))} ->"
+                    f" {_shown(after.get(name))}"
+                )
     for option in sorted(old.secret.keys() | new.secret.keys()):
         names = set(old.secret.get(option, ())), set(new.secret.get(option, ()))
-        lines += [f"rollout_{option}: {text}" for text in _of_secrets(names, _values(was, option), _values(now, option))]
+        lines += [
+            f"rollout_{option}: {text}"
+            for text in _of_secrets(names, _values(was, option), _values(now, option))
+        ]
     return lines
 
 
@@ -192,7 +208,11 @@ def _of_secrets(
     now: Mapping[str, t.Any] | None,
 ) -> Iterator[str]:
     before, after = names
-    changed = set() if was is None or now is None else {name for name in before & after if was.get(name) != now.get(name)}
+    changed = (
+        set()
+        if was is None or now is None
+        else {name for name in before & after if was.get(name) != now.get(name)}
+    )
     for what, which in (
         ("added", after - before),
         ("removed", before - after),

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In-place rollouts: hosts are taken out of rotation in batches, deployed by the user's own tasks, and put back."""
+"""In-place rollouts: hosts are taken out of rotation in batches, deployed by the user's own
+tasks, and put back.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +13,39 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base import clock
+from ..base.errors import (
     GateFailed,
     PlatformError,
     RolloutFailed,
     TrafficError,
     TransportError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.deployments import Deployments, with_reasons
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import failure_action
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.in_place_plan import InPlacePlan
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import Rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
-    InPlaceStages,
-    deploy_target,
-    final_waypoint,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from ..engine import in_place as engine
+from ..engine.evaluate import Decision
+from ..engine.model import (
     UNKNOWN,
     Composition,
     FailureAction,
     Instance,
     Phase,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules, failure_limits
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome, Rollout
+from ..engine.progress import ProgressTracker, Rules, failure_limits
+from ..engine.strategy import Stage, Waypoint
+from ..state import events
+from ..state.record import Outcome, Rollout
+from .context import Result, StepContext, StepPart
+from .deployments import Deployments, with_reasons
+from .forward import failure_action
+from .in_place_plan import InPlacePlan
+from .lifecycle import Lifecycle
+from .rollback import Rollback
+from .stages import (
+    InPlaceStages,
+    deploy_target,
+    final_waypoint,
+)
+from .supervisor import Proceed
 
 Decide = Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]
 
@@ -62,7 +64,9 @@ class InPlace(StepPart):
     # -- the steps ----------------------------------------------------------------------------------------------
 
     def skip_unreachable(self, rollout: Rollout) -> None:
-        """Count hosts that are unreachable as failed; they are not touched, and stay in rotation."""
+        """Count hosts that are unreachable as failed; they are not touched, and stay in
+        rotation.
+        """
         lost, fleet = self.deployments.unreachable(), self._await_look()
         skipped = engine.unreachable(fleet, final_waypoint(rollout), self.plan.scope(rollout), lost)
         for instance in skipped:
@@ -71,17 +75,29 @@ class InPlace(StepPart):
             self._count_failures(rollout, skipped)
 
     def take_out(self, rollout: Rollout) -> list[str]:
-        """Take the next hosts out of rotation, and return them; none where nothing is left to do now, or it failed."""
+        """Take the next hosts out of rotation, and return them; none where nothing is left to do
+        now, or it failed.
+        """
         self.skip_unreachable(rollout)
         while rollout.phase != Phase.HELD and (ahead := self.stages.ahead(rollout)):
             stage, scope = ahead[0], self.plan.scope(rollout)
             fleet = self.loop.observe_fleet()
-            if engine.deployed(fleet, stage.waypoint) < stage.waypoint.new or engine.batch_out(fleet, scope):
-                drain = partial(engine.drain_batch, allowed=self.stages.allowed(rollout.replicas), scope=scope)
+            if engine.deployed(fleet, stage.waypoint) < stage.waypoint.new or engine.batch_out(
+                fleet, scope
+            ):
+                drain = partial(
+                    engine.drain_batch, allowed=self.stages.allowed(rollout.replicas), scope=scope
+                )
                 draining = self.record.draining
-                serving = {i.id: Composition(i.revision, i.generation, 1) for i in fleet if i.id not in draining}
+                serving = {
+                    i.id: Composition(i.revision, i.generation, 1)
+                    for i in fleet
+                    if i.id not in draining
+                }
                 if self._run_stage(rollout, replace(stage, gates=()), drain):
-                    return self.deployments.begin(rollout, engine.batch_out(self.loop.fleet, scope), serving)
+                    return self.deployments.begin(
+                        rollout, engine.batch_out(self.loop.fleet, scope), serving
+                    )
             elif rollout.phase == Phase.ROLLING_BACK:
                 return []
             elif self._run_stage(rollout, stage, engine.hold_batch):
@@ -90,12 +106,18 @@ class InPlace(StepPart):
         return []
 
     def put_back(self, rollout: Rollout, results: Mapping[str, str]) -> None:
-        """Put hosts back into rotation whose tasks succeeded; those that failed or do not become ready stay out.
+        """Put hosts back into rotation whose tasks succeeded; those that failed or do not become
+        ready stay out.
 
-        `results` has a reason for each host whose tasks failed. Where the failures lead to a rollback, the other hosts of
-        the batch stay out as well, and are deployed back together with them.
+        `results` has a reason for each host whose tasks failed. Where the failures lead to a
+        rollback, the other hosts of the batch stay out as well, and are deployed back together with
+        them.
         """
-        target, stage, fleet = deploy_target(rollout), self.stages.of(rollout)[-1], self._await_look()
+        target, stage, fleet = (
+            deploy_target(rollout),
+            self.stages.of(rollout)[-1],
+            self._await_look(),
+        )
         out = engine.batch_out(fleet, self.plan.scope(rollout))
         batch = [i for i in out if i.host in results and i.generation == target.generation]
         rollout.count(self._progress(rollout, stage))
@@ -104,10 +126,18 @@ class InPlace(StepPart):
             self._admit(rollout, stage, batch, results)
         self._count_failures(rollout, batch)
 
-    def _admit(self, rollout: Rollout, stage: Stage, batch: Sequence[Instance], results: Mapping[str, str]) -> None:
+    def _admit(
+        self, rollout: Rollout, stage: Stage, batch: Sequence[Instance], results: Mapping[str, str]
+    ) -> None:
         record, target = self.record, deploy_target(rollout)
-        names = frozenset(i.id for i in batch if not results[i.host] or record.deployed[i.id].generation != target.generation)
-        record.draining = {name: since for name, since in record.draining.items() if name not in names}
+        names = frozenset(
+            i.id
+            for i in batch
+            if not results[i.host] or record.deployed[i.id].generation != target.generation
+        )
+        record.draining = {
+            name: since for name, since in record.draining.items() if name not in names
+        }
         admit = partial(engine.admit_batch, names=names)
         if names and self._run_stage(rollout, replace(stage, gates=(), name=rollout.name), admit):
             for instance in self.loop.fleet:
@@ -116,21 +146,31 @@ class InPlace(StepPart):
                     self.deployments.fail(instance, f"not healthy: {why}")
 
     def finish(self, rollout: Rollout) -> Result:
-        """End the run: promoted, rolled back, held, or left to the next run. Raises RolloutFailed unless all is well."""
+        """End the run: promoted, rolled back, held, or left to the next run. Raises
+        RolloutFailed unless all is well.
+        """
         target, title = deploy_target(rollout), f"{self.settings.service} {rollout.revision}"
-        left = [i for i in self.loop.observe_fleet() if not engine.is_deployed(i, final_waypoint(rollout))]
+        left = [
+            i
+            for i in self.loop.observe_fleet()
+            if not engine.is_deployed(i, final_waypoint(rollout))
+        ]
         have = f"{rollout.replicas - len(left)} of {rollout.replicas} instances have"
         failed = with_reasons(self.deployments.failed_hosts())
         out = with_reasons(self.deployments.failed_hosts(out=True))
         if rollout.phase == Phase.HELD:
             raise RolloutFailed(
-                f"{title}: rollout held: {rollout.reason}. Rerun to resume, or abort it (abort.yml) and rerun to roll back",
+                f"{title}: rollout held: {rollout.reason}. Rerun to resume, or abort it (abort.yml)"
+                " and rerun to roll back",
                 "PR-606",
             )
-        if any(i.id not in self.record.deployed or not self.record.deployed[i.id].failed for i in left):
+        if any(
+            i.id not in self.record.deployed or not self.record.deployed[i.id].failed for i in left
+        ):
             still = f". Out of rotation: {out}" if out else ""
             return self.step.parked(
-                f"{title}: {have} {target.revision}; the other hosts are not in this run. Rerun it for them to continue{still}"
+                f"{title}: {have} {target.revision}; the other hosts are not in this run. Rerun it"
+                f" for them to continue{still}"
             )
         if rollout.phase == Phase.ROLLING_BACK:
             self._end_rollback(rollout, title, out)
@@ -138,7 +178,9 @@ class InPlace(StepPart):
             self.lifecycle.hold(rollout, failed)
             raise RolloutFailed(f"{title}: {have} it; rerun for the others. {failed}", "PR-614")
         if self.stages.ahead(rollout):
-            raise RolloutFailed(f"{title}: still waiting at {rollout.name}; rerun to continue", "PR-611")
+            raise RolloutFailed(
+                f"{title}: still waiting at {rollout.name}; rerun to continue", "PR-611"
+            )
         self.record.stable = target
         self.lifecycle.enter(rollout, Phase.PROMOTING)
         self.lifecycle.close(Outcome.PROMOTED, rollout.reason)
@@ -153,7 +195,9 @@ class InPlace(StepPart):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Where hosts or load balancers stop answering, tell what was decided, and what the next run will do."""
+        """Where hosts or load balancers stop answering, tell what was decided, and what the next
+        run will do.
+        """
         try:
             yield
         except (TrafficError, TransportError, PlatformError) as exc:
@@ -162,14 +206,26 @@ class InPlace(StepPart):
                 raise
             why = f" Why: {rollout.reason}" if rollout.reason else ""
             title = f"{self.settings.service} {rollout.revision}"
-            raise RolloutFailed(f"{title}: {self._standing(rollout)}. {exc}.{why}", exc.id) from None
+            raise RolloutFailed(
+                f"{title}: {self._standing(rollout)}. {exc}.{why}", exc.id
+            ) from None
 
     def _standing(self, rollout: Rollout) -> str:
         deployed = self.record.deployed.items()
-        mine = {name for name, one in deployed if one.generation == rollout.generation and not one.failed}
-        have = f"{len(mine - self.record.draining.keys())} of {rollout.replicas} instances have {rollout.revision}"
+        mine = {
+            name
+            for name, one in deployed
+            if one.generation == rollout.generation and not one.failed
+        }
+        have = (
+            f"{len(mine - self.record.draining.keys())} of {rollout.replicas} instances have"
+            f" {rollout.revision}"
+        )
         if rollout.phase == Phase.ROLLING_BACK:
-            return f"rolling back to {deploy_target(rollout).revision}, {have}; rerun to finish the rollback"
+            return (
+                f"rolling back to {deploy_target(rollout).revision}, {have}; rerun to finish the"
+                " rollback"
+            )
         if rollout.phase == Phase.HELD:
             return f"rollout held, {have}; rerun to resume"
         return f"{have}; rerun to continue"
@@ -190,7 +246,9 @@ class InPlace(StepPart):
                     deploy_target(rollout).revision,
                     rollout,
                     lambda: self.step.describe(False),
-                    lambda fleet, waypoint, _budget, rules, progress, now: decide(fleet, waypoint, rules, progress, now),
+                    lambda fleet, waypoint, _budget, rules, progress, now: decide(
+                        fleet, waypoint, rules, progress, now
+                    ),
                 )
                 if proceed is Proceed.SKIP and stage.gates:
                     break
@@ -202,7 +260,10 @@ class InPlace(StepPart):
 
     def _fail(self, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
         """Write down what follows from a failure; return whether the rollout continues."""
-        action, failed = failure_action(self.step, stage, rollout, exc), with_reasons(self.deployments.failed_hosts())
+        action, failed = (
+            failure_action(self.step, stage, rollout, exc),
+            with_reasons(self.deployments.failed_hosts()),
+        )
         reason = f"{failed} ({exc})" if failed else str(exc)
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
@@ -214,13 +275,19 @@ class InPlace(StepPart):
             self.rollback.start(rollout, reason, Outcome(exc.ending))
             self.deployments.roll_back(back)
         else:
-            unknown = "; no rollback, since no previous revision is known" if action == FailureAction.ROLLBACK else ""
+            unknown = (
+                "; no rollback, since no previous revision is known"
+                if action == FailureAction.ROLLBACK
+                else ""
+            )
             self.lifecycle.hold(rollout, f"{reason}{unknown}")
         self.loop.commit()
         return False
 
     def _will_roll_back(self, rollout: Rollout, stage: Stage, batch: Sequence[Instance]) -> bool:
-        """Return whether the failures so far lead to a rollback, whatever becomes of the rest of the batch."""
+        """Return whether the failures so far lead to a rollback, whatever becomes of the rest of
+        the batch.
+        """
         exc = self._limit_reached(rollout, stage, self._progress(rollout, stage, batch))
         if exc is None or rollback_target(rollout) is None:
             return False
@@ -237,14 +304,24 @@ class InPlace(StepPart):
             self._fail(rollout, stage, exc)
         self.loop.commit()
 
-    def _progress(self, rollout: Rollout, stage: Stage, batch: Iterable[Instance] = ()) -> ProgressTracker:
-        """Return the rollout's progress with the fleet as last observed and the failures of a batch."""
+    def _progress(
+        self, rollout: Rollout, stage: Stage, batch: Iterable[Instance] = ()
+    ) -> ProgressTracker:
+        """Return the rollout's progress with the fleet as last observed and the failures of a
+        batch.
+        """
         fleet, now = self.loop.fleet, clock.now()
         done = engine.deployed(fleet, stage.waypoint)
-        return rollout.counting(now).advance(done, len(fleet) - done, self.deployments.failures(batch), now)
+        return rollout.counting(now).advance(
+            done, len(fleet) - done, self.deployments.failures(batch), now
+        )
 
-    def _limit_reached(self, rollout: Rollout, stage: Stage, progress: ProgressTracker) -> RolloutFailed | None:
-        """Return the failure of a rollout with too many failed instances. A rollback deploys what it can."""
+    def _limit_reached(
+        self, rollout: Rollout, stage: Stage, progress: ProgressTracker
+    ) -> RolloutFailed | None:
+        """Return the failure of a rollout with too many failed instances. A rollback deploys
+        what it can.
+        """
         limits = failure_limits(self.loop.rules_for(stage, rollout), progress, stable=False)
         reached = [limit.most for limit in limits if limit.is_reached]
         if not reached or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD):
@@ -252,15 +329,22 @@ class InPlace(StepPart):
         return RolloutFailed(f"rollout_failure_limit is {reached[0]}", "PR-604")
 
     def _await_look(self) -> Sequence[Instance]:
-        """Observe for the first time in a step; hosts that do not answer are waited for, up to the progress deadline."""
+        """Observe for the first time in a step; hosts that do not answer are waited for, up to
+        the progress deadline.
+        """
         try:
             self.loop.await_fleet()
         except RolloutFailed as exc:
-            raise TrafficError(str(exc), exc.id) from None  # the rollout is not to fail by that: see `explained`
+            # the rollout is not to fail by that: see `explained`
+            raise TrafficError(str(exc), exc.id) from None
         return self.loop.fleet
 
 
 def rollback_target(rollout: Rollout) -> Composition | None:
     """Return what a rollback would deploy; None where no earlier revision is known."""
     back = rollout.previous
-    return back if back and back.revision != UNKNOWN and back.generation != rollout.generation else None
+    return (
+        back
+        if back and back.revision != UNKNOWN and back.generation != rollout.generation
+        else None
+    )

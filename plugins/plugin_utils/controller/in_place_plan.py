@@ -1,25 +1,27 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an in-place rollout may do in this run: its hosts, its budget, and the batches that follow from them."""
+"""What an in-place rollout may do in this run: its hosts, its budget, and the batches that
+follow from them.
+"""
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.deployments import Deployments, with_reasons
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+from ..base.errors import InputError, RolloutFailed
+from ..base.text import count
+from ..engine import in_place as engine
+from ..engine.model import Phase
+from ..engine.strategy import rolling
+from ..state.record import Rollout
+from .context import Result, StepContext, StepPart
+from .deployments import Deployments, with_reasons
+from .lifecycle import Lifecycle
+from .stages import (
     InPlaceStages,
     deploy_target,
     final_waypoint,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.target import requested
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from .target import requested
 
 
 class InPlacePlan(StepPart):
@@ -34,12 +36,15 @@ class InPlacePlan(StepPart):
         """Return the hosts that may be deployed: those of the play that the service is on."""
         given = self.step.own.get("hosts")
         if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
-            raise InputError(f"rollout_hosts: expected a list of hosts, as the role in_place passes it, got {given!r}")
+            raise InputError(
+                "rollout_hosts: expected a list of hosts, as the role in_place passes it, got"
+                f" {given!r}"
+            )
         mine = frozenset(given) & frozenset(self.loop.platform.hosts())
         if not mine:
             raise InputError(
-                f"rollout_platform.hosts: contains none of the play's {count(len(given), 'host')}; use the same hosts in the play and "
-                "in rollout_platform",
+                f"rollout_platform.hosts: contains none of the play's {count(len(given), 'host')};"
+                " use the same hosts in the play and in rollout_platform",
                 "PR-110",
             )
         return mine
@@ -47,24 +52,32 @@ class InPlacePlan(StepPart):
     def scope(self, rollout: Rollout | None) -> engine.Scope:
         """Return what may be deployed."""
         failed = frozenset(name for name, one in self.record.deployed.items() if one.failed)
-        return engine.Scope(self.hosts(), failed, bool(rollout and rollout.phase == Phase.ROLLING_BACK))
+        return engine.Scope(
+            self.hosts(), failed, bool(rollout and rollout.phase == Phase.ROLLING_BACK)
+        )
 
     def check(self) -> None:
         """Refuse what is impossible where no instance can be started beside the others."""
         settings = self.settings
         if not self.step.in_place:
             raise InputError(
-                f"rollout_platform.driver: {settings.platform.name} starts its own instances; the role in_place needs driver static",
+                f"rollout_platform.driver: {settings.platform.name} starts its own instances; the"
+                " role in_place needs driver static",
                 "PR-617",
             )
         self.hosts()
         if settings.plan.strategy == "blue_green":
             raise InputError(
-                "rollout_strategy: blue_green needs a second set of instances, which does not exist in place; use rolling or canary",
+                "rollout_strategy: blue_green needs a second set of instances, which does not exist"
+                " in place; use rolling or canary",
                 "PR-107",
             )
         if any(gate.options.get("baseline") for gate in settings.plan.gates):
-            raise InputError("rollout_steps: baseline needs new instances, which cannot be started in place; remove it", "PR-107")
+            raise InputError(
+                "rollout_steps: baseline needs new instances, which cannot be started in place;"
+                " remove it",
+                "PR-107",
+            )
         self._check_budget()
 
     def _check_budget(self) -> None:
@@ -72,24 +85,29 @@ class InPlacePlan(StepPart):
         replicas = platform.capacity()
         if budget.max_in_flight is not None or budget.max_unavailable == 0:
             raise InputError(
-                "rollout_budget: in place an instance is unavailable while it is deployed; set max_unavailable to at least 1",
+                "rollout_budget: in place an instance is unavailable while it is deployed; set"
+                " max_unavailable to at least 1",
                 "PR-105",
             )
         if self.settings.replicas not in (None, replicas):
             raise InputError(
-                f"rollout_replicas: {self.settings.replicas} asked for, and in place there are exactly {replicas}; remove it",
+                f"rollout_replicas: {self.settings.replicas} asked for, and in place there are"
+                f" exactly {replicas}; remove it",
                 "PR-107",
             )
         each, allowed = replicas // len(platform.hosts()), self.stages.allowed(replicas)
         if each > allowed.unavailable:
             raise InputError(
-                f"rollout_budget.max_unavailable: {allowed.unavailable} of {replicas} instances is less than the {each} of one host, "
-                "which are deployed together; set it to at least as many",
+                f"rollout_budget.max_unavailable: {allowed.unavailable} of {replicas} instances is"
+                f" less than the {each} of one host, which are deployed together; set it to at"
+                " least as many",
                 "PR-105",
             )
 
     def refuse_unreachable(self, revision: str, restart: bool) -> None:
-        """Refuse to begin or resume where too many hosts are unreachable. A rollback deploys the hosts it reaches."""
+        """Refuse to begin or resume where too many hosts are unreachable. A rollback deploys the
+        hosts it reaches.
+        """
         record, replicas = self.record, self.loop.platform.capacity()
         waypoint = rolling(record.generation + 1, replicas)
         if record.open and not Lifecycle(self.step).gives_way(record.open, revision):
@@ -100,16 +118,20 @@ class InPlacePlan(StepPart):
             return
         lost, scope, rules = self.deployments.unreachable(), self.scope(None), self.settings.rules
         allowed = self.stages.allowed(replicas)
-        if why := engine.refusal(self.loop.fleet, waypoint, scope, lost, allowed, rules.failure_limit):
+        if why := engine.refusal(
+            self.loop.fleet, waypoint, scope, lost, allowed, rules.failure_limit
+        ):
             hosts = with_reasons({host: lost[host] for host in lost if host in scope.hosts})
             raise RolloutFailed(
-                f"{self.settings.service}: {hosts}: unreachable, and {why}; nothing was touched. Bring them back, or exclude them with "
-                "--limit",
+                f"{self.settings.service}: {hosts}: unreachable, and {why}; nothing was touched."
+                " Bring them back, or exclude them with --limit",
                 "PR-614",
             )
 
     def show(self, would: bool = False, restart: bool = False) -> Result:
-        """Return the batches up to the end if all goes well; with `would` as the result of a step in check mode."""
+        """Return the batches up to the end if all goes well; with `would` as the result of a
+        step in check mode.
+        """
         record, rollout, replicas = self.record, self.record.open, self.loop.platform.capacity()
         revision, _replicas = requested(self.step, restart)
         if rollout:
@@ -120,8 +142,15 @@ class InPlacePlan(StepPart):
         else:
             found = self.stages.planned(record.generation + 1, replicas, self.settings.plan)
             path = [stage.waypoint for stage in found]
-        batches = engine.batches(self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout))
-        lines = [f"wave {number}: {', '.join(hosts)} to {revision}\n" for number, hosts in enumerate(batches, 1)]
+        batches = engine.batches(
+            self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout)
+        )
+        lines = [
+            f"wave {number}: {', '.join(hosts)} to {revision}\n"
+            for number, hosts in enumerate(batches, 1)
+        ]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
         shown = {"waves": [list(hosts) for hosts in batches], "deploys": revision, "back": back}
-        return self.step.report(would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)})
+        return self.step.report(
+            would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)}
+        )

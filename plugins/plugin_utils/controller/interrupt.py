@@ -14,8 +14,8 @@ import threading
 import typing as t
 from collections.abc import Callable
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Interrupted
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ..base.errors import Interrupted
+from ..state import identity
 
 GONE = "ansible-playbook is gone"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -69,11 +69,19 @@ class Guard:
     def check(self) -> None:
         """Raise Interrupted once there is a reason to stop."""
         if reason := self.stopped:
-            raise Interrupted(f"{reason}: stopped after completing the current action; rerun the playbook to resume", "PR-504")
+            raise Interrupted(
+                f"{reason}: stopped after completing the current action; rerun the playbook to"
+                " resume",
+                "PR-504",
+            )
 
     def _watch_parent(self) -> None:
         """Set the flag once the parent is gone."""
-        there = identity.lives(self.parent, self._began) if self._outlives else os.getppid() == self.parent
+        there = (
+            identity.lives(self.parent, self._began)
+            if self._outlives
+            else os.getppid() == self.parent
+        )
         if not there:
             self._reason = GONE
 

@@ -11,26 +11,26 @@ from collections import Counter
 from contextlib import suppress
 from functools import cached_property
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered, strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import Result, StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import Generations, last_of, prune
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.places import Places
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+from ..base import clock
+from ..base.errors import TRANSIENT, InputError, RolloutFailed
+from ..base.text import moment
+from ..config import remembered, strategy
+from ..engine.budget import whole
+from ..engine.instances import is_orphaned
+from ..engine.model import Composition, Phase, Process, State
+from ..report.messages import ended, left_behind
+from ..state import events
+from ..state.record import Kind, Outcome, Rollout
+from .context import Result, StepContext, StepPart
+from .generations import Generations, last_of, prune
+from .places import Places
+from .stages import (
     Stages,
     baseline_of,
     renumber,
     stages_for,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import Validation, balancers_of
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import whole
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_orphaned
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Phase, Process, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended, left_behind
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Rollout
+from .validation import Validation, balancers_of
 
 
 class Lifecycle(StepPart):
@@ -50,22 +50,36 @@ class Lifecycle(StepPart):
     # -- begin --------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Rebuild the record from running instances' labels when the journal is missing, or has no stable revision."""
+        """Rebuild the record from running instances' labels when the journal is missing, or has
+        no stable revision.
+        """
         record = self.record
-        there = [report.labels for report in self.loop.reports if report.process is not Process.STOPPED]
+        there = [
+            report.labels for report in self.loop.reports if report.process is not Process.STOPPED
+        ]
         record.generation = max([record.generation, *(labels.generation for labels in there)])
         numbers = [labels.id.rpartition("-")[2] for labels in there]
-        record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
+        record.serial = max(
+            [record.serial, *(int(number) for number in numbers if number.isdecimal())]
+        )
         alive = [i for i in self.loop.fleet if i.state.counted]
         if record.stable is None and record.open is None and alive:
             revision, count = Counter(i.revision for i in alive).most_common(1)[0]
-            generation = Counter(i.generation for i in alive if i.revision == revision).most_common(1)[0][0]
-            # Other revisions in rotation take their part of the requests: without them, more of this one are needed.
+            generation = Counter(i.generation for i in alive if i.revision == revision).most_common(
+                1
+            )[0][0]
+            # Other revisions in rotation take their part of the requests: without them, more of
+            # this one are needed.
             serving = [i for i in alive if i.in_rotation]
-            weights = [sum(i.weight for i in serving if one in (None, i.revision)) for one in (revision, None)]
+            weights = [
+                sum(i.weight for i in serving if one in (None, i.revision))
+                for one in (revision, None)
+            ]
             record.stable = Composition(revision, generation, whole(count, *weights))
 
-    def open(self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0) -> Rollout:
+    def open(
+        self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
+    ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
         `base` is the number of stable instances kept until the promotion; 0 keeps all.
@@ -96,39 +110,55 @@ class Lifecycle(StepPart):
             host=identity.host,
             given=remembered.of(self.step.given),
         )
-        begun = events.Begin(revision=revision, generation=generation, replicas=replicas, rollout=kind, by=identity.holder)
+        begun = events.Begin(
+            revision=revision,
+            generation=generation,
+            replicas=replicas,
+            rollout=kind,
+            by=identity.holder,
+        )
         self.loop.event(begun)
         self.loop.commit()
         return record.rollout
 
     def _begin_settings(self, forward: bool, revision: str, generation: int, baseline: int) -> None:
-        """Give the generations of a rollout their settings: new revisions those given, earlier revisions those they had."""
+        """Give the generations of a rollout their settings: new revisions those given, earlier
+        revisions those they had.
+        """
         record = self.record
         if forward or generation > record.generation:
             self.generations.begin(generation, None if forward else last_of(record, revision))
         if baseline and record.stable:
             self.generations.begin(baseline, record.stable.generation)
-        if forward and record.stable and generation in record.settings and record.stable.generation not in record.settings:
+        if (
+            forward
+            and record.stable
+            and generation in record.settings
+            and record.stable.generation not in record.settings
+        ):
             self.step.say(
-                f"{record.service}: the settings that {record.stable.revision} was rolled out with are unknown; its instances are "
-                "restarted with the present settings, which are recorded from this rollout on"
+                f"{record.service}: the settings that {record.stable.revision} was rolled out with"
+                " are unknown; its instances are restarted with the present settings, which are"
+                " recorded from this rollout on"
             )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
-        """Refuse to resume the rollout in progress for another revision or plan, or with other settings."""
+        """Refuse to resume the rollout in progress for another revision or plan, or with other
+        settings.
+        """
         title = f"{self.record.service} {rollout.revision}"
         if rollout.revision != revision:
             why = f": {rollout.reason}" if rollout.reason else ""
             raise RolloutFailed(
-                f"rollout_revision: cannot start {revision!r}: rollout of {title} is in progress (phase "
-                f"{rollout.phase.replace('_', ' ')}{why}). Resume it by rerunning {rollout.revision}, roll it back (rollback.yml), or "
-                "set rollout_supersede: true",
+                f"rollout_revision: cannot start {revision!r}: rollout of {title} is in progress"
+                f" (phase {rollout.phase.replace('_', ' ')}{why}). Resume it by rerunning"
+                f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
         if rollout.kind.forward and rollout.plan != strategy.fingerprint(self.settings.plan):
             raise RolloutFailed(
-                f"rollout_steps: strategy, steps or gates have changed since the rollout of {title} began; rerun with the original "
-                "ones, or abort it (abort.yml) and start again",
+                f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
+                " began; rerun with the original ones, or abort it (abort.yml) and start again",
                 "PR-602",
             )
         if not self.step.restored:
@@ -151,21 +181,33 @@ class Lifecycle(StepPart):
         self.loop.commit()
         began = moment(rollout.started)
         return self.step.report(
-            changed, msg=f"{self.record.service}: resuming the rollout of {rollout.revision} begun at {began}"
+            changed,
+            msg=(
+                f"{self.record.service}: resuming the rollout of {rollout.revision} begun at"
+                f" {began}"
+            ),
         )
 
     @staticmethod
     def _scaled_by_play(rollout: Rollout, replicas: int) -> bool:
-        """Return whether the play asks for another number than last time: an operator may have scaled the rollout since."""
+        """Return whether the play asks for another number than last time: an operator may have
+        scaled the rollout since.
+        """
         return replicas not in (rollout.replicas, rollout.played)
 
     def _leave_hold(self, rollout: Rollout) -> None:
         """Continue after a hold: failures and gates' results so far do not count any more."""
         self.enter(rollout, Phase.PROGRESSING)
-        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = None, {}, {}, rollout.failed
+        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = (
+            None,
+            {},
+            {},
+            rollout.failed,
+        )
         started = (rollout.generation, rollout.baseline)
         mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
-        # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace them.
+        # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace
+        # them.
         late = {i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
 
@@ -178,8 +220,12 @@ class Lifecycle(StepPart):
         )
 
     def supersede(self, rollout: Rollout, revision: str) -> None:
-        """Close the rollout in progress in favor of another revision, whose rollout replaces the instances it leaves."""
-        done = self.record.stable is not None and self.record.stable.generation == rollout.generation
+        """Close the rollout in progress in favor of another revision, whose rollout replaces the
+        instances it leaves.
+        """
+        done = (
+            self.record.stable is not None and self.record.stable.generation == rollout.generation
+        )
         self.close(Outcome.PROMOTED if done else Outcome.SUPERSEDED, f"superseded by {revision}")
 
     # -- in progress --------------------------------------------------------------------------------------------
@@ -197,10 +243,15 @@ class Lifecycle(StepPart):
     def refuse_rolling_back(self, rollout: Rollout) -> None:
         """Refuse to continue a rollout that is being rolled back."""
         if rollout.phase == Phase.ROLLING_BACK:
-            raise RolloutFailed(f"{self.settings.service} {rollout.revision}: {rollout.reason}; rollback pending", "PR-611")
+            raise RolloutFailed(
+                f"{self.settings.service} {rollout.revision}: {rollout.reason}; rollback pending",
+                "PR-611",
+            )
 
     def rescale(self, rollout: Rollout) -> None:
-        """Continue to the number of replicas that an operator asked for, or tell why that is impossible."""
+        """Continue to the number of replicas that an operator asked for, or tell why that is
+        impossible.
+        """
         replicas, rollout.wanted = rollout.wanted, 0
         if replicas in (0, rollout.replicas):
             return
@@ -210,12 +261,17 @@ class Lifecycle(StepPart):
             renumber(rollout, replicas, self.loop.observe_fleet(), self.stages.of)
         except InputError as exc:
             self.loop.event(events.Scaled(refused=str(exc), replicas=replicas))
-            self.loop.say(f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]")
+            self.loop.say(
+                f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]"
+            )
         else:
             rollout.tally = None
             self.loop.event(events.Scaled(replicas=replicas))
             stage = rollout.name or "the stage"
-            self.loop.say(f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start again")
+            self.loop.say(
+                f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
+                " again"
+            )
         self.loop.commit()
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
@@ -258,5 +314,8 @@ class Lifecycle(StepPart):
     def _tell_end(self, rollout: Rollout) -> None:
         service = self.record.service
         self.loop.say(ended(service, rollout))
-        for line in (*left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]), *self.places.left()):
+        for line in (
+            *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
+            *self.places.left(),
+        ):
             self.loop.say(line)

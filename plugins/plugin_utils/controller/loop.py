@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base.errors import (
     TRANSIENT,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.base_loop import BaseLoop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import GateRunner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Snapshot
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import Decide, Describe, StageRun
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Reporter, Supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import can_admit, can_stop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, Process, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import mark_leaving
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..engine.evaluate import Decision, evaluate
+from ..engine.instances import can_admit, can_stop
+from ..engine.model import Phase, Process, Rotation
+from ..engine.progress import ProgressTracker
+from ..engine.rebalance import mark_leaving
+from ..engine.strategy import Stage, Waypoint
+from ..engine.weights import WeightSplit
+from ..report.progress import Lines
+from ..state import events
+from ..state.record import Rollout
+from . import timing
+from .base_loop import BaseLoop
+from .gate_runner import GateRunner
+from .observer import Snapshot
+from .stage_run import Decide, Describe, StageRun
+from .supervisor import Proceed, Reporter, Supervisor
 
 
 class ReconcileLoop(BaseLoop):
@@ -48,7 +48,12 @@ class ReconcileLoop(BaseLoop):
     # -- stages -----------------------------------------------------------------------------------
 
     def run_stage(
-        self, stage: Stage, revision: str, rollout: Rollout, described: Describe, decide: Decide | None = None
+        self,
+        stage: Stage,
+        revision: str,
+        rollout: Rollout,
+        described: Describe,
+        decide: Decide | None = None,
     ) -> Proceed:
         """Move the fleet to the stage's waypoint, and wait until its gates let the rollout pass.
 
@@ -87,9 +92,20 @@ class ReconcileLoop(BaseLoop):
         """Do one iteration on the way to the stage, and wait for nothing."""
         self._aim(stage, rollout)
         snapshot, now = self.observe(), self.now()
-        decision = evaluate(snapshot.fleet, stage.waypoint, self.settings.budget, self.rules, ProgressTracker(now), now)
+        decision = evaluate(
+            snapshot.fleet,
+            stage.waypoint,
+            self.settings.budget,
+            self.rules,
+            ProgressTracker(now),
+            now,
+        )
         self.recorder.note_decision(decision)
-        self.actuator.apply(snapshot, decision, self.placement.starts(decision, stage.waypoint, revision, rollout, None))
+        self.actuator.apply(
+            snapshot,
+            decision,
+            self.placement.starts(decision, stage.waypoint, revision, rollout, None),
+        )
         self.actuator.apply_previews(snapshot)
 
     # -- single actions ---------------------------------------------------------------------------
@@ -118,12 +134,16 @@ class ReconcileLoop(BaseLoop):
             out = self.out_of_rotation(revision)
             if out:
                 admitted = True
-                self.actuator.apply(self.observer.snapshot, Decision(admit=tuple(i.id for i in out if can_admit(i))))
+                self.actuator.apply(
+                    self.observer.snapshot, Decision(admit=tuple(i.id for i in out if can_admit(i)))
+                )
             return ", ".join(i.id for i in out)
 
         if left := self._until(admit_healthy, self.rules.progress_deadline):
             deadline = f"{self.rules.progress_deadline:g} s"
-            raise RolloutFailed(f"no load balancer's own check passed {left} within {deadline}", "PR-308")
+            raise RolloutFailed(
+                f"no load balancer's own check passed {left} within {deadline}", "PR-308"
+            )
         return admitted
 
     def empty_previews(self) -> None:
@@ -142,14 +162,18 @@ class ReconcileLoop(BaseLoop):
                 return str(exc)
             return "it still has requests" if any(pool.filled for pool in self.previews) else ""
 
-        if any(pool.filled for pool in self.previews) and (left := self._until(empty, self.rules.drain_timeout)):
+        if any(pool.filled for pool in self.previews) and (
+            left := self._until(empty, self.rules.drain_timeout)
+        ):
             message = f"the preview is not empty; the next rollout empties it: {left}"
             self.event(events.Trouble(message=message))
 
     def cancel_drain(self, generation: int) -> None:
         """Keep the instances of a generation that were to be drained and were not told to stop."""
         running = {
-            r.labels.id for r in self.observer.reports if r.labels.generation == generation and r.process is Process.RUNNING
+            r.labels.id
+            for r in self.observer.reports
+            if r.labels.generation == generation and r.process is Process.RUNNING
         }
         for name in running & set(self.session.record.draining):
             del self.session.record.draining[name]
@@ -179,7 +203,11 @@ class ReconcileLoop(BaseLoop):
         """Set the generation, the split of the traffic and the preview pools of a stage."""
         self.observer.generation = stage.waypoint.generation
         self.actuator.split = WeightSplit(stage.waypoint)
-        forward = rollout.phase != Phase.ROLLING_BACK and rollout.kind.forward and not stage.waypoint.is_baseline
+        forward = (
+            rollout.phase != Phase.ROLLING_BACK
+            and rollout.kind.forward
+            and not stage.waypoint.is_baseline
+        )
         for pool in self.previews:
             pool.wanted = forward and (stage.waypoint.new_idle or not pool.idle_only)
 
@@ -202,7 +230,9 @@ class ReconcileLoop(BaseLoop):
             return GateRunner((), self.context, {})
         if self._background is None:
             gates = self.settings.plan.background
-            self._background = GateRunner(gates, self.context, rollout.background, self.now, self.checker.wake)
+            self._background = GateRunner(
+                gates, self.context, rollout.background, self.now, self.checker.wake
+            )
         return self._background
 
     def _until(self, iterate: Callable[[], str], seconds: float) -> str:
@@ -221,11 +251,19 @@ class ReconcileLoop(BaseLoop):
     def _report_forgotten(self, snapshot: Snapshot) -> None:
         """Report the load balancers that send requests to drained instances again."""
         draining = self.session.record.draining
-        out = {r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in draining}
+        out = {
+            r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in draining
+        }
         for balancer, servers in (snapshot.table or {}).items():
-            back = [host for at, host in out.items() if at in servers and servers[at].rotation is Rotation.IN]
+            back = [
+                host
+                for at, host in out.items()
+                if at in servers and servers[at].rotation is Rotation.IN
+            ]
             if back:
                 hosts = ", ".join(dict.fromkeys(back))
-                message = f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
+                message = (
+                    f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
+                )
                 self.event(events.Trouble(message=message))
                 self.say(f"{self.settings.service}: {message} [PR-312]")

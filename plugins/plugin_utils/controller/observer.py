@@ -9,19 +9,20 @@ import typing as t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.preview import PreviewPool
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Process, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels, PlatformDriver, Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ..analysis.counters import Counters
+from ..base.errors import TRANSIENT, PlatformError
+from ..engine.model import Instance, Process, Rotation, State
+from ..health.monitor import HealthMonitor
+from ..interfaces.context import Context
+from ..interfaces.platform import Labels, PlatformDriver, Report
+from ..interfaces.traffic import Table, TrafficDriver
+from ..state.lease import Session
+from . import fleet as fleets
+from . import timing
+from .preview import PreviewPool
 
-WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)  # processes whose instances are checked
+# processes whose instances are checked
+WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Observer:
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
-        self._context.epoch = self._session.epoch  # under a lease, this fences off commands of older ones
+        # under a lease, this fences off commands of older ones
+        self._context.epoch = self._session.epoch
         if self._now() >= self.next_platform:
             self.sync()
         if self._traffic:
@@ -95,7 +97,9 @@ class Observer:
         try:
             self.sync()
         except TRANSIENT as exc:
-            self.reports = t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
+            self.reports = (
+                t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
+            )
             troubles.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None
@@ -117,7 +121,9 @@ class Observer:
         """Let the next observation include the platform, however recent the last one was."""
         self.next_platform = float("-inf")
 
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> None:
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> None:
         """Have the platform do this work, if any, and take its reports."""
         record, idle = self._session.record, not (start or stop or forget)
         self._context.deployed, self._context.away = record.deployed, record.away
@@ -128,13 +134,16 @@ class Observer:
             known = "its last known state is used until it does [PR-221]"
             self._say(f"{record.service}: {host} does not answer; {known}")
         if idle:
-            if not record.away:  # unreachable hosts make observing slow, which must not make it rare
+            # unreachable hosts make observing slow, which must not make it rare
+            if not record.away:
                 self._pause = timing.platform_pause(self._now() - began)
             self.next_platform = self._now() + self._pause
 
     def living(self) -> list[Labels]:
         """Return the labels of the instances that have not ended."""
-        return [r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED)]
+        return [
+            r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED)
+        ]
 
     def count(self) -> None:
         """Add up what the load balancers have counted."""
@@ -145,7 +154,9 @@ class Observer:
         """Return the requests sent to the new generation and to all, since this step observes."""
         self.count()
         served = self.counters.served.values()
-        return sum(s.requests for s in served if s.generation == self.generation), sum(s.requests for s in served)
+        return sum(s.requests for s in served if s.generation == self.generation), sum(
+            s.requests for s in served
+        )
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has an entry of ours of no instance, as last observed.
@@ -154,9 +165,22 @@ class Observer:
         finishes its requests is not counted.
         """
         living = {labels.endpoint for labels in self.living()}
-        found = [item for servers in (self._table or {}).values() for item in servers.items() if item[0] not in living]
-        found += [item for pool in self._previews for servers in pool.table.values() for item in servers.items()]
-        return any(server.ours and (server.rotation is Rotation.IN or not server.active) for _endpoint, server in found)
+        found = [
+            item
+            for servers in (self._table or {}).values()
+            for item in servers.items()
+            if item[0] not in living
+        ]
+        found += [
+            item
+            for pool in self._previews
+            for servers in pool.table.values()
+            for item in servers.items()
+        ]
+        return any(
+            server.ours and (server.rotation is Rotation.IN or not server.active)
+            for _endpoint, server in found
+        )
 
     def _assemble(self) -> Snapshot:
         """Make a snapshot of what was observed."""
@@ -176,7 +200,9 @@ class Observer:
         self._ready = {i.id for i in fleet if i.state is State.READY or i.id in self._ready}
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
-        self.snapshot = Snapshot(self.reports, self._table if self._traffic else None, previews, fleet, now)
+        self.snapshot = Snapshot(
+            self.reports, self._table if self._traffic else None, previews, fleet, now
+        )
         return self.snapshot
 
     def _watch(self) -> None:

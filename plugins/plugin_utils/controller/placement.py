@@ -9,15 +9,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Observer, Snapshot
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import LEAVING, instances_to_move
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint, Labels, PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..base.errors import PlatformError
+from ..engine.evaluate import Decision
+from ..engine.model import Process
+from ..engine.rebalance import LEAVING, instances_to_move
+from ..engine.strategy import Waypoint
+from ..interfaces.platform import Endpoint, Labels, PlatformDriver
+from ..state.lease import Session
+from ..state.record import Rollout
+from .observer import Observer, Snapshot
 
 
 class Placement:
@@ -33,23 +33,43 @@ class Placement:
         if not waypoint.rebalance:
             return snapshot
         place = partial(self._next_hosts, waypoint.generation)
-        return replace(snapshot, leaving=instances_to_move(snapshot.fleet, waypoint, place, self._platform.zones))
+        return replace(
+            snapshot,
+            leaving=instances_to_move(snapshot.fleet, waypoint, place, self._platform.zones),
+        )
 
     def starts(
-        self, decision: Decision, waypoint: Waypoint, revision: str, rollout: Rollout, leaving: Collection[str] | None
+        self,
+        decision: Decision,
+        waypoint: Waypoint,
+        revision: str,
+        rollout: Rollout,
+        leaving: Collection[str] | None,
     ) -> list[Labels]:
         """Return labels for the instances to start: stable ones to repair, then new ones."""
         stable: list[Labels] = []
         if rollout.previous:
-            stable = self._labels(decision.create_old, rollout.previous.revision, waypoint.stable, (), leaving)
-        return [*stable, *self._labels(decision.create, revision, waypoint.generation, stable, leaving)]
+            stable = self._labels(
+                decision.create_old, rollout.previous.revision, waypoint.stable, (), leaving
+            )
+        return [
+            *stable,
+            *self._labels(decision.create, revision, waypoint.generation, stable, leaving),
+        ]
 
     def _labels(
-        self, count: int, revision: str, generation: int, others: Sequence[Labels], leaving: Collection[str] | None
+        self,
+        count: int,
+        revision: str,
+        generation: int,
+        others: Sequence[Labels],
+        leaving: Collection[str] | None,
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
-        for host, endpoint, slot in self._places(count, generation, others, leaving) if count else ():
+        for host, endpoint, slot in (
+            self._places(count, generation, others, leaving) if count else ()
+        ):
             record.serial += 1
             name = f"{record.service}-{record.serial}"
             labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
@@ -65,8 +85,15 @@ class Placement:
         living = [*self._observer.living(), *others]
         if leaving is not None:
             gone = {*leaving, *self._session.record.draining}
-            living = [replace(labels, generation=LEAVING) if labels.id in gone else labels for labels in living]
-        failed = [r.labels for r in self._observer.reports if r.process is Process.FAILED and r.labels.generation == generation]
+            living = [
+                replace(labels, generation=LEAVING) if labels.id in gone else labels
+                for labels in living
+            ]
+        failed = [
+            r.labels
+            for r in self._observer.reports
+            if r.process is Process.FAILED and r.labels.generation == generation
+        ]
         try:  # avoid the places where instances have failed, as long as there are others
             return self._platform.place(count, [*living, *failed], generation)
         except PlatformError:

@@ -10,7 +10,8 @@ import typing as t
 
 from ansible.plugins.loader import strategy_loader
 from ansible.plugins.strategy import linear
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+
+from ..base.errors import InputError
 
 
 def check(play: t.Any) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Report
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Table, TrafficDriver
+from ..engine.model import Rotation
+from ..interfaces.platform import Report
+from ..interfaces.traffic import Table, TrafficDriver
+from . import fleet as fleets
 
 
 class PreviewPool:
@@ -40,7 +40,9 @@ class PreviewPool:
         targets = self._targets(new, ready)
         if fleets.differs(self.table, targets):
             self.table = self.traffic.apply(targets)
-        self.filled = self.wanted or any(server.ours for servers in self.table.values() for server in servers.values())
+        self.filled = self.wanted or any(
+            server.ours for servers in self.table.values() for server in servers.values()
+        )
 
     def is_done(self, new: Sequence[Report], ready: Collection[str]) -> bool:
         """Return whether the pool is as `apply` makes it, with every ready instance in rotation."""

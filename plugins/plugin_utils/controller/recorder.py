@@ -9,12 +9,12 @@ import time
 import typing as t
 from collections.abc import Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import trace
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ..base import trace
+from ..engine.evaluate import Decision
+from ..engine.model import Instance, State
+from ..state import events
+from ..state.lease import Session
+from . import fleet as fleets
 
 GONE = "gone"  # the state in the timeline of an instance that nothing is left of
 
@@ -27,7 +27,8 @@ class Recorder:
         self._session = session
         self._balanced = balanced
         self._events: list[dict[str, t.Any]] = []
-        self._states: dict[str, str] | None = None  # of each instance, as last written; None: not known yet
+        # of each instance, as last written; None: not known yet
+        self._states: dict[str, str] | None = None
         self._traffic: dict[str, float] | None = None  # of each revision, likewise
         self._reasons: Sequence[str] = ()  # of the last decision
         self._troubled = False
@@ -62,7 +63,9 @@ class Recorder:
         for name in [name for name, state in states.items() if name not in there and state != GONE]:
             states[name] = GONE
             self.event(events.StateChanged(instance=name, state=GONE))
-        traffic = {revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()}
+        traffic = {
+            revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()
+        }
         if self._balanced and traffic != self._traffic:
             self._traffic = traffic
             self.event(events.TrafficChanged(shares=traffic))

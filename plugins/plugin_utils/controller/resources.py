@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count, size
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+from ..base.text import count, size
+from ..engine.model import Instance
+from ..interfaces.platform import (
     InstanceSettings,
     Limits,
     Machine,
@@ -29,21 +29,46 @@ class Demand:
 
     def excess(self) -> str:
         """Return the hosts with less memory, in words; empty if all have enough."""
-        short = [f"{host} has {size(m.memory)}" for host, m in self.machines.items() if 0 < m.memory < self.limits.memory]
+        short = [
+            f"{host} has {size(m.memory)}"
+            for host, m in self.machines.items()
+            if 0 < m.memory < self.limits.memory
+        ]
         return ", ".join(short)
 
     def tight(self, used: Mapping[str, int]) -> list[str]:
         """Return warnings about hosts with too little memory available, counting what managed
         instances have `used`, or CPUs."""
-        left = {host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory}
-        memory = [f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory]
-        cpus = [f"{m.cpus} on {host}" for host, m in self.machines.items() if 0 < m.cpus < self.limits.cpus]
+        left = {
+            host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory
+        }
+        memory = [
+            f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory
+        ]
+        cpus = [
+            f"{m.cpus} on {host}"
+            for host, m in self.machines.items()
+            if 0 < m.cpus < self.limits.cpus
+        ]
         who = f"{count(self.each, 'instance')} on a host may use"
-        lines = [f"{who} {size(self.limits.memory)} of memory, and there is only {', '.join(memory)} for them"] if memory else []
-        return lines + ([f"{who} {self.limits.cpus:g} CPUs, and there are only {', '.join(cpus)}"] if cpus else [])
+        lines = (
+            [
+                f"{who} {size(self.limits.memory)} of memory, and there is only {', '.join(memory)}"
+                " for them"
+            ]
+            if memory
+            else []
+        )
+        return lines + (
+            [f"{who} {self.limits.cpus:g} CPUs, and there are only {', '.join(cpus)}"]
+            if cpus
+            else []
+        )
 
 
-def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int) -> Demand:
+def demand(
+    platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int
+) -> Demand:
     """Return the demand of `peak` instances, spread evenly: `replicas` new ones, and others with
     the `old` settings.
 
@@ -66,7 +91,9 @@ def demand(platform: PlatformDriver, old: InstanceSettings | None, replicas: int
     )
 
 
-def used(platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]) -> dict[str, int]:
+def used(
+    platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]
+) -> dict[str, int]:
     """Return the memory that the running instances may use, by host."""
     found: dict[str, int] = {}
     for instance in fleet if platform.machines else ():

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rollback: back to the stable revision from a rollout in progress, or to the previous one after a promotion."""
+"""The rollback: back to the stable revision from a rollout in progress, or to the previous one
+after a promotion.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, InputError, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Instance, Phase, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Stage, rolling
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome, Record, Rollout
+from ..base import clock
+from ..base.errors import TRANSIENT, InputError, RolloutFailed
+from ..engine.model import Composition, Instance, Phase, State
+from ..engine.strategy import Plan, Stage, rolling
+from ..state.record import Kind, Outcome, Record, Rollout
+from .context import StepContext, StepPart
+from .lifecycle import Lifecycle
 
 
 class Rollback(StepPart):
@@ -29,15 +31,19 @@ class Rollback(StepPart):
     # -- of a rollout in progress -------------------------------------------------------------------------------
 
     def start(self, rollout: Rollout, reason: str, outcome: Outcome = Outcome.NONE) -> None:
-        """Decide that the rollout is rolled back. `outcome` is how it ends then, if not as rolled back."""
+        """Decide that the rollout is rolled back. `outcome` is how it ends then, if not as
+        rolled back.
+        """
         self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
         rollout.ending, rollout.tally, rollout.paused = outcome or rollout.ending, None, {}
         rollout.gates, rollout.background = {}, {}
 
     def begin_now(self, rollout: Rollout) -> None:
-        """Run one reconcile iteration of the rollback at once, without waiting for the step `rollback`.
+        """Run one reconcile iteration of the rollback at once, without waiting for the step
+        `rollback`.
 
-        Where the stable instances can carry all requests, they get them now. The step does what fails here.
+        Where the stable instances can carry all requests, they get them now. The step does what
+        fails here.
         """
         with suppress(*TRANSIENT):
             self.loop.run_once(self._stages(rollout)[0], _revision(rollout), rollout)
@@ -54,18 +60,27 @@ class Rollback(StepPart):
         try:
             for stage in self._stages(rollout):
                 rollout.name = stage.name
-                self.loop.run_stage(stage, _revision(rollout), rollout, lambda: self.step.describe(False))
+                self.loop.run_stage(
+                    stage, _revision(rollout), rollout, lambda: self.step.describe(False)
+                )
                 rollout.tally = None
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
             raise RolloutFailed(
-                f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc}; rollout held", "PR-607"
+                f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc};"
+                " rollout held",
+                "PR-607",
             ) from None
         self.record.stable = rollout.previous
-        self.lifecycle.close((rollout.ending or Outcome.ROLLED_BACK) if rollout.previous else Outcome.FAILED, rollout.reason)
+        self.lifecycle.close(
+            (rollout.ending or Outcome.ROLLED_BACK) if rollout.previous else Outcome.FAILED,
+            rollout.reason,
+        )
 
     def _stages(self, rollout: Rollout) -> Sequence[Stage]:
-        """Return the stages from the fleet as it is, where stable instances stay and new ones without requests go."""
+        """Return the stages from the fleet as it is, where stable instances stay and new ones
+        without requests go.
+        """
         # A first deployment has no stable revision to return to: all its instances go.
         target = rollout.previous or Composition(rollout.revision, 0, 0)
         draining, fleet = self.record.draining, self.loop.fleet
@@ -73,36 +88,51 @@ class Rollback(StepPart):
         if rollout.generation != target.generation:
             idle = without_requests(fleet, rollout.generation, rollout.asked)
             draining.update({name: clock.now() for name in idle if name not in draining})
-        return rollback_stages(fleet, rollout.asked, target, rollout.baseline, self.settings.headroom)
+        return rollback_stages(
+            fleet, rollout.asked, target, rollout.baseline, self.settings.headroom
+        )
 
     # -- while no rollout is in progress ------------------------------------------------------------------------
 
     def target(self, to: str | None = None) -> Composition | None:
-        """Return where a rollback leads while no rollout is in progress; None where there is nothing to roll back.
+        """Return where a rollback leads while no rollout is in progress; None where there is
+        nothing to roll back.
 
-        To the revision asked for, which was promoted before; otherwise from a failed rollout, or one that only scaled, to
-        the stable revision, and from the stable revision to the previous one. A rollback is never rolled back.
+        To the revision asked for, which was promoted before; otherwise from a failed rollout, or
+        one that only scaled, to the stable revision, and from the stable revision to the previous
+        one. A rollback is never rolled back.
         """
         record = self.record
         if to is not None:
             return self._promoted(to)
         if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
             return None
-        if record.rollout.outcome == Outcome.FAILED or record.rollout.revision != record.stable.revision:
+        if (
+            record.rollout.outcome == Outcome.FAILED
+            or record.rollout.revision != record.stable.revision
+        ):
             return record.stable
         if record.before is None:
             return None
-        return Composition(record.before.revision, record.generation + 1, self._replicas(record.stable.replicas))
+        return Composition(
+            record.before.revision, record.generation + 1, self._replicas(record.stable.replicas)
+        )
 
     def _promoted(self, to: str) -> Composition | None:
-        """Return a target for a revision that was promoted before; None where it is the stable one."""
+        """Return a target for a revision that was promoted before; None where it is the stable
+        one.
+        """
         record = self.record
         known = [c.revision for c in (record.stable, record.before) if c]
-        known += [past["revision"] for past in reversed(record.history) if past.get("outcome") == Outcome.PROMOTED]
+        known += [
+            past["revision"]
+            for past in reversed(record.history)
+            if past.get("outcome") == Outcome.PROMOTED
+        ]
         if to not in known:
             raise InputError(
-                f"rollout_to: revision {to!r} of {record.service} was never promoted; known revisions: "
-                f"{', '.join(dict.fromkeys(known)) or 'none'}",
+                f"rollout_to: revision {to!r} of {record.service} was never promoted; known"
+                f" revisions: {', '.join(dict.fromkeys(known)) or 'none'}",
                 "PR-609",
             )
         if record.stable is None or record.stable.revision == to:
@@ -110,7 +140,9 @@ class Rollback(StepPart):
         return Composition(to, record.generation + 1, self._replicas(record.stable.replicas))
 
     def _replicas(self, known: int) -> int:
-        """Return the number of replicas after a rollback: the number asked for, or that of the stable revision."""
+        """Return the number of replicas after a rollback: the number asked for, or that of the
+        stable revision.
+        """
         given = self.settings.replicas
         return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
@@ -119,35 +151,57 @@ class Rollback(StepPart):
         failed, stable = self.record.rollout, self.record.stable
         left = failed if target == stable else stable
         base = self.lifecycle.validation.kept_replicas(target.replicas, Plan())
-        rollout = self.lifecycle.open(Kind.ROLLBACK, target.revision, target.generation, target.replicas, base)
-        rollout.step, rollout.reason = "rollback", f"rolled back from {left.revision if left else 'nothing'}"
+        rollout = self.lifecycle.open(
+            Kind.ROLLBACK, target.revision, target.generation, target.replicas, base
+        )
+        rollout.step, rollout.reason = (
+            "rollback",
+            f"rolled back from {left.revision if left else 'nothing'}",
+        )
         return rollout
 
 
 def rollback_stages(
-    fleet: Iterable[Instance], asked: int | None, target: Composition, baseline: int = 0, headroom: Fraction = Fraction(0)
+    fleet: Iterable[Instance],
+    asked: int | None,
+    target: Composition,
+    baseline: int = 0,
+    headroom: Fraction = Fraction(0),
 ) -> Sequence[Stage]:
     """Return the stages of a rollback from a stage that asked for this share of the requests.
 
-    The new instances' share only falls. They get no requests as soon as the stable ones can carry all with their
-    `headroom`, and they go before the baseline instances.
+    The new instances' share only falls. They get no requests as soon as the stable ones can carry
+    all with their `headroom`, and they go before the baseline instances.
     """
     final = replace(rolling(target.generation, target.replicas), baseline=baseline)
-    # By weights, however the requests were divided: by number, a big canary with a small share would gain during its rollback.
+    # By weights, however the requests were divided: by number, a big canary with a small share
+    # would gain during its rollback.
     end = Stage("back", replace(final, weight=100, headroom=headroom))
     there = [i for i in fleet if i.state.counted]
-    warm = [i for i in there if i.generation == target.generation and i.state is State.READY and i.lb_healthy]
+    warm = [
+        i
+        for i in there
+        if i.generation == target.generation and i.state is State.READY and i.lb_healthy
+    ]
     others = sum(i.generation != target.generation for i in there)
-    if asked != 100 or not 0 < target.replicas <= len(warm) or not others or all(i.in_rotation for i in warm):
+    if (
+        asked != 100
+        or not 0 < target.replicas <= len(warm)
+        or not others
+        or all(i.in_rotation for i in warm)
+    ):
         return (end,)
     return Stage("switch back", replace(final, old=others, weight=100)), end
 
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
-    """Return the instances of a generation that get no requests: a rollback must not give them their first."""
+    """Return the instances of a generation that get no requests: a rollback must not give them
+    their first.
+    """
     there = [i for i in fleet if i.state.counted]
     if asked != 0 and not any(i.in_rotation for i in there):
-        return []  # the load balancers restarted: any instance may have served, and is better than none
+        # the load balancers restarted: any instance may have served, and is better than none
+        return []
     return [i.id for i in there if i.generation == generation and not i.in_rotation]
 
 
@@ -162,11 +216,16 @@ def _revision(rollout: Rollout) -> str:
 
 
 def _rolled_back(rollout: Rollout) -> bool:
-    return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (rollout.kind == Kind.ROLLBACK and rollout.over)
+    return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (
+        rollout.kind == Kind.ROLLBACK and rollout.over
+    )
 
 
 def nothing_to_roll_back(record: Record) -> str:
     """Return why there is nothing to roll back, in a sentence."""
     if record.stable and record.rollout and _rolled_back(record.rollout):
-        return f"{record.service} was already rolled back to {record.stable.revision}; to change the revision, roll one out"
+        return (
+            f"{record.service} was already rolled back to {record.stable.revision}; to change the"
+            " revision, roll one out"
+        )
     return f"nothing to roll back: no previous revision of {record.service} is known"

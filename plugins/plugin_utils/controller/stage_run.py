@@ -9,28 +9,29 @@ import typing as t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TRANSIENT, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.base_loop import BaseLoop
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.observer import Snapshot
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import Proceed, Supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from ..base.errors import TRANSIENT, RolloutFailed
+from ..engine.budget import Budget
+from ..engine.evaluate import Decision
+from ..engine.model import (
     Composition,
     Instance,
     Phase,
     Rotation,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalance import mark_leaving
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import Lines
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ..engine.progress import ProgressTracker, Rules
+from ..engine.rebalance import mark_leaving
+from ..engine.strategy import Stage, Waypoint
+from ..report.progress import Lines
+from ..state import events
+from ..state.record import Rollout
+from . import timing
+from .base_loop import BaseLoop
+from .observer import Snapshot
+from .supervisor import Proceed, Supervisor
 
-Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]  # as `evaluate`
+# as `evaluate`
+Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]
 Describe = Callable[[], Mapping[str, t.Any]]  # the `rollout` mapping, as gates get it
 
 
@@ -60,16 +61,19 @@ class StageRun:
         self._lines = lines
         self._rules = loop.rules_for(stage, rollout)
         self._hold_at: Waypoint | None = None  # where the fleet is kept while the stage is on hold
-        self._decision, self._before = Decision(), Decision()  # of this iteration and of the one before
+        # of this iteration and of the one before
+        self._decision, self._before = Decision(), Decision()
         self._arrived = False  # whether the fleet is at the waypoint
-        self._requests: tuple[int, int] | None = None  # to new and to all instances, when they were last counted
+        # to new and to all instances, when they were last counted
+        self._requests: tuple[int, int] | None = None
         self._failed_stable: set[str] = set()  # stable instances whose failure was reported
         self._backoff = timing.Backoff()
 
     def run(self) -> Proceed:
         """Reconcile until the rollout leaves the stage; raises RolloutFailed where it cannot."""
         rollout, now = self._rollout, self._loop.now
-        rollout.tally = replace(rollout.counting(0.0), since=now())  # time between runs is no lack of progress
+        # time between runs is no lack of progress
+        rollout.tally = replace(rollout.counting(0.0), since=now())
         began = now()
         while True:
             self._loop.guard.check()
@@ -81,7 +85,9 @@ class StageRun:
                 self._decision, self._arrived = Decision(), False
                 self._loop.wait_out(exc, self._progress.since, self._lines)
             if not self._arrived:
-                self._lines.show(self._loop.fleet, self._stage.waypoint, self._progress.total, now())
+                self._lines.show(
+                    self._loop.fleet, self._stage.waypoint, self._progress.total, now()
+                )
                 rollout.elapsed += now() - began
             began = now()
             self._rest()
@@ -94,11 +100,17 @@ class StageRun:
         waypoint = self._waypoint(proceed)
         snapshot = self._loop.observe_for(waypoint)
         self._decision = decision = self._evaluate(snapshot, waypoint)
-        if decision.stable_lost and proceed is Proceed.GO and self._supervisor.stable_lost() is Proceed.SKIP:
+        if (
+            decision.stable_lost
+            and proceed is Proceed.GO
+            and self._supervisor.stable_lost() is Proceed.SKIP
+        ):
             return Proceed.SKIP
         if decision.failed:
             self._fail(snapshot, waypoint)
-        self._arrived = decision.reached and self._loop.actuator.is_tidy(snapshot, self._rules.drain_timeout)
+        self._arrived = decision.reached and self._loop.actuator.is_tidy(
+            snapshot, self._rules.drain_timeout
+        )
         if self._arrived or (self._rollout.force and waypoint.new_idle):
             if proceed is Proceed.GO and self._passes(snapshot, waypoint):
                 return proceed
@@ -125,21 +137,29 @@ class StageRun:
         """Ask the engine what to do now, and note its answer."""
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
         budget = self._loop.settings.budget
-        decision = self._decide(fleet, waypoint, budget, self._rules, self._progress, self._loop.now())
+        decision = self._decide(
+            fleet, waypoint, budget, self._rules, self._progress, self._loop.now()
+        )
         self._rollout.count(decision.progress)
         self._loop.recorder.note_decision(decision)
         return decision
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
-        self._lines.show(snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True)
+        self._lines.show(
+            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
+        )
         self._loop.recorder.commit()
-        raise RolloutFailed(self._decision.failed, self._decision.failed_id, then=self._decision.then)
+        raise RolloutFailed(
+            self._decision.failed, self._decision.failed_id, then=self._decision.then
+        )
 
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
         """Return whether the gates of the stage, which is reached, let the rollout pass."""
         self._count_requests()
-        self._lines.show(snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True)
+        self._lines.show(
+            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
+        )
         if not self._supervisor.passed(self._describe):
             return False
         if self._stage.waypoint.new:
@@ -157,11 +177,16 @@ class StageRun:
     def _act(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
         """Carry the decision out."""
         loop, rollout, decision = self._loop, self._rollout, self._decision
-        if not waypoint.is_baseline:  # what makes room for a baseline is not replaced: the baseline is, later
+        # what makes room for a baseline is not replaced: the baseline is, later
+        if not waypoint.is_baseline:
             rollout.replaced += len(decision.drain)
         self._report_repair(snapshot, waypoint)
-        starts = loop.placement.starts(decision, waypoint, self._revision, rollout, snapshot.leaving)
-        loop.actuator.apply(snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK)
+        starts = loop.placement.starts(
+            decision, waypoint, self._revision, rollout, snapshot.leaving
+        )
+        loop.actuator.apply(
+            snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK
+        )
         loop.actuator.apply_previews(snapshot)
 
     def _rest(self) -> None:
@@ -178,7 +203,9 @@ class StageRun:
         if any(_pending(instance) for instance in self._loop.fleet):
             wait(self._backoff.pause())
         else:
-            wait(max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now())))
+            wait(
+                max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now()))
+            )
 
     def _count_requests(self) -> None:
         """Add up the requests to new and to all instances since the stage was reached."""
@@ -207,21 +234,35 @@ class StageRun:
         failed = [
             i
             for i in snapshot.fleet
-            if i.generation == waypoint.stable and i.state is State.FAILED and i.id not in self._failed_stable
+            if i.generation == waypoint.stable
+            and i.state is State.FAILED
+            and i.id not in self._failed_stable
         ]
         self._failed_stable.update(instance.id for instance in failed)
-        there = sum(1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted)
-        self._loop.recorder.event(events.Repair(failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old))
+        there = sum(
+            1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
+        )
+        self._loop.recorder.event(
+            events.Repair(
+                failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old
+            )
+        )
         what = f"{_named(failed)} failed; " if failed else ""
         self._lines.tell(f"stable: {what}{there} of {waypoint.old} are left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
     """Return the waypoint of a forced promotion: one ready new instance is enough."""
-    return replace(waypoint, switch_at=1) if waypoint.switches and waypoint.switch_at is None else waypoint
+    return (
+        replace(waypoint, switch_at=1)
+        if waypoint.switches and waypoint.switch_at is None
+        else waypoint
+    )
 
 
-def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None) -> Waypoint:
+def as_it_is(
+    fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None
+) -> Waypoint:
     """Return a waypoint at which nothing moves: the fleet is kept, and kept in repair.
 
     `previous` is what the service consisted of before the rollout.
@@ -230,7 +271,9 @@ def as_it_is(fleet: Sequence[Instance], waypoint: Waypoint, previous: Compositio
     new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
     # A switch that was not made is not made now; one that a run died in stays half done.
-    switched = not any(i.in_rotation for i in old) and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
+    switched = not any(i.in_rotation for i in old) and (
+        waypoint.switch_at == 0 or any(i.in_rotation for i in new)
+    )
     # Stable instances that died before are missing, as far as the waypoint has room for them.
     before = previous.replicas if previous else 0
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
@@ -254,5 +297,7 @@ def _pending(instance: Instance) -> bool:
 
 def _named(failed: Sequence[Instance]) -> str:
     """Return the first three instances with hosts and reasons, and how many more there are."""
-    names = ", ".join(f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in failed[:3])
+    names = ", ".join(
+        f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in failed[:3]
+    )
     return f"{names} and {len(failed) - 3} more" if len(failed) > 3 else names

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stages of a rollout: those a plan asks for, and those still ahead of a rollout in progress."""
+"""The stages of a rollout: those a plan asks for, and those still ahead of a rollout in
+progress.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,18 @@ import abc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
-    StepContext,
-    StepPart,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import in_place as engine
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+from ..base.errors import InputError
+from ..engine import in_place as engine
+from ..engine.budget import (
     Budget,
     ResolvedBudget,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from ..engine.model import (
     Composition,
     Instance,
     Phase,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+from ..engine.strategy import (
     InvalidSteps,
     Plan,
     RolloutTarget,
@@ -35,7 +33,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
     still_passed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Rollout
+from ..state.record import Kind, Rollout
+from .context import (
+    StepContext,
+    StepPart,
+)
 
 
 class Stages(StepPart, abc.ABC):
@@ -55,7 +57,11 @@ class Stages(StepPart, abc.ABC):
 
         Only a new revision or a restart has steps and gates.
         """
-        return replace(self.settings.plan, strategy=rollout.strategy) if rollout.kind.forward else Plan()
+        return (
+            replace(self.settings.plan, strategy=rollout.strategy)
+            if rollout.kind.forward
+            else Plan()
+        )
 
 
 class LaunchStages(Stages):
@@ -68,7 +74,9 @@ class LaunchStages(Stages):
         InputError."""
         allowed = self.settings.budget.resolve(replicas)
         there, stable = (before.replicas, before.generation) if before else (0, 0)
-        goal = RolloutTarget(generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown)
+        goal = RolloutTarget(
+            generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown
+        )
         try:
             if not goal.before:
                 # Refuse at the first rollout steps that only the second one would take.
@@ -79,10 +87,15 @@ class LaunchStages(Stages):
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         refuse_in_place(self.step)
-        before = rollout.previous and replace(rollout.previous, replicas=rollout.base or rollout.previous.replicas)
+        before = rollout.previous and replace(
+            rollout.previous, replicas=rollout.base or rollout.previous.replicas
+        )
         if before and rollout.kind == Kind.ROLLBACK:
-            before = replace(before, generation=0)  # a rollback starts no instances of the revision it leaves
-        found = self.planned(rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown)
+            # a rollback starts no instances of the revision it leaves
+            before = replace(before, generation=0)
+        found = self.planned(
+            rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
+        )
         return spread_evenly(found) if rollout.kind == Kind.REBALANCE else found
 
 
@@ -154,7 +167,9 @@ def baseline_of(plan: Plan, generation: int) -> int:
 
 def spread_evenly(found: Iterable[Stage]) -> tuple[Stage, ...]:
     """Return the stages with instances moving from crowded hosts to emptier ones."""
-    return tuple(replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in found)
+    return tuple(
+        replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in found
+    )
 
 
 def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
@@ -181,7 +196,10 @@ def renumber(
     `stages_of` lists a rollout's stages, and raises InputError where the number cannot be reached:
     then nothing is changed.
     """
-    grown = sum(i.generation == rollout.generation and i.state.counted and i.draining_since is None for i in fleet)
+    grown = sum(
+        i.generation == rollout.generation and i.state.counted and i.draining_since is None
+        for i in fleet
+    )
     before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
     stages_ahead(before, rollout)
     rollout.passed, rollout.replicas, rollout.grown = (
@@ -194,4 +212,6 @@ def renumber(
 
 def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
     """Return the revision of a waypoint's new instances: of a baseline, the stable one."""
-    return rollout.previous.revision if rollout.previous and waypoint.is_baseline else rollout.revision
+    return (
+        rollout.previous.revision if rollout.previous and waypoint.is_baseline else rollout.revision
+    )

@@ -11,27 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateFailed, GaveWay, Parked, RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import frozen
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import ANSWER, GateRunner, GateStatus
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import FINISH, REPLACE, Gate, Stage
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands, events
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+from ..base import clock
+from ..base.errors import GateFailed, GaveWay, Parked, RolloutFailed
+from ..base.text import span
+from ..config.freeze import frozen
+from ..config.settings import Settings
+from ..engine.model import FailureAction, Phase
+from ..engine.strategy import FINISH, REPLACE, Gate, Stage
+from ..interfaces.context import Context
+from ..state import commands, events
+from ..state.lease import Session
+from ..state.record import (
     GateRecord,
     GateState,
     Kind,
     Outcome,
     Rollout,
 )
+from . import timing
+from .gate_runner import ANSWER, GateRunner, GateStatus
 
-APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"  # gates: a person decides, time passes, measurements decide
+# gates: a person decides, time passes, measurements decide
+APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
 
 
 class Proceed(Enum):
@@ -84,7 +85,8 @@ class Supervisor:
         self._next_commands = float("-inf")
         self._doubt = ""  # why the background gates need a person
         self._lost_reported = False  # that no stable instance serves
-        self._held = rollout.phase.waits and not rollout.gates  # by a command or a freeze, or at a gate that was left
+        # by a command or a freeze, or at a gate that was left
+        self._held = rollout.phase.waits and not rollout.gates
         self._began = now()
         self._waits_for = ""  # as last reported
         self._next_news = self._began + timing.NEWS
@@ -110,11 +112,16 @@ class Supervisor:
             return self._hold(self._doubt)
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
-            return self._hold(f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}")
+            return self._hold(
+                f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}"
+            )
         freeze = frozen(self.settings.freeze, time.time())
-        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:  # these make the service safer
+        # these make the service safer
+        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:
             left = freeze.until - time.time()
-            return self._hold(f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait)
+            return self._hold(
+                f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait
+            )
         if self._held:
             self._held, self._waiting, self._waits_for = False, None, ""
             self._enter(self._moving)
@@ -144,7 +151,11 @@ class Supervisor:
         what = f"no instance of {stable} serves any more"
         if not self._lost_reported:
             self._lost_reported = True
-            doing = {"repair": "starting it again", "promote": "going straight to the promotion", "hold": "held"}
+            doing = {
+                "repair": "starting it again",
+                "promote": "going straight to the promotion",
+                "hold": "held",
+            }
             self._report.event(events.StableLost(message=what, then=then))
             self._report.tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]} [PR-613]")
         if then == "hold":
@@ -180,7 +191,9 @@ class Supervisor:
         for asked in self._rollback_gates:
             if asked.wants_rollback(describe()):
                 gate = f"{asked.gate.key} ({asked.gate.driver})"
-                raise RolloutFailed(f"rollback requested by gate {gate}", "PR-403", then=FailureAction.ROLLBACK)
+                raise RolloutFailed(
+                    f"rollback requested by gate {gate}", "PR-403", then=FailureAction.ROLLBACK
+                )
 
     def _poll_background(self, describe: Callable[[], Mapping[str, t.Any]]) -> None:
         """Ask the background gates; raises RolloutFailed where one fails."""
@@ -197,7 +210,9 @@ class Supervisor:
                 raise RolloutFailed(status.message, status.id)
             self._background.pass_failed(status.failed)
         # After a switch nothing is left to compare with: doubt must not keep the standby set.
-        self._doubt = status.message if status.person and self.stage.waiting != Phase.HOLDING else ""
+        self._doubt = (
+            status.message if status.person and self.stage.waiting != Phase.HOLDING else ""
+        )
         if not status.passed and not self._doubt:
             self._tell_news(status.message.removeprefix("waiting at "))
 
@@ -209,7 +224,11 @@ class Supervisor:
             if found.gate.driver == ANALYSIS:
                 key, message = found.gate.key, found.message
                 verdict = found.verdict
-                self._report.event(events.VerdictReached(gate=key, verdict=verdict, message=message, samples=found.samples))
+                self._report.event(
+                    events.VerdictReached(
+                        gate=key, verdict=verdict, message=message, samples=found.samples
+                    )
+                )
                 self._report.tell(f"{key}: {message}")
         return status
 
@@ -285,7 +304,9 @@ class Supervisor:
                 continue  # sent while no run was active: this run does as they say
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
             why, replicas = command.get("why") or None, command.get("replicas") or None
-            taken = events.CommandTaken(word=name, by=command["by"], why=why, replicas=replicas, refused=refused)
+            taken = events.CommandTaken(
+                word=name, by=command["by"], why=why, replicas=replicas, refused=refused
+            )
             self._report.event(taken)
             sent = _sentence(command)
             self._report.tell(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
@@ -309,8 +330,9 @@ class Supervisor:
         rollout, name = self.rollout, command["word"]
         if name == commands.GIVE_WAY:
             raise GaveWay(
-                f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')}, which "
-                f"{command['by']} rolls out; that run continues from here, and nothing was rolled back"
+                f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')},"
+                f" which {command['by']} rolls out; that run continues from here, and nothing was"
+                " rolled back"
             )
         if name == "abort":
             raise RolloutFailed(sent, "PR-608", then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
@@ -342,7 +364,9 @@ class Supervisor:
 class _RollbackGate:
     """A gate polled throughout the rollout; only a pass by its own answer wants a rollback."""
 
-    def __init__(self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]
+    ) -> None:
         self.gate = gate
         self._records: dict[str, GateRecord] = {}
         self.runner = GateRunner([gate], context, self._records, now, wake)
@@ -354,7 +378,8 @@ class _RollbackGate:
         if self._now() < self._next:
             return False
         status = self.runner.poll(rollout)
-        wanted = status.passed and self._records[self.gate.key].by == ANSWER  # not by an ignored error, nor by time
+        # not by an ignored error, nor by time
+        wanted = status.passed and self._records[self.gate.key].by == ANSWER
         if status.failed or (status.passed and not wanted):
             self._records.clear()
             self._next = self._now() + self.gate.interval

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base import clock
+from ..base.errors import (
     AlreadyWalked,
     LeaseHeld,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+from ..base.text import span
+from ..state import commands
+from ..state.record import Kind, Rollout
+from .context import (
     StepContext,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
+from .lifecycle import (
     Lifecycle,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Rollout
 
 LOOK = 0.5  # seconds between two attempts to take the lease
 
@@ -39,7 +39,11 @@ def begin(step: StepContext, revision: str, replicas: int) -> str:
     except LeaseHeld as exc:
         held = exc
     rollout = step.session.read().open
-    if rollout is None or rollout.kind == Kind.ROLLBACK or commands.refusal(rollout.phase, commands.GIVE_WAY):
+    if (
+        rollout is None
+        or rollout.kind == Kind.ROLLBACK
+        or commands.refusal(rollout.phase, commands.GIVE_WAY)
+    ):
         raise held
     if not Lifecycle(step).gives_way(rollout, revision):
         raise _advice(rollout, revision, replicas, held)
@@ -65,7 +69,8 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
     number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
     step.loop.say(
-        f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to {span(patience)} ({held})"
+        f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
+        f" {span(patience)} ({held})"
     )
     deadline = time.monotonic() + patience
     while True:
@@ -79,7 +84,9 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
             if time.monotonic() < deadline:
                 continue
             post(step, rollout, commands.WITHDRAW, of=number)
-            raise LeaseHeld(f"{exc}; told to give way, it did not within {span(patience)}", "PR-703") from None
+            raise LeaseHeld(
+                f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
+            ) from None
 
 
 def post(step: StepContext, rollout: Rollout, command: str, **more: object) -> int:

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import Lifecycle
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds
+from ..base.errors import InputError
+from ..engine.budget import Bounds
+from .context import StepContext
+from .lifecycle import Lifecycle
 
 
-def requested(step: StepContext, restart: bool = False, present: int | None = None) -> tuple[str, int]:
+def requested(
+    step: StepContext, restart: bool = False, present: int | None = None
+) -> tuple[str, int]:
     """Return the revision and the number of replicas asked for.
 
-    What is not given is that of the rollout in progress, or for a restart that of the stable revision. `present` is the
-    number of instances of other revisions in a fleet that is only imagined.
+    What is not given is that of the rollout in progress, or for a restart that of the stable
+    revision. `present` is the number of instances of other revisions in a fleet that is only
+    imagined.
     """
     revision, replicas = step.settings.revision, step.settings.replicas
     if replicas is None and step.in_place:
@@ -25,12 +28,16 @@ def requested(step: StepContext, restart: bool = False, present: int | None = No
         known = record.open or (record.stable if restart else None)
         if restart and known is None:
             raise InputError(
-                f"rollout_restart: no revision of {step.settings.service} is known to run; roll out a revision first", "PR-609"
+                f"rollout_restart: no revision of {step.settings.service} is known to run; roll out"
+                " a revision first",
+                "PR-609",
             )
         if known is not None:
             revision, replicas = revision or known.revision, replicas or known.replicas
     if revision is None:
-        raise InputError('rollout_revision: required; name the revision to roll out ("2.4.1")', "PR-102")
+        raise InputError(
+            'rollout_revision: required; name the revision to roll out ("2.4.1")', "PR-102"
+        )
     if replicas is None:
         raise InputError("rollout_replicas: required; give the number of instances", "PR-102")
     return revision, _number(step, replicas, revision, present)
@@ -53,8 +60,9 @@ def _number(step: StepContext, asked: int | Bounds, revision: str, present: int 
     found = asked.of(present)
     if found is None:
         raise InputError(
-            f"rollout_replicas: {asked} follows the number of running instances, and none of {step.settings.service} runs; give a "
-            "number for the first deployment (rollout_replicas: 6)",
+            f"rollout_replicas: {asked} follows the number of running instances, and none of"
+            f" {step.settings.service} runs; give a number for the first deployment"
+            " (rollout_replicas: 6)",
             "PR-106",
         )
     return found
@@ -66,17 +74,24 @@ def whole_replicas(step: StepContext) -> int:
     if isinstance(replicas, int):
         return replicas
     what = "required" if replicas is None else f"{replicas} is not a whole number"
-    raise InputError(f"rollout_replicas: {what}; give the number of instances", "PR-102" if replicas is None else "PR-104")
+    raise InputError(
+        f"rollout_replicas: {what}; give the number of instances",
+        "PR-102" if replicas is None else "PR-104",
+    )
 
 
 def target_of_step(step: StepContext) -> tuple[int, str]:
-    """Return the generation and revision a step works on: of the revision asked for, or else of what runs."""
+    """Return the generation and revision a step works on: of the revision asked for, or else of
+    what runs.
+    """
     record, revision = step.record, step.settings.revision
     for known in (record.open, record.stable):
         if known is not None and revision in (None, known.revision):
             return known.generation, known.revision
     if revision is None:
         raise InputError(
-            f"rollout_revision: required, since no revision of {record.service} is known to run; name the revision", "PR-102"
+            f"rollout_revision: required, since no revision of {record.service} is known to run;"
+            " name the revision",
+            "PR-102",
         )
     return record.generation + 1, revision

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 PLATFORM = (1.0, 30.0)  # between two observations of the whole platform, at least and at most
-PLATFORM_PART = 0.05  # the part of the time that these may take; checks report urgent changes sooner
+# the part of the time that these may take; checks report urgent changes sooner
+PLATFORM_PART = 0.05
 FIRST_CHECKS = 10.0  # that the first observation waits for every instance's first check
 POLL = (0.015, 0.5)  # between two iterations while something is pending: the first, and the longest
 COUNTERS = 0.5  # between two readings of the load balancers' counters, at least

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks before anything is touched: ports, load balancer servers, memory, and gates must suffice for the rollout."""
+"""Checks before anything is touched: ports, load balancer servers, memory, and gates must
+suffice for the rollout.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count, size
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import Settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner, resources
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import StepContext, StepPart
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import LaunchStages, refuse_in_place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, peak
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import TrafficDriver
+from ..base.errors import InputError
+from ..base.text import count, size
+from ..config.settings import Settings
+from ..engine.model import State
+from ..engine.strategy import Plan, peak
+from ..interfaces.traffic import TrafficDriver
+from . import gate_runner, resources
+from .context import StepContext, StepPart
+from .stages import LaunchStages, refuse_in_place
 
-# Options of rollout_traffic that neither choose load balancers nor affect how old and new instances share them.
+# Options of rollout_traffic that neither choose load balancers nor affect how old and new instances
+# share them.
 NOT_SHARED = ("drain_timeout", "preview", "match", "mirror", "retry")
 
 
@@ -39,21 +42,24 @@ class Validation(StepPart):
         self.check_hosts(replicas, plan)
 
     def check_capacity(self, replicas: int, plan: Plan) -> None:
-        """Refuse what cannot be placed, reached or asked; every port is needed while old and new instances run together."""
+        """Refuse what cannot be placed, reached or asked; every port is needed while old and new
+        instances run together.
+        """
         refuse_in_place(self.step)
         gate_runner.check(plan.gates, self.step.context)
         platform = self.loop.platform
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
             raise InputError(
-                f"rollout_platform: {count(len(platform.hosts()), 'host')} have room for {count(capacity, 'instance')}, but {needs}; "
-                "widen rollout_platform.ports or add hosts",
+                f"rollout_platform: {count(len(platform.hosts()), 'host')} have room for"
+                f" {count(capacity, 'instance')}, but {needs}; widen rollout_platform.ports or add"
+                " hosts",
                 "PR-202",
             )
         if plan.strategy == "blue_green" and not self.loop.balanced:
             raise InputError(
-                "rollout_strategy: blue_green switches requests at a load balancer, and rollout_traffic names none; name one, or "
-                "use rolling",
+                "rollout_strategy: blue_green switches requests at a load balancer, and"
+                " rollout_traffic names none; name one, or use rolling",
                 "PR-107",
             )
 
@@ -65,49 +71,77 @@ class Validation(StepPart):
         for traffic, most, needs in pools:
             few = {name: number for name, number in servers(traffic).items() if number < most}
             if few:
-                there = ", ".join(f"{name} has servers for {count(number, 'instance')}" for name, number in few.items())
+                there = ", ".join(
+                    f"{name} has servers for {count(number, 'instance')}"
+                    for name, number in few.items()
+                )
                 raise InputError(
-                    f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its configuration", "PR-303"
+                    f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its"
+                    " configuration",
+                    "PR-303",
                 )
 
     def check_hosts(self, replicas: int, plan: Plan) -> None:
-        """Refuse more instances than the hosts have memory for, by an instance's limit. Needs the platform's check before."""
+        """Refuse more instances than the hosts have memory for, by an instance's limit. Needs
+        the platform's check before.
+        """
         demand, needs = self._demand(replicas, plan)
         if excess := demand.excess():
             raise InputError(
-                f"rollout_platform.memory: {excess}, but {needs}: {count(demand.each, 'instance')} on a host, which may use "
-                f"{size(demand.limits.memory)}; lower rollout_platform.memory or rollout_budget.max_surge, or add hosts",
+                f"rollout_platform.memory: {excess}, but {needs}: {count(demand.each, 'instance')}"
+                f" on a host, which may use {size(demand.limits.memory)}; lower"
+                " rollout_platform.memory or rollout_budget.max_surge, or add hosts",
                 "PR-203",
             )
 
     def check_same_balancers(self) -> None:
-        """Refuse a canary or a second set on other load balancers than the old instances are on: they could not share requests."""
+        """Refuse a canary or a second set on other load balancers than the old instances are on:
+        they could not share requests.
+        """
         known, plan = self.record.balancers, self.settings.plan
-        if plan.strategy != "rolling" and self.record.stable and known and known != balancers_of(self.settings):
+        if (
+            plan.strategy != "rolling"
+            and self.record.stable
+            and known
+            and known != balancers_of(self.settings)
+        ):
             raise InputError(
-                f"rollout_traffic: has changed since the last rollout of {self.record.service}, and rollout_strategy {plan.strategy} "
-                "needs old and new instances on the same load balancers; apply the change with a rolling rollout (restart.yml) first",
+                f"rollout_traffic: has changed since the last rollout of {self.record.service}, and"
+                f" rollout_strategy {plan.strategy} needs old and new instances on the same load"
+                " balancers; apply the change with a rolling rollout (restart.yml) first",
                 "PR-618",
             )
 
     def tight_hosts(self, replicas: int, plan: Plan) -> list[str]:
-        """Warn about hosts whose memory or CPUs may not suffice. Instances often use less memory than they may."""
+        """Warn about hosts whose memory or CPUs may not suffice. Instances often use less memory
+        than they may.
+        """
         used = resources.used(self.loop.platform, self.loop.fleet, self.record.settings)
-        return [f"{self.settings.service}: {line}" for line in self._demand(replicas, plan)[0].tight(used)]
+        return [
+            f"{self.settings.service}: {line}"
+            for line in self._demand(replicas, plan)[0].tight(used)
+        ]
 
     def kept_replicas(self, replicas: int, plan: Plan) -> int:
         """Return how many stable instances are kept until the promotion of `replicas` new ones.
 
-        Those that serve now, as far as there is room for them beside the new ones. Stable instances that do not serve are
-        replaced only up to the number asked for.
+        Those that serve now, as far as there is room for them beside the new ones. Stable instances
+        that do not serve are replaced only up to the number asked for.
         """
         stable, loop = self.record.stable, self.loop
         if stable is None:
             return 0
         capacity = min([loop.platform.capacity(), *servers(loop.traffic).values()])
-        serving = sum(i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy) for i in loop.fleet)
+        serving = sum(
+            i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)
+            for i in loop.fleet
+        )
         most = min(stable.replicas, max(serving, replicas))
-        fitting = (base for base in range(most, replicas, -1) if self._peak(replicas, plan, base) <= capacity)
+        fitting = (
+            base
+            for base in range(most, replicas, -1)
+            if self._peak(replicas, plan, base) <= capacity
+        )
         return next(fitting, min(most, replicas))
 
     def _peak(self, replicas: int, plan: Plan, base: int) -> int:
@@ -121,7 +155,11 @@ class Validation(StepPart):
         if self.step.in_place:
             return replicas, f"{replicas} are deployed in place"
         allowed, most = self.settings.budget.resolve(replicas), self._peak(replicas, plan, replicas)
-        why = f"a surge of {allowed.surge}" if most == replicas + allowed.surge else f"rollout_strategy {plan.strategy}"
+        why = (
+            f"a surge of {allowed.surge}"
+            if most == replicas + allowed.surge
+            else f"rollout_strategy {plan.strategy}"
+        )
         return most, f"rollout_replicas {replicas} with {why} needs {most}"
 
     def _demand(self, replicas: int, plan: Plan) -> tuple[resources.Demand, str]:
@@ -133,13 +171,17 @@ class Validation(StepPart):
 
 
 def servers(traffic: TrafficDriver) -> Mapping[str, int]:
-    """Return for how many instances each load balancer has servers; load balancers without a limit are left out."""
+    """Return for how many instances each load balancer has servers; load balancers without a
+    limit are left out.
+    """
     return traffic.capacity()
 
 
 def balancers_of(settings: Settings) -> str:
     """Return a hash of the settings that choose the load balancers and how instances share them."""
-    options = {key: value for key, value in settings.traffic.options.items() if key not in NOT_SHARED}
+    options = {
+        key: value for key, value in settings.traffic.options.items() if key not in NOT_SHARED
+    }
     text = json.dumps([settings.traffic.name, options], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -147,4 +189,8 @@ def balancers_of(settings: Settings) -> str:
 def fewer(service: str, base: int, replicas: int) -> dict[str, str]:
     """Return the message where fewer instances are asked for than run."""
     less = base - replicas
-    return {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"} if less > 0 else {}
+    return (
+        {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"}
+        if less > 0
+        else {}
+    )

@@ -15,8 +15,8 @@ import time
 import typing as t
 from collections.abc import Callable, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ..base.errors import InputError
+from ..state import identity
 
 PATIENCE = 0.02  # seconds between two looks at a watch that was told to end
 
@@ -66,7 +66,9 @@ def end(known: t.Any, check: Callable[[], object]) -> None:
     may raise."""
     if not known:
         return
-    if not isinstance(known, Mapping) or not all(isinstance(known.get(key), int) for key in ("pid", "began")):
+    if not isinstance(known, Mapping) or not all(
+        isinstance(known.get(key), int) for key in ("pid", "began")
+    ):
         raise InputError(f"rollout_watch: expected what vacate returned, got {known!r}", "PR-100")
     pid, began = known["pid"], known["began"]
     if identity.lives(pid, began):

@@ -41,7 +41,8 @@ class Bounds:
     def of(self, current: int) -> int | None:
         """Return how many to ask for where `current` run; None if there is nothing to follow."""
         if not current:
-            return self.least or self.most  # without a minimum, begin with what is enough for all requests
+            # without a minimum, begin with what is enough for all requests
+            return self.least or self.most
         return max(self.least or 1, min(current, self.most or current))
 
     def __str__(self) -> str:
@@ -56,15 +57,16 @@ class ResolvedBudget:
 
     surge: int
     unavailable: int
-    in_flight: int | None = None  # how many new instances may start at once; None: as many as surge allows
+    # how many new instances may start at once; None: as many as surge allows
+    in_flight: int | None = None
 
 
 @dataclass(frozen=True)
 class Budget:
     """What the operator allows.
 
-    `max_in_flight` is Cloud Foundry's form: that many extra, none unavailable, and at most that many
-    starting at once (https://docs.cloudfoundry.org/devguide/deploy-apps/rolling-deploy.html).
+    `max_in_flight` is Cloud Foundry's form: that many extra, none unavailable, and at most that
+    many starting at once (https://docs.cloudfoundry.org/devguide/deploy-apps/rolling-deploy.html).
     """
 
     max_surge: Amount = 1
@@ -74,7 +76,8 @@ class Budget:
     def resolve(self, desired: int) -> ResolvedBudget:
         """Return the budget for so many replicas.
 
-        Surge is rounded up and unavailable down. If both are 0 then, one may be unavailable, as in Kubernetes:
+        Surge is rounded up and unavailable down. If both are 0 then, one may be unavailable, as in
+        Kubernetes:
         https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#rolling-update-deployment
         """
         if self.max_in_flight is not None:
@@ -86,7 +89,9 @@ class Budget:
 
 
 def whole(serving: int, weight: int, every: int) -> int:
-    """Scale a number that a part of the weights has (`weight` of `every`) to the number that all of them have."""
+    """Scale a number that a part of the weights has (`weight` of `every`) to the number that all
+    of them have.
+    """
     return -(-serving * every // weight) if 0 < weight < every else serving
 
 

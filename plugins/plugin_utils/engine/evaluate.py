@@ -1,15 +1,18 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One iteration of the reconcile loop: from the fleet as observed to what to do now. Pure; all the safety is here.
+"""One iteration of the reconcile loop: from the fleet as observed to what to do now. Pure; all the
+safety is here.
 
-`evaluate` decides which instances to create, to put in rotation, to take out and to stop, so that at every moment
+`evaluate` decides which instances to create, to put in rotation, to take out and to stop, so that
+at every moment
 
 * the total, with everything in flight, is at most desired + surge;
 * what is available is at least desired - unavailable, and never lowered further once it is below;
 * nothing is stopped while in rotation anywhere, and nothing is put in rotation that is not ready.
 
-There are no batches: an instance that becomes ready lets an old one go at once, whatever the others do.
+There are no batches: an instance that becomes ready lets an old one go at once, whatever the others
+do.
 """
 
 from __future__ import annotations
@@ -19,28 +22,28 @@ import typing as t
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import wording
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import FleetCount, GroupCount, count_fleet
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+from . import wording
+from .budget import Budget, ResolvedBudget
+from .fleet_count import FleetCount, GroupCount, count_fleet
+from .instances import (
     can_admit,
     can_stop,
     is_serving,
     is_starting,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from .model import (
     FailureAction,
     Instance,
     Rotation,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+from .progress import (
     FailureLimit,
     ProgressTracker,
     Rules,
     failure_limits,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .strategy import Waypoint
 
 
 @dataclass(frozen=True)
@@ -52,36 +55,57 @@ class Decision:
     admit: tuple[str, ...] = ()  # put in rotation
     standby: tuple[str, ...] = ()  # take out of rotation in the same update, and keep ready
     drain: tuple[str, ...] = ()  # take out of rotation, to be stopped later
-    retire: tuple[str, ...] = ()  # stop: out of rotation, and their requests are finished or out of time
+    # stop: out of rotation, and their requests are finished or out of time
+    retire: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     reached: bool = False  # whether the fleet is at the waypoint
     failed: str = ""  # why the stage has to end here
     failed_id: str = ""  # the id of that message
-    then: FailureAction | None = None  # HOLD where a rollback would lead to what fails; None: the settings decide
+    # HOLD where a rollback would lead to what fails; None: the settings decide
+    then: FailureAction | None = None
     stable_lost: bool = False  # no stable instance serves any more, and new ones are ready
     progress: ProgressTracker = field(default_factory=lambda: ProgressTracker(0.0))
 
     @property
     def nothing_to_do(self) -> bool:
         """Whether all there is to do is wait."""
-        return not (self.create or self.create_old or self.admit or self.standby or self.drain or self.retire)
+        return not (
+            self.create
+            or self.create_old
+            or self.admit
+            or self.standby
+            or self.drain
+            or self.retire
+        )
 
 
 def evaluate(
-    fleet: Sequence[Instance], waypoint: Waypoint, budget: Budget, rules: Rules, progress: ProgressTracker, now: float
+    fleet: Sequence[Instance],
+    waypoint: Waypoint,
+    budget: Budget,
+    rules: Rules,
+    progress: ProgressTracker,
+    now: float,
 ) -> Decision:
     """Decide what to do now to get from `fleet` to `waypoint` within `budget`.
 
-    `progress` is what was remembered of the stage so far. `now` is in seconds, on the clock of the fleet's times.
+    `progress` is what was remembered of the stage so far. `now` is in seconds, on the clock of the
+    fleet's times.
     """
     allowed = budget.resolve(waypoint.desired)
-    count = count_fleet(fleet, waypoint, rules, now if progress.old is None else progress.began, now)
+    count = count_fleet(
+        fleet, waypoint, rules, now if progress.old is None else progress.began, now
+    )
     kept = min(count.old.arrived, waypoint.old)
-    progress = progress.advance(count.new.arrived, count.old_total, count.failures, now, kept, count.lasting)
+    progress = progress.advance(
+        count.new.arrived, count.old_total, count.failures, now, kept, count.lasting
+    )
     failed, failed_id = _failure(count, waypoint, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
-        return Decision(failed=failed, failed_id=failed_id, then=then, reasons=(failed,), progress=progress)
+        return Decision(
+            failed=failed, failed_id=failed_id, then=then, reasons=(failed,), progress=progress
+        )
     returning = _stable_to_return(count, waypoint, allowed, progress)
     create, create_old = _create(count, waypoint, allowed, rules, progress, returning)
     drain = _drain(count, waypoint, allowed, returning)
@@ -104,7 +128,9 @@ def evaluate(
 
 
 def limit(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
-    """The most instances at once: what the budget allows, or both sets of the waypoint where that is more."""
+    """The most instances at once: what the budget allows, or both sets of the waypoint where
+    that is more.
+    """
     return max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old)
 
 
@@ -136,16 +162,26 @@ def _stable_missing(count: FleetCount, waypoint: Waypoint) -> int:
 
 
 def _is_stable_lost(count: FleetCount, waypoint: Waypoint) -> bool:
-    """Whether new instances are ready while no stable one that is to serve does, or will in a moment."""
+    """Whether new instances are ready while no stable one that is to serve does, or will in a
+    moment.
+    """
     if not waypoint.repairs or not waypoint.old or waypoint.switches or count.old_serves:
         return False
     return count.new.arrived >= (waypoint.new if waypoint.new_idle else 1) > 0
 
 
-def _failure(count: FleetCount, waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float) -> tuple[str, str]:
-    """Why the stage must end before its waypoint, and the id of that message; empty if it need not."""
-    # Once switched, failures of the standby set do not count against the new revision: no more of it are started.
-    limits = [*failure_limits(rules, progress, False), *(() if count.switched else failure_limits(rules, progress, True))]
+def _failure(
+    count: FleetCount, waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float
+) -> tuple[str, str]:
+    """Why the stage must end before its waypoint, and the id of that message; empty if it need
+    not.
+    """
+    # Once switched, failures of the standby set do not count against the new revision: no more of
+    # it are started.
+    limits = [
+        *failure_limits(rules, progress, False),
+        *(() if count.switched else failure_limits(rules, progress, True)),
+    ]
     for bound in limits:
         if bound.is_reached:
             return wording.too_many_failures(bound, progress), "PR-604"
@@ -156,27 +192,45 @@ def _failure(count: FleetCount, waypoint: Waypoint, rules: Rules, progress: Prog
 
 
 def _only_stable_fails(count: FleetCount, waypoint: Waypoint, progress: ProgressTracker) -> bool:
-    """Whether a stage that fails does so because of stable instances alone, so that a rollback would fail, too."""
+    """Whether a stage that fails does so because of stable instances alone, so that a rollback
+    would fail, too.
+    """
     if progress.failures:
         return all(failure.stable for failure in progress.failures)
-    return bool(_stable_missing(count, waypoint)) and count.new.arrived == len(count.new) == waypoint.new
+    return (
+        bool(_stable_missing(count, waypoint))
+        and count.new.arrived == len(count.new) == waypoint.new
+    )
 
 
 # -- what to create ---------------------------------------------------------------------------------------------------
 
 
-def _stable_to_return(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, progress: ProgressTracker) -> int:
-    """How many stable instances must return, since new ones that were ready broke and too few are in service."""
-    if not waypoint.repairs or not any(failure.late and not failure.stable for failure in progress.failures):
+def _stable_to_return(
+    count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, progress: ProgressTracker
+) -> int:
+    """How many stable instances must return, since new ones that were ready broke and too few
+    are in service.
+    """
+    if not waypoint.repairs or not any(
+        failure.late and not failure.stable for failure in progress.failures
+    ):
         return 0
     # What load balancers still send requests to is in service, whatever our checks found.
     return max(0, waypoint.desired - allowed.unavailable - max(count.available, count.serving))
 
 
 def _create(
-    count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, progress: ProgressTracker, returning: int
+    count: FleetCount,
+    waypoint: Waypoint,
+    allowed: ResolvedBudget,
+    rules: Rules,
+    progress: ProgressTracker,
+    returning: int,
 ) -> tuple[int, int]:
-    """How many new and how many stable instances to start. Those that are not ready count, so none is started twice."""
+    """How many new and how many stable instances to start. Those that are not ready count, so
+    none is started twice.
+    """
     starting = count.old.starting
     free = limit(waypoint, allowed) - count.total
     if allowed.in_flight is not None:
@@ -185,27 +239,41 @@ def _create(
     # Repair comes before replacement: what is in service is kept up first.
     old = _may_fail(min(free, missing), count.old, starting, failure_limits(rules, progress, True))
     wanted = min(free - old, waypoint.new - len(count.new))
-    return _may_fail(wanted, count.new, len(count.new.pending), failure_limits(rules, progress, False)), old
+    return (
+        _may_fail(
+            wanted, count.new, len(count.new.pending), failure_limits(rules, progress, False)
+        ),
+        old,
+    )
 
 
 def _may_fail(wanted: int, group: GroupCount, starting: int, limits: Iterable[FailureLimit]) -> int:
-    """How many of the wanted instances to start: after a failure no more at once than may still fail."""
-    left = [bound.most - bound.count - starting + len(group.overdue) for bound in limits if bound.count]
+    """How many of the wanted instances to start: after a failure no more at once than may still
+    fail.
+    """
+    left = [
+        bound.most - bound.count - starting + len(group.overdue) for bound in limits if bound.count
+    ]
     return max(0, min([wanted, *left]))
 
 
 # -- what to put in rotation and take out -----------------------------------------------------------------------------
 
 
-def _rotate(count: FleetCount, waypoint: Waypoint, leaving: Container[str]) -> tuple[list[Instance], list[Instance]]:
-    """Which instances to put in rotation, and which to take out in the same update without stopping them."""
+def _rotate(
+    count: FleetCount, waypoint: Waypoint, leaving: Container[str]
+) -> tuple[list[Instance], list[Instance]]:
+    """Which instances to put in rotation, and which to take out in the same update without
+    stopping them.
+    """
     old = [] if count.switched else [i for i in count.old.pending if can_admit(i)]
     standby: list[Instance] = []
     if waypoint.new_idle:
         admit = old
     elif not waypoint.switches or count.switched:
         admit = [*(i for i in count.new.pending if can_admit(i)), *old]
-    elif count.new.arrived >= _needed_to_switch(waypoint):  # counted at the moment of the switch, whoever asked for it
+    # counted at the moment of the switch, whoever asked for it
+    elif count.new.arrived >= _needed_to_switch(waypoint):
         admit = count.new.prepared
         standby = [i for i in (*count.old.available, *count.old.pending) if i.in_rotation]
     else:
@@ -218,7 +286,9 @@ def _needed_to_switch(waypoint: Waypoint) -> int:
     return max(1, needed)
 
 
-def _drain(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, returning: int) -> list[Instance]:
+def _drain(
+    count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, returning: int
+) -> list[Instance]:
     """Which instances to take out: those without use, then what is too many, old before new."""
     if bad := _bad_to_drop(count, waypoint):
         return [*count.new.hopeless, *bad]
@@ -250,7 +320,12 @@ def _crashed_to_drain(count: FleetCount, spare: int) -> tuple[list[Instance], in
 
 
 def _excess(
-    group: GroupCount, pending: Iterable[Instance], excess: int, serving: int, spare: int, waypoint: Waypoint
+    group: GroupCount,
+    pending: Iterable[Instance],
+    excess: int,
+    serving: int,
+    spare: int,
+    waypoint: Waypoint,
 ) -> list[Instance]:
     """Choose `excess` instances of a group, those without use first, then the oldest.
 
@@ -262,9 +337,9 @@ def _excess(
         returns = instance.state is State.READY and serving < 0
         (useful if is_serving(instance) or returns else useless).append(instance)
     free = _first(useless, excess, _usefulness)
-    # Our check fails an instance that a load balancer still sends requests to, or too few serve and the instance may
-    # be back in rotation in a moment: it goes only while enough others serve. So a blip of our own checks, or a
-    # balancer that was restarted, can never empty a fleet.
+    # Our check fails an instance that a load balancer still sends requests to, or too few serve and
+    # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
+    # blip of our own checks, or a balancer that was restarted, can never empty a fleet.
     some = _first(useful, min(excess - len(free), serving), _usefulness)
     # Available instances serve as well, so what `spare` leaves of them is enough for both.
     rest = _first(group.available, min(excess - len(free) - len(some), spare), _by_age(waypoint))
@@ -272,18 +347,28 @@ def _excess(
 
 
 def _bad_to_drop(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
-    """On a rollback, the instances judged bad, once the stable ones in service can carry all requests."""
+    """On a rollback, the instances judged bad, once the stable ones in service can carry all
+    requests.
+    """
     if not waypoint.headroom or waypoint.switches:
         return []
     old = (*count.old.pending, *count.old.prepared, *count.old.available)
-    stable = (*count.new.available, *count.new.pending, *(i for i in old if i.generation == waypoint.baseline))
-    serving = sum(1 for i in stable if i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN)
+    stable = (
+        *count.new.available,
+        *count.new.pending,
+        *(i for i in old if i.generation == waypoint.baseline),
+    )
+    serving = sum(
+        1 for i in stable if i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN
+    )
     if serving * waypoint.headroom < waypoint.desired:
         return []
     return [i for i in old if i.generation != waypoint.baseline]
 
 
-def _first(instances: list[Instance], count: int, key: Callable[[Instance], t.Any]) -> list[Instance]:
+def _first(
+    instances: list[Instance], count: int, key: Callable[[Instance], t.Any]
+) -> list[Instance]:
     return heapq.nsmallest(count, instances, key=key) if count > 0 and instances else []
 
 
@@ -296,10 +381,17 @@ def _usefulness(instance: Instance) -> tuple[int, float, str]:
 
 
 def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, float, str]]:
-    """Sort key: an unfinished revision that was superseded first, then the stable one, last its baseline; the oldest first."""
+    """Sort key: an unfinished revision that was superseded first, then the stable one, last its
+    baseline; the oldest first.
+    """
 
     def key(instance: Instance) -> tuple[bool, bool, float, str]:
         generation = instance.generation
-        return (generation == waypoint.baseline, generation == waypoint.stable, instance.created, instance.id)
+        return (
+            generation == waypoint.baseline,
+            generation == waypoint.stable,
+            instance.created,
+            instance.id,
+        )
 
     return key

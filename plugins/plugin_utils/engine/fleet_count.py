@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+from .instances import (
     has_lasted,
     is_available,
     is_orphaned,
@@ -16,20 +16,25 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instanc
     is_prepared,
     is_starting,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Failure, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .model import Instance, Rotation, State
+from .progress import Failure, Rules
+from .strategy import Waypoint
 
 
 @dataclass
 class GroupCount:
-    """The new or the old instances that neither ended nor drain; each is available, prepared or pending."""
+    """The new or the old instances that neither ended nor drain; each is available, prepared or
+    pending.
+    """
 
     available: list[Instance] = field(default_factory=list)
-    prepared: list[Instance] = field(default_factory=list)  # ready; the waypoint keeps them out of rotation
+    # ready; the waypoint keeps them out of rotation
+    prepared: list[Instance] = field(default_factory=list)
     pending: list[Instance] = field(default_factory=list)  # all others
-    overdue: list[Instance] = field(default_factory=list)  # of the pending: not ready within their deadline
-    unreachable: list[Instance] = field(default_factory=list)  # of the pending: their host is, and they get no requests
+    # of the pending: not ready within their deadline
+    overdue: list[Instance] = field(default_factory=list)
+    # of the pending: their host is, and they get no requests
+    unreachable: list[Instance] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.available) + len(self.prepared) + len(self.pending)
@@ -52,14 +57,17 @@ class GroupCount:
 
 @dataclass
 class FleetCount:
-    """A fleet, each instance in exactly one list: of `new` or `old`, or draining, ended, orphaned or crashed."""
+    """A fleet, each instance in exactly one list: of `new` or `old`, or draining, ended,
+    orphaned or crashed.
+    """
 
     new: GroupCount = field(default_factory=GroupCount)
     old: GroupCount = field(default_factory=GroupCount)
     draining: list[Instance] = field(default_factory=list)
     ended: list[Instance] = field(default_factory=list)
     orphaned: list[Instance] = field(default_factory=list)
-    crashed: list[Instance] = field(default_factory=list)  # new or old; they ended and were restarted, so give no capacity
+    # new or old; they ended and were restarted, so give no capacity
+    crashed: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
@@ -80,10 +88,13 @@ class FleetCount:
         )
 
 
-def count_fleet(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: float, now: float) -> FleetCount:
+def count_fleet(
+    fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, began: float, now: float
+) -> FleetCount:
     """Sort and count the instances of a fleet on its way to a waypoint.
 
-    `began` is when the stage did: a stable instance that was started later and failed is a failure of the stage.
+    `began` is when the stage did: a stable instance that was started later and failed is a failure
+    of the stage.
     """
     counting = _Counting(waypoint, rules, began, now, _is_switched(fleet, waypoint))
     for instance in fleet:
@@ -95,15 +106,21 @@ def _is_switched(fleet: Sequence[Instance], waypoint: Waypoint) -> bool:
     """Whether the waypoint is a switch that is done."""
     if not waypoint.switches:
         return False
-    serving = {i.generation == waypoint.generation for i in fleet if i.in_rotation and i.state.counted}
+    serving = {
+        i.generation == waypoint.generation for i in fleet if i.in_rotation and i.state.counted
+    }
     # A load balancer that was restarted has neither group in rotation; that alone is no switch.
     return False not in serving and (True in serving or waypoint.switch_at == 0)
 
 
 class _Counting:
-    """One pass over a fleet. This is most of the cost of a decision, so each instance is looked at once."""
+    """One pass over a fleet. This is most of the cost of a decision, so each instance is looked
+    at once.
+    """
 
-    def __init__(self, waypoint: Waypoint, rules: Rules, began: float, now: float, switched: bool) -> None:
+    def __init__(
+        self, waypoint: Waypoint, rules: Rules, began: float, now: float, switched: bool
+    ) -> None:
         self.waypoint, self.rules, self.began, self.now = waypoint, rules, began, now
         self.count = FleetCount(switched=switched)
         self._keeps_new_out = waypoint.new_idle or (waypoint.switches and not switched)
@@ -122,7 +139,9 @@ class _Counting:
         else:
             count.total += 1
             count.old_total += not is_new
-            if state is State.DRAINING or (state is State.UNREACHABLE and instance.draining_since is not None):
+            if state is State.DRAINING or (
+                state is State.UNREACHABLE and instance.draining_since is not None
+            ):
                 count.draining.append(instance)
             else:
                 self._add_staying(instance, is_new)
@@ -130,7 +149,9 @@ class _Counting:
     def _add_staying(self, instance: Instance, is_new: bool) -> None:
         """Put an instance that neither ended nor drains into its list."""
         count, rotation = self.count, instance.rotation
-        count.serving += instance.lb_healthy and (rotation is Rotation.IN or rotation is Rotation.PARTIAL)
+        count.serving += instance.lb_healthy and (
+            rotation is Rotation.IN or rotation is Rotation.PARTIAL
+        )
         group = count.new if is_new else count.old
         if instance.crashed:
             count.crashed.append(instance)
@@ -155,12 +176,18 @@ class _Counting:
         if (is_new or self._is_repair(instance)) and is_overdue(instance, self.rules, self.now):
             group.overdue.append(instance)
             why = instance.detail or "no check has passed"
-            self._failed(instance, f"not ready within {self.rules.ready_deadline:g} s ({why})", is_new)
+            self._failed(
+                instance, f"not ready within {self.rules.ready_deadline:g} s ({why})", is_new
+            )
 
     def _is_repair(self, instance: Instance) -> bool:
         """Whether an old instance was started by this stage, in place of a stable one."""
         waypoint = self.waypoint
-        return waypoint.repairs and instance.generation == waypoint.stable and instance.created >= self.began
+        return (
+            waypoint.repairs
+            and instance.generation == waypoint.stable
+            and instance.created >= self.began
+        )
 
     def _failed(self, instance: Instance, what: str, is_new: bool) -> None:
         """Note the failure of an instance, if this stage has started it."""

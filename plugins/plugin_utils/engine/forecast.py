@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Forecast a rollout in which nothing goes wrong: its time, and the most and fewest instances. Pure, on a clock of its own."""
+"""Forecast a rollout in which nothing goes wrong: its time, and the most and fewest instances.
+Pure, on a clock of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision, evaluate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_available
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State, total
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .budget import Budget
+from .evaluate import Decision, evaluate
+from .instances import is_available
+from .model import Instance, Rotation, State, total
+from .progress import ProgressTracker, Rules
+from .strategy import Waypoint
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,24 @@ def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
 
 
 def forecast(
-    fleet: Sequence[Instance], path: Sequence[Waypoint], budget: Budget, rules: Rules, start: float, stop: float
+    fleet: Sequence[Instance],
+    path: Sequence[Waypoint],
+    budget: Budget,
+    rules: Rules,
+    start: float,
+    stop: float,
 ) -> Forecast:
-    """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be ready and `stop` to end."""
+    """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be
+    ready and `stop` to end.
+    """
     simulation = _Simulation(fleet, path, budget, rules, start, stop)
     arrived = simulation.run()
-    return Forecast(simulation.clock if arrived else None, simulation.peak, simulation.least, simulation.replaced)
+    return Forecast(
+        simulation.clock if arrived else None,
+        simulation.peak,
+        simulation.least,
+        simulation.replaced,
+    )
 
 
 class _Simulation:
@@ -59,7 +73,12 @@ class _Simulation:
         start: float,
         stop: float,
     ) -> None:
-        self.budget, self.rules, self.start, self.stop = budget, rules, start, max(stop, rules.settle)
+        self.budget, self.rules, self.start, self.stop = (
+            budget,
+            rules,
+            start,
+            max(stop, rules.settle),
+        )
         self.path = list(path)
         self.instances = {instance.id: instance for instance in fleet}
         self.clock, self.created, self.replaced = 0.0, 0, 0
@@ -72,7 +91,9 @@ class _Simulation:
         while True:
             self._measure()
             fleet = list(self.instances.values())
-            decision = evaluate(fleet, self.path[0], self.budget, self.rules, self.progress, self.clock)
+            decision = evaluate(
+                fleet, self.path[0], self.budget, self.rules, self.progress, self.clock
+            )
             self.progress = decision.progress
             if decision.reached and len(self.path) > 1:
                 self.path.pop(0)
@@ -88,23 +109,39 @@ class _Simulation:
         self.least = min(self.least, available)
 
     def _act(self, decision: Decision) -> bool:
-        """Do what a decision says; return whether there was anything but to stop instances, which end by alarm."""
+        """Do what a decision says; return whether there was anything but to stop instances,
+        which end by alarm.
+        """
         waypoint = self.path[0]
         for rotation, names in ((Rotation.IN, decision.admit), (Rotation.OUT, decision.standby)):
             for name in names:
                 self.instances[name] = replace(self.instances[name], rotation=rotation)
         for name in decision.drain:
-            self.replaced += not waypoint.is_baseline  # what makes room for a baseline: the baseline is, later
+            # what makes room for a baseline: the baseline is, later
+            self.replaced += not waypoint.is_baseline
             self.instances[name] = replace(
-                self.instances[name], state=State.DRAINING, rotation=Rotation.OUT, draining_since=self.clock
+                self.instances[name],
+                state=State.DRAINING,
+                rotation=Rotation.OUT,
+                draining_since=self.clock,
             )
             heapq.heappush(self.alarms, (self.clock + self.stop, name))
-        for generation in [waypoint.generation] * decision.create + [waypoint.stable] * decision.create_old:
+        for generation in [waypoint.generation] * decision.create + [
+            waypoint.stable
+        ] * decision.create_old:
             self.created += 1
             name = f"+{self.created}"
-            self.instances[name] = Instance(name, "", generation, State.STARTING, created=self.clock)
+            self.instances[name] = Instance(
+                name, "", generation, State.STARTING, created=self.clock
+            )
             heapq.heappush(self.alarms, (self.clock + self.start, name))
-        return bool(decision.create or decision.create_old or decision.admit or decision.standby or decision.drain)
+        return bool(
+            decision.create
+            or decision.create_old
+            or decision.admit
+            or decision.standby
+            or decision.drain
+        )
 
     def _wait(self) -> bool:
         """Advance the clock to the next change; return whether there is one."""
@@ -126,5 +163,9 @@ class _Simulation:
             del self.instances[name]
         else:
             self.instances[name] = replace(
-                instance, state=State.READY, ready_since=self.clock, rotation=Rotation.OUT, lb_healthy=True
+                instance,
+                state=State.READY,
+                ready_since=self.clock,
+                rotation=Rotation.OUT,
+                lb_healthy=True,
             )

@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One iteration where the user's own tasks deploy instances in place, and none can be started beside them. Pure.
+"""One iteration where the user's own tasks deploy instances in place, and none can be started
+beside them. Pure.
 
-A batch of hosts is taken out of rotation (`drain_batch`), deployed, and put back (`admit_batch`). Whatever happens
-meanwhile, what is available is never taken below desired - unavailable, and nothing is put in rotation that is not ready.
-An instance whose deployment failed stays out.
+A batch of hosts is taken out of rotation (`drain_batch`), deployed, and put back (`admit_batch`).
+Whatever happens meanwhile, what is available is never taken below desired - unavailable, and
+nothing is put in rotation that is not ready. An instance whose deployment failed stays out.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent, ResolvedBudget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+from .budget import Percent, ResolvedBudget
+from .evaluate import Decision
+from .instances import (
     can_admit,
     can_stop,
     is_available,
     is_serving,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Groups, Plan, Step, Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.wording import names, no_progress
+from .model import Instance, Rotation, State
+from .progress import ProgressTracker, Rules
+from .strategy import Groups, Plan, Step, Waypoint
+from .wording import names, no_progress
 
 Batch = tuple[str, ...]  # hosts, in the order in which they were chosen
 
@@ -35,12 +36,15 @@ class Scope:
     """What may be deployed."""
 
     hosts: frozenset[str]  # the hosts of this run
-    failed: frozenset[str] = frozenset()  # instances whose deployment failed: they are not tried again
+    # instances whose deployment failed: they are not tried again
+    failed: frozenset[str] = frozenset()
     newest_first: bool = False  # on a rollback
 
 
 def steps_as_replicas(plan: Plan) -> Plan:
-    """Return the plan with steps as numbers of instances: in place, a weight is that share of the instances."""
+    """Return the plan with steps as numbers of instances: in place, a weight is that share of
+    the instances.
+    """
     if isinstance(plan.steps, Groups):
         return plan
     return replace(plan, steps=tuple(_step_as_replicas(step) for step in plan.steps))
@@ -62,13 +66,17 @@ def deployed(fleet: Sequence[Instance], waypoint: Waypoint) -> int:
     return sum(is_deployed(instance, waypoint) for instance in fleet)
 
 
-def hosts_left(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope) -> list[tuple[Instance, ...]]:
+def hosts_left(
+    fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope
+) -> list[tuple[Instance, ...]]:
     """Hosts not yet deployed, in order: unhealthy, unknown revision, then oldest."""
     hosts: dict[str, list[Instance]] = {}
     for instance in fleet:
         if instance.host in scope.hosts:
             hosts.setdefault(instance.host, []).append(instance)
-    left = [tuple(mine) for mine in hosts.values() if any(not is_deployed(i, waypoint) for i in mine)]
+    left = [
+        tuple(mine) for mine in hosts.values() if any(not is_deployed(i, waypoint) for i in mine)
+    ]
     left = [mine for mine in left if not any(i.id in scope.failed for i in mine)]
     return sorted(left, key=lambda mine: min(_rank(instance, scope) for instance in mine))
 
@@ -80,7 +88,9 @@ def _rank(instance: Instance, scope: Scope) -> tuple[int, float]:
     return (1 if instance.generation == 0 else 2), age
 
 
-def batches(fleet: Sequence[Instance], path: Sequence[Waypoint], allowed: ResolvedBudget, scope: Scope) -> list[Batch]:
+def batches(
+    fleet: Sequence[Instance], path: Sequence[Waypoint], allowed: ResolvedBudget, scope: Scope
+) -> list[Batch]:
     """The batches to the end of the path, if nothing goes wrong.
 
     None is bigger than what may be unavailable, and one ends where a waypoint is reached.
@@ -132,7 +142,9 @@ def drain_batch(
     return Decision(admit=admit, drain=_ids(chosen), reasons=(reason,), progress=progress)
 
 
-def unreachable(fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope, hosts: Collection[str]) -> list[Instance]:
+def unreachable(
+    fleet: Sequence[Instance], waypoint: Waypoint, scope: Scope, hosts: Collection[str]
+) -> list[Instance]:
     """Instances not yet deployed on hosts that are unreachable."""
     left = (i for mine in hosts_left(fleet, waypoint, scope) for i in mine)
     return [i for i in left if i.host in hosts and not is_deployed(i, waypoint)]
@@ -156,7 +168,10 @@ def refusal(
     if all(mine[0].host in hosts for mine in hosts_left(fleet, waypoint, scope)):
         return "no other host is to be deployed"
     if len(useless) >= allowed.unavailable:
-        return f"{names(useless)} serve no requests, and at most {allowed.unavailable} may be unavailable"
+        return (
+            f"{names(useless)} serve no requests, and at most {allowed.unavailable} may be"
+            " unavailable"
+        )
     return ""
 
 
@@ -174,15 +189,27 @@ def admit_batch(
     It is reached when each is available, or was taken out since it was not in time.
     """
     limit = rules.ready_deadline or rules.progress_deadline
-    missing = [i for i in fleet if i.id in names and i.draining_since is None and not is_available(i, rules, now)]
+    missing = [
+        i
+        for i in fleet
+        if i.id in names and i.draining_since is None and not is_available(i, rules, now)
+    ]
     drain = missing if now - progress.since > limit else []
     gone = {instance.id for instance in drain}
     admit = [instance for instance in fleet if can_admit(instance) and instance.id not in gone]
     return Decision(admit=_ids(admit), drain=_ids(drain), reached=not missing, progress=progress)
 
 
-def hold_batch(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float) -> Decision:
-    """Drain nothing while gates are asked; reached as long as the waypoint's new instances are available."""
+def hold_batch(
+    fleet: Sequence[Instance],
+    waypoint: Waypoint,
+    rules: Rules,
+    progress: ProgressTracker,
+    now: float,
+) -> Decision:
+    """Drain nothing while gates are asked; reached as long as the waypoint's new instances are
+    available.
+    """
     admit = _ids(filter(can_admit, fleet))
     new = sum(is_deployed(i, waypoint) and is_available(i, rules, now) for i in fleet)
     if new >= waypoint.new:
@@ -191,8 +218,14 @@ def hold_batch(fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, prog
 
 
 def batch_out(fleet: Sequence[Instance], scope: Scope) -> list[Instance]:
-    """The batch that is out of rotation to be deployed, also where an earlier run has taken it out."""
-    return [i for i in fleet if i.state is State.DRAINING and i.host in scope.hosts and i.id not in scope.failed]
+    """The batch that is out of rotation to be deployed, also where an earlier run has taken it
+    out.
+    """
+    return [
+        i
+        for i in fleet
+        if i.state is State.DRAINING and i.host in scope.hosts and i.id not in scope.failed
+    ]
 
 
 @dataclass
@@ -206,14 +239,23 @@ class _Capacity:
     serving: int = 0
 
     @classmethod
-    def of(cls, fleet: Iterable[Instance], waypoint: Waypoint, allowed: ResolvedBudget, rules: Rules, now: float) -> _Capacity:
+    def of(
+        cls,
+        fleet: Iterable[Instance],
+        waypoint: Waypoint,
+        allowed: ResolvedBudget,
+        rules: Rules,
+        now: float,
+    ) -> _Capacity:
         """Return the capacity of a fleet."""
         capacity = cls(rules, now, waypoint.desired - allowed.unavailable)
         capacity.available, capacity.serving = capacity.given(fleet)
         return capacity
 
     def given(self, instances: Iterable[Instance]) -> tuple[int, int]:
-        """How many of these instances are available, and how many get requests from load balancers."""
+        """How many of these instances are available, and how many get requests from load
+        balancers.
+        """
         instances = list(instances)
         available = sum(is_available(i, self.rules, self.now) for i in instances)
         return available, sum(is_serving(i) and i.state is not State.DRAINING for i in instances)
@@ -221,16 +263,22 @@ class _Capacity:
     def lose(self, instances: Sequence[Instance]) -> bool:
         """Take the instances of a host out of the capacity, unless too little would be left."""
         available, serving = self.given(instances)
-        # A ready instance may be in rotation in a moment, so with too few available it is not useless.
+        # A ready instance may be in rotation in a moment, so with too few available it is not
+        # useless.
         useful = serving or any(instance.state is State.READY for instance in instances)
-        if useful and (self.available - available < self.floor or self.serving - serving < self.floor):
+        if useful and (
+            self.available - available < self.floor or self.serving - serving < self.floor
+        ):
             return False
         self.available, self.serving = self.available - available, self.serving - serving
         return True
 
 
-def _next_batch(left: Sequence[tuple[Instance, ...]], capacity: _Capacity, most: int, *, first: bool) -> list[Instance]:
-    """The next hosts, in their order, as many as the budget allows now, and at most so many instances.
+def _next_batch(
+    left: Sequence[tuple[Instance, ...]], capacity: _Capacity, most: int, *, first: bool
+) -> list[Instance]:
+    """The next hosts, in their order, as many as the budget allows now, and at most so many
+    instances.
 
     The first host of a batch may have more.
     """
@@ -260,17 +308,24 @@ def _stuck(
     failed = [i for i in fleet if i.id in scope.failed and i.draining_since is not None]
     if len(failed) + len(first) > allowed.unavailable:
         text = (
-            f"{names(failed)} failed and stay out of rotation; of {waypoint.desired} instances at most "
-            f"{allowed.unavailable} may be unavailable, so no other can be deployed"
+            f"{names(failed)} failed and stay out of rotation; of {waypoint.desired} instances at"
+            f" most {allowed.unavailable} may be unavailable, so no other can be deployed"
         )
         return Decision(admit=admit, failed=text, failed_id="PR-614", progress=progress)
     missing = [i for i in fleet if not is_available(i, rules, now)]
-    some = ", ".join(f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3])
-    why = f"{first[0].host} cannot be taken out: {len(missing)} of {waypoint.desired} instances unavailable ({some})"
+    some = ", ".join(
+        f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3]
+    )
+    why = (
+        f"{first[0].host} cannot be taken out: {len(missing)} of {waypoint.desired} instances"
+        f" unavailable ({some})"
+    )
     return _waiting(admit, rules, progress, now, why)
 
 
-def _waiting(admit: tuple[str, ...], rules: Rules, progress: ProgressTracker, now: float, waiting: str) -> Decision:
+def _waiting(
+    admit: tuple[str, ...], rules: Rules, progress: ProgressTracker, now: float, waiting: str
+) -> Decision:
     """Wait, or fail once the progress deadline is over."""
     if now - progress.since <= rules.progress_deadline:
         return Decision(admit=admit, progress=progress)

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from .model import Instance, Rotation, State
+from .progress import Rules
 
 
 def is_prepared(instance: Instance, rules: Rules, now: float) -> bool:
-    """Whether it has been ready for `min_ready` seconds and is health-checked by every load balancer."""
+    """Whether it has been ready for `min_ready` seconds and is health-checked by every load
+    balancer.
+    """
     return (
         instance.state is State.READY
         and instance.lb_healthy
@@ -39,7 +41,11 @@ def is_orphaned(instance: Instance) -> bool:
 
     It no longer counts. It is stopped once the host answers.
     """
-    return instance.state is State.UNREACHABLE and instance.draining_since is not None and not instance.in_rotation
+    return (
+        instance.state is State.UNREACHABLE
+        and instance.draining_since is not None
+        and not instance.in_rotation
+    )
 
 
 def is_overdue(instance: Instance, rules: Rules, now: float) -> bool:
@@ -61,12 +67,20 @@ def has_lasted(instance: Instance, rules: Rules, now: float) -> bool:
 
 
 def can_admit(instance: Instance) -> bool:
-    """Whether it may be put in rotation: ready, health-checked by every load balancer, and not in rotation everywhere."""
-    return instance.state is State.READY and instance.lb_healthy and instance.rotation is not Rotation.IN
+    """Whether it may be put in rotation: ready, health-checked by every load balancer, and not
+    in rotation everywhere.
+    """
+    return (
+        instance.state is State.READY
+        and instance.lb_healthy
+        and instance.rotation is not Rotation.IN
+    )
 
 
 def can_stop(instance: Instance, rules: Rules, now: float) -> bool:
-    """Whether a draining instance may be stopped: out of rotation, and its requests are finished or `drain_timeout` is over."""
+    """Whether a draining instance may be stopped: out of rotation, and its requests are finished
+    or `drain_timeout` is over.
+    """
     if instance.in_rotation or instance.draining_since is None:
         return False
     drained = now - instance.draining_since

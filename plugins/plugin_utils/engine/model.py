@@ -11,7 +11,9 @@ from enum import Enum, StrEnum
 
 
 class Process(str, Enum):
-    """The process of an instance as its platform reports it. A driver maps anything else to UNKNOWN."""
+    """The process of an instance as its platform reports it. A driver maps anything else to
+    UNKNOWN.
+    """
 
     STARTING = "starting"  # accepted, not running yet
     RUNNING = "running"
@@ -61,8 +63,9 @@ class State(str, Enum):
 class Instance:
     """One instance as observed in this iteration.
 
-    Times are in seconds, on the clock passed to `evaluate`. `generation` tells new from old instances:
-    each rollout has its own, so a restart of the same revision is a rollout like any other.
+    Times are in seconds, on the clock passed to `evaluate`. `generation` tells new from old
+    instances: each rollout has its own, so a restart of the same revision is a rollout like any
+    other.
     """
 
     id: str
@@ -118,7 +121,9 @@ def total(fleet: Iterable[Instance]) -> int:
 
 
 class Phase(StrEnum):
-    """Where a rollout is. It is over when it is finished; in every other phase a run continues it."""
+    """Where a rollout is. It is over when it is finished; in every other phase a run continues
+    it.
+    """
 
     PROGRESSING = "progressing"
     PAUSED = "paused"
@@ -131,7 +136,9 @@ class Phase(StrEnum):
 
     @property
     def waits(self) -> bool:
-        """Whether the rollout waits for something outside the fleet, so that nothing fails for taking its time."""
+        """Whether the rollout waits for something outside the fleet, so that nothing fails for
+        taking its time.
+        """
         return self in (Phase.PAUSED, Phase.AWAITING_PROMOTION, Phase.HOLDING)
 
 
@@ -157,10 +164,13 @@ class Composition:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What was deployed on an instance that cannot tell itself; `at` is in seconds since the epoch."""
+    """What was deployed on an instance that cannot tell itself; `at` is in seconds since the
+    epoch.
+    """
 
     revision: str
     generation: int
     at: float
     failed: str = ""  # why the instance is not in service with it
-    before: Composition | None = None  # what it served with when it was taken out, and has until it is touched
+    # what it served with when it was taken out, and has until it is touched
+    before: Composition | None = None

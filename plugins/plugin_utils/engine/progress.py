@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How far a stage has come, and whether too many instances have failed. Pure.
 
-Progress is more new instances available, fewer old ones, or more of those that stay, than ever before in this stage. The
-progress deadline counts from the last progress, not from the start, and failures count since the last progress. But the
-failure of an instance that had been ready is not made good by others that have just become ready: that takes instances
-that last.
+Progress is more new instances available, fewer old ones, or more of those that stay, than ever
+before in this stage. The progress deadline counts from the last progress, not from the start, and
+failures count since the last progress. But the failure of an instance that had been ready is not
+made good by others that have just become ready: that takes instances that last.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ class Rules:
 
     min_ready: float = 0.0  # how long an instance must have been ready to count as available
     progress_deadline: float = 600.0
-    ready_deadline: float | None = None  # how long a new instance may take to become ready; None: as long as the stage
-    failure_limit: int | None = 3  # so many failures without progress end the stage; None: any number
-    stage_limit: int | None = None  # so many new instances that fail in one stage end it; None: as `failure_limit` says
-    total_limit: int | None = None  # so many that fail in the whole rollout end it; None: any number
+    # how long a new instance may take to become ready; None: as long as the stage
+    ready_deadline: float | None = None
+    # so many failures without progress end the stage; None: any number
+    failure_limit: int | None = 3
+    # so many new instances that fail in one stage end it; None: as `failure_limit` says
+    stage_limit: int | None = None
+    # so many that fail in the whole rollout end it; None: any number
+    total_limit: int | None = None
     drain_timeout: float = 30.0  # how long requests in flight are waited for
     settle: float = 0.0  # the least time between leaving rotation and being stopped
-    watch_new: float = 120.0  # how long a new instance has to last before it makes good earlier ones that broke
+    # how long a new instance has to last before it makes good earlier ones that broke
+    watch_new: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class ProgressTracker:
     old: int | None = None  # the fewest old instances so far; None: nothing was counted yet
     failures: tuple[Failure, ...] = ()  # since the last progress, in the order they were seen
     judged: frozenset[str] = frozenset()  # ids of instances whose failure was counted
-    began: float = 0.0  # when the first iteration was: what was created later was started by this stage
+    # when the first iteration was: what was created later was started by this stage
+    began: float = 0.0
     kept: int = 0  # the most old instances in service so far, of those that stay
     lasting: int = 0  # the most new instances that lasted so far
     failed: int = 0  # new instances that failed so far, whatever succeeded in between
@@ -75,11 +81,19 @@ class ProgressTracker:
         return self.earlier + self.failed
 
     def advance(
-        self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int = 0, lasting: int | None = None
+        self,
+        new: int,
+        old: int,
+        failed: Iterable[Failure],
+        now: float,
+        kept: int = 0,
+        lasting: int | None = None,
     ) -> ProgressTracker:
-        """Return the tracker after an iteration that sees `new` available, `old` counted and `failed` instances.
+        """Return the tracker after an iteration that sees `new` available, `old` counted and
+        `failed` instances.
 
-        `kept` of the old instances that stay are in service, and `lasting` (None: all) of the new ones have lasted.
+        `kept` of the old instances that stay are in service, and `lasting` (None: all) of the new
+        ones have lasted.
         """
         lasting = new if lasting is None else lasting
         if self.old is None:
@@ -89,7 +103,9 @@ class ProgressTracker:
         lasted = lasting > self.lasting
         if not fresh and not progressed and not lasted:
             return self
-        left = [failure for failure in self.failures if not (lasted if failure.late else progressed)]
+        left = [
+            failure for failure in self.failures if not (lasted if failure.late else progressed)
+        ]
         return replace(
             self,
             since=now if progressed else self.since,
@@ -102,8 +118,12 @@ class ProgressTracker:
             failed=self.failed + sum(not failure.stable for failure in fresh),
         )
 
-    def _begin(self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int, lasting: int) -> ProgressTracker:
-        """Return the tracker after the first iteration. What failed before the stage is not its failure."""
+    def _begin(
+        self, new: int, old: int, failed: Iterable[Failure], now: float, kept: int, lasting: int
+    ) -> ProgressTracker:
+        """Return the tracker after the first iteration. What failed before the stage is not its
+        failure.
+        """
         return ProgressTracker(
             since=now if new > self.new else self.since,
             new=max(self.new, new),
@@ -119,15 +139,25 @@ class ProgressTracker:
 def failure_limits(rules: Rules, progress: ProgressTracker, stable: bool) -> Iterator[FailureLimit]:
     """Yield the limits of failures that hold for new or for stable instances."""
     if rules.failure_limit is not None and (stable or rules.stage_limit is None):
-        counted = [failure for failure in progress.failures if failure.stable or rules.stage_limit is None]
+        counted = [
+            failure for failure in progress.failures if failure.stable or rules.stage_limit is None
+        ]
         count = len(counted) if any(failure.stable == stable for failure in counted) else 0
-        text = f"{count} consecutive {_failures(count)} (rollout_failure_limit {rules.failure_limit})"
+        text = (
+            f"{count} consecutive {_failures(count)} (rollout_failure_limit {rules.failure_limit})"
+        )
         yield FailureLimit(count, rules.failure_limit, text)
     if rules.stage_limit is not None and not stable:
-        text = f"{progress.failed} {_failures(progress.failed)} in this stage (its failure limit is {rules.stage_limit})"
+        text = (
+            f"{progress.failed} {_failures(progress.failed)} in this stage (its failure limit is"
+            f" {rules.stage_limit})"
+        )
         yield FailureLimit(progress.failed, rules.stage_limit, text)
     if rules.total_limit is not None and not stable:
-        text = f"{progress.total} {_failures(progress.total)} in the rollout (rollout_failure_limit.total {rules.total_limit})"
+        text = (
+            f"{progress.total} {_failures(progress.total)} in the rollout"
+            f" (rollout_failure_limit.total {rules.total_limit})"
+        )
         yield FailureLimit(progress.total, rules.total_limit, text)
 
 

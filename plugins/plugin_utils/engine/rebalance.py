@@ -1,10 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which instances leave crowded hosts, so that others of the same generation start on emptier ones. Pure.
+"""Which instances leave crowded hosts, so that others of the same generation start on emptier ones.
+Pure.
 
-Instances that leave count as old for `evaluate`, which replaces them like any other, within the budget. They are chosen
-anew in every iteration, from what exists.
+Instances that leave count as old for `evaluate`, which replaces them like any other, within the
+budget. They are chosen anew in every iteration, from what exists.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .model import Instance, State
+from .strategy import Waypoint
 
 LEAVING = -1  # the generation that instances which leave count as: older than any
-Place = Callable[[int, Collection[str]], Sequence[str]]  # (count, gone) -> the hosts of the next `count` instances
+# (count, gone) -> the hosts of the next `count` instances
+Place = Callable[[int, Collection[str]], Sequence[str]]
 Unevenness = tuple[int, int]  # of zones and of hosts
 
 
-def instances_to_move(fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> frozenset[str]:
-    """Return the ids of instances to move: the oldest of the most crowded host, as long as that evens out the spread.
+def instances_to_move(
+    fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the ids of instances to move: the oldest of the most crowded host, as long as that
+    evens out the spread.
 
     `place` tells where the platform would start the next instances. `zones` has the hosts' zones,
     which are evened out before hosts are.
@@ -41,7 +46,9 @@ def mark_leaving(fleet: Sequence[Instance], leaving: Collection[str]) -> list[In
 class _Spread:
     """How a generation spreads over hosts, with the instances chosen so far gone and replaced."""
 
-    def __init__(self, fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]) -> None:
+    def __init__(
+        self, fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]
+    ) -> None:
         self.instances = [i for i in fleet if i.generation == waypoint.generation and _stays(i)]
         self.leaving: list[str] = []
         self._wanted, self._place, self._zones = waypoint.new, place, zones
@@ -60,11 +67,15 @@ class _Spread:
 
     def crowded(self) -> list[Instance]:
         """The oldest instance of each host, the most crowded host first."""
-        left = sorted((i for i in self.instances if i.id not in self.leaving), key=lambda i: i.order)
+        left = sorted(
+            (i for i in self.instances if i.id not in self.leaving), key=lambda i: i.order
+        )
         hosts = Counter(i.host for i in left)
         zones = Counter(self._zone(i.host) for i in left)
         oldest = {i.host: i for i in reversed(left)}
-        return sorted(oldest.values(), key=lambda i: (-zones[self._zone(i.host)], -hosts[i.host], i.order))
+        return sorted(
+            oldest.values(), key=lambda i: (-zones[self._zone(i.host)], -hosts[i.host], i.order)
+        )
 
     def _zone(self, host: str) -> str:
         return self._zones.get(host, "")
@@ -72,7 +83,8 @@ class _Spread:
     def _unevenness(self, gone: Collection[str]) -> Unevenness | None:
         """The unevenness once these have left and were replaced; None if they cannot be replaced.
 
-        Sums of squares are least where counts are even, and fall with each move that evens them out.
+        Sums of squares are least where counts are even, and fall with each move that evens them
+        out.
         """
         hosts = [i.host for i in self.instances if i.id not in gone]
         missing = max(0, self._wanted - len(hosts))
@@ -87,4 +99,8 @@ def _squares(names: Iterable[str]) -> int:
 
 
 def _stays(instance: Instance) -> bool:
-    return instance.state.counted and instance.state is not State.UNREACHABLE and instance.draining_since is None
+    return (
+        instance.state.counted
+        and instance.state is not State.UNREACHABLE
+        and instance.draining_since is None
+    )

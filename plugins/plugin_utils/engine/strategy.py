@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Strategies as lists of stages, each a waypoint and its gates. A new strategy is a new list, not a new code path. Pure."""
+"""Strategies as lists of stages, each a waypoint and its gates. A new strategy is a new list,
+not a new code path. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,28 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Budget, ResolvedBudget, up
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import FailureAction, Phase
+from .budget import Amount, Budget, ResolvedBudget, up
+from .model import FailureAction, Phase
 
-REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")  # the steps that stages belong to, in order
+# the steps that stages belong to, in order
+REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")
 
 
 class InvalidSteps(ValueError):
-    """The steps of a canary do not fit the number of replicas and the budget. The text says which, and what would fit."""
+    """The steps of a canary do not fit the number of replicas and the budget. The text says
+    which, and what would fit.
+    """
 
 
 @dataclass(frozen=True)
 class Waypoint:
     """The composition of a fleet that a stage leads to.
 
-    `generation` is the one that counts as new; instances of all others are old. `desired` is what the
-    budget is counted from: the capacity that the service needs on the way. `weight` is the percentage of
-    the requests for the new instances: None for an even share, 0 for a new set on standby, 100 for an
-    old set on standby. From a waypoint of 0 to one of 100 is one switch, at all load balancers.
+    `generation` is the one that counts as new; instances of all others are old. `desired` is what
+    the budget is counted from: the capacity that the service needs on the way. `weight` is the
+    percentage of the requests for the new instances: None for an even share, 0 for a new set on
+    standby, 100 for an old set on standby. From a waypoint of 0 to one of 100 is one switch, at all
+    load balancers.
     """
 
     generation: int
@@ -36,11 +42,15 @@ class Waypoint:
     old: int
     desired: int
     weight: int | None = None
-    switch_at: int | None = None  # how many new instances have to be ready for a switch; None: all; 0: it is done
-    stable: int = 0  # generation of the stable revision: its instances go last, and are replaced if they end
-    baseline: int = 0  # generation of the fresh stable instances that new ones are compared with; 0: none
-    # On a rollback: how many times its usual part a stable instance takes, so that the old ones, which were judged bad, go
-    # as soon as the stable ones can carry all requests; 0: never more than usual. None: this is not a rollback.
+    # how many new instances have to be ready for a switch; None: all; 0: it is done
+    switch_at: int | None = None
+    # generation of the stable revision: its instances go last, and are replaced if they end
+    stable: int = 0
+    # generation of the fresh stable instances that new ones are compared with; 0: none
+    baseline: int = 0
+    # On a rollback: how many times its usual part a stable instance takes, so that the old ones,
+    # which were judged bad, go as soon as the stable ones can carry all requests; 0: never more
+    # than usual. None: this is not a rollback.
     headroom: Fraction | None = None
     rebalance: bool = False  # whether instances move from crowded to emptier hosts (`rebalance.py`)
 
@@ -67,7 +77,9 @@ class Waypoint:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a rollout has to pass before it leaves a stage. Times in seconds; `options` are its driver's."""
+    """What a rollout has to pass before it leaves a stage. Times in seconds; `options` are its
+    driver's.
+    """
 
     key: str  # identifies it in the journal, among all gates of the rollout
     driver: str
@@ -96,12 +108,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a canary: at most one of `weight`, `replicas` and `instances`; without any, nothing changes."""
+    """One step of a canary: at most one of `weight`, `replicas` and `instances`; without any,
+    nothing changes.
+    """
 
     name: str
     weight: int | None = None  # traffic weight of the new instances, in percent
     replicas: Amount | None = None  # how many new instances
-    instances: int | None = None  # how many new instances, in percent, and one old more (Cloud Foundry's instance_weight)
+    # how many new instances, in percent, and one old more (Cloud Foundry's instance_weight)
+    instances: int | None = None
     gates: tuple[Gate, ...] = ()
     on_failure: FailureAction | None = None
     reversible: bool = True
@@ -112,7 +127,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Groups:
-    """The steps of a canary as groups of instances, as in Singularity: `cycles` groups of `size`, then all others."""
+    """The steps of a canary as groups of instances, as in Singularity: `cycles` groups of
+    `size`, then all others.
+    """
 
     size: int
     cycles: int
@@ -122,7 +139,9 @@ class Groups:
     def steps(self, desired: int) -> tuple[Step, ...]:
         """Return the steps for so many replicas."""
         targets = [*range(self.size, desired, self.size)[: self.cycles], desired]
-        return tuple(self._step(f"group {number}", target) for number, target in enumerate(targets, 1))
+        return tuple(
+            self._step(f"group {number}", target) for number, target in enumerate(targets, 1)
+        )
 
     def _step(self, name: str, target: int) -> Step:
         gates = tuple(replace(gate, key=f"{name} {gate.key}") for gate in self.gates)
@@ -139,18 +158,37 @@ class Plan:
     promotion: tuple[Gate, ...] = ()  # of blue_green: a delay or an approval
     hold: tuple[Gate, ...] = ()  # of blue_green: how long the old set stays on standby
     confirm_rollout: tuple[Gate, ...] = ()  # before anything
-    confirm_traffic_increase: tuple[Gate, ...] = ()  # before the traffic weight of the new instances rises
+    # before the traffic weight of the new instances rises
+    confirm_traffic_increase: tuple[Gate, ...] = ()
     confirm_promotion: tuple[Gate, ...] = ()
     post_rollout: tuple[Gate, ...] = ()  # when the new instances get all requests
-    background: tuple[Gate, ...] = ()  # asked continuously at watched stages; one that fails ends the rollout
+    # asked continuously at watched stages; one that fails ends the rollout
+    background: tuple[Gate, ...] = ()
     rollback_gates: tuple[Gate, ...] = ()  # asked continuously; one that passes requests a rollback
 
     @property
     def gates(self) -> tuple[Gate, ...]:
         """All gates of the plan."""
-        of_steps = self.steps.gates if isinstance(self.steps, Groups) else sum((step.gates for step in self.steps), ())
-        calls = self.confirm_rollout + self.confirm_traffic_increase + self.confirm_promotion + self.post_rollout
-        return (*self.opening, *of_steps, *self.promotion, *self.hold, *calls, *self.background, *self.rollback_gates)
+        of_steps = (
+            self.steps.gates
+            if isinstance(self.steps, Groups)
+            else sum((step.gates for step in self.steps), ())
+        )
+        calls = (
+            self.confirm_rollout
+            + self.confirm_traffic_increase
+            + self.confirm_promotion
+            + self.post_rollout
+        )
+        return (
+            *self.opening,
+            *of_steps,
+            *self.promotion,
+            *self.hold,
+            *calls,
+            *self.background,
+            *self.rollback_gates,
+        )
 
     @property
     def baseline(self) -> bool:
@@ -168,11 +206,16 @@ class RolloutTarget:
     before: int = 0  # stable instances to replace; 0: a first deployment
     stable: int = 0  # their generation
     baseline: int = 0  # the generation of fresh stable instances, where the plan compares with them
-    grown: int = 0  # new instances that existed when the rollout was scaled down: they stay until the promotion
+    # new instances that existed when the rollout was scaled down: they stay until the promotion
+    grown: int = 0
 
     def waypoint(self, new: int, old: int, weight: int | None = None) -> Waypoint:
-        """Return a waypoint before the promotion: until then capacity is not lowered, however few are asked for."""
-        return Waypoint(self.generation, new, old, self.base, weight, stable=self.stable, baseline=self.baseline)
+        """Return a waypoint before the promotion: until then capacity is not lowered, however
+        few are asked for.
+        """
+        return Waypoint(
+            self.generation, new, old, self.base, weight, stable=self.stable, baseline=self.baseline
+        )
 
     def end(self, weight: int | None = None, old: int = 0) -> Waypoint:
         """Return the last waypoint: all are new, with `old` instances on standby."""
@@ -180,14 +223,22 @@ class RolloutTarget:
 
     @property
     def base(self) -> int:
-        """How many instances there are until the promotion: what serves now, or what is asked for if that is more."""
+        """How many instances there are until the promotion: what serves now, or what is asked
+        for if that is more.
+        """
         same = self.generation == self.stable  # scaling alone: nothing is promoted
         return self.desired if same else max(self.before, self.desired)
 
     def grow(self, waypoint: Waypoint) -> Waypoint:
-        """Return the waypoint with no fewer new instances than exist: old ones are not started in their place."""
+        """Return the waypoint with no fewer new instances than exist: old ones are not started
+        in their place.
+        """
         more = min(self.grown - waypoint.new, waypoint.old) if waypoint.weight is None else 0
-        return replace(waypoint, new=waypoint.new + more, old=waypoint.old - more) if more > 0 else waypoint
+        return (
+            replace(waypoint, new=waypoint.new + more, old=waypoint.old - more)
+            if more > 0
+            else waypoint
+        )
 
 
 def rolling(generation: int, desired: int) -> Waypoint:
@@ -202,16 +253,21 @@ def stages(plan: Plan, target: RolloutTarget) -> tuple[Stage, ...]:
 
 def remaining(listed: Sequence[Stage], passed: Collection[str]) -> Sequence[Stage]:
     """Return the stages from the first that is not among the names of those passed."""
-    place = next((place for place, stage in enumerate(listed) if stage.name not in passed), len(listed))
+    place = next(
+        (place for place, stage in enumerate(listed) if stage.name not in passed), len(listed)
+    )
     return listed[place:]
 
 
-def still_passed(before: Sequence[Stage], after: Sequence[Stage], passed: Collection[str]) -> list[str]:
-    """Return which stages are passed once the number of replicas, and with it the list, has changed.
+def still_passed(
+    before: Sequence[Stage], after: Sequence[Stage], passed: Collection[str]
+) -> list[str]:
+    """Return which stages are passed once the number of replicas, and with it the list, has
+    changed.
 
-    Fewer replicas may make fewer groups. Where the current group is gone, the last group, which now leads
-    to all replicas, remains to be passed with its gates. Where all are passed, the last stage remains, to
-    arrive at the new number.
+    Fewer replicas may make fewer groups. Where the current group is gone, the last group, which now
+    leads to all replicas, remains to be passed with its gates. Where all are passed, the last stage
+    remains, to arrive at the new number.
     """
     names, left = [stage.name for stage in after], remaining(before, passed)
     again = after[-1].name if not left else ""
@@ -223,11 +279,16 @@ def still_passed(before: Sequence[Stage], after: Sequence[Stage], passed: Collec
 def peak(listed: Iterable[Stage], budget: Budget) -> int:
     """Return the most instances that any of these stages allows at once."""
     points = [stage.waypoint for stage in listed]
-    return max(max(point.desired + budget.resolve(point.desired).surge, point.new + point.old) for point in points)
+    return max(
+        max(point.desired + budget.resolve(point.desired).surge, point.new + point.old)
+        for point in points
+    )
 
 
 def _rolling(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
-    yield from _confirm(target.waypoint(0, target.before), plan.confirm_rollout + plan.confirm_traffic_increase)
+    yield from _confirm(
+        target.waypoint(0, target.before), plan.confirm_rollout + plan.confirm_traffic_increase
+    )
     replaced = target.grow(target.waypoint(target.desired, target.base - target.desired))
     yield Stage("replace", replaced, plan.confirm_promotion, watched=True)
     yield Stage("promote", target.end(), plan.post_rollout, PROMOTE, watched=True)
@@ -240,7 +301,14 @@ def _blue_green(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     yield from _confirm(target.waypoint(0, target.before, 0), plan.confirm_rollout)
     yield Stage("prepare", target.waypoint(new, old, 0), gates, waiting=Phase.AWAITING_PROMOTION)
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
-    yield Stage("hold", replace(switched, switch_at=0), plan.hold, FINISH, waiting=Phase.HOLDING, watched=True)
+    yield Stage(
+        "hold",
+        replace(switched, switch_at=0),
+        plan.hold,
+        FINISH,
+        waiting=Phase.HOLDING,
+        watched=True,
+    )
     yield Stage("retire", target.end(), part=FINISH)
 
 
@@ -252,7 +320,11 @@ def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
 def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     steps = plan.steps.steps(target.desired) if isinstance(plan.steps, Groups) else plan.steps
     weighted = any(step.weight is not None for step in steps)
-    reached, asked, reversible = target.waypoint(0, target.before, 0 if weighted else None), None, True
+    reached, asked, reversible = (
+        target.waypoint(0, target.before, 0 if weighted else None),
+        None,
+        True,
+    )
     found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
         asked = asked if step.replicas is None else up(step.replicas, target.desired)
@@ -271,28 +343,38 @@ def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
             )
         )
     end = target.end(100 if weighted else None)
-    found.append(Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True))
+    found.append(
+        Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True)
+    )
     for stage, following in pairwise(found):
         gates = stage.gates + _before(plan, stage, following)
         if gates or stage.name != "begin":
             yield replace(stage, gates=gates)
         if fresh and stage is found[0]:
             yield Stage(
-                "baseline", replace(stage.waypoint, generation=target.baseline, new=fresh, old=target.base - fresh, weight=None)
+                "baseline",
+                replace(
+                    stage.waypoint,
+                    generation=target.baseline,
+                    new=fresh,
+                    old=target.base - fresh,
+                    weight=None,
+                ),
             )
     yield found[-1]
 
 
 def _fresh(step: Step, reached: Waypoint) -> int:
-    """Return how many fresh stable instances a step compares with: as many as there are new ones, at most the old ones.
+    """Return how many fresh stable instances a step compares with: as many as there are new ones,
+    at most the old ones.
 
-    They are started before the first new instance. So they are as old as the new ones, nothing waits for
-    them while new ones serve, and starting them takes no requests from either side.
+    They are started before the first new instance. So they are as old as the new ones, nothing
+    waits for them while new ones serve, and starting them takes no requests from either side.
     """
     if not (reached.new and reached.old):
         raise InvalidSteps(
-            f"{step.name}: a baseline compares new with old instances, and here are {reached.new} new and "
-            f"{reached.old} old; set it at a step that has both"
+            f"{step.name}: a baseline compares new with old instances, and here are {reached.new}"
+            f" new and {reached.old} old; set it at a step that has both"
         )
     return min(reached.new, reached.old)
 
@@ -300,21 +382,29 @@ def _fresh(step: Step, reached: Waypoint) -> int:
 def _before(plan: Plan, stage: Stage, following: Stage) -> tuple[Gate, ...]:
     """Return the gates between one stage and the next."""
     here, there = stage.waypoint, following.waypoint
-    rises = there.new > here.new if here.weight is None or there.weight is None else there.weight > here.weight
+    rises = (
+        there.new > here.new
+        if here.weight is None or there.weight is None
+        else there.weight > here.weight
+    )
     raising = plan.confirm_traffic_increase if rises else ()
     named = tuple(replace(gate, key=f"{gate.key} before {following.name}") for gate in raising)
     return named + (plan.confirm_promotion if following.part == PROMOTE else ())
 
 
 def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget) -> Waypoint:
-    """Return the waypoint of a step; `asked` is the number of new instances that it, or a step before, sets."""
+    """Return the waypoint of a step; `asked` is the number of new instances that it, or a step
+    before, sets.
+    """
     weight = last.weight if step.weight is None else step.weight
     if step.weight is None and step.replicas is None and step.instances is None:
         return last
     if step.instances is not None:
         new, old = _instances(step, step.instances, target)
     elif asked is not None and asked > target.desired:
-        raise InvalidSteps(f"{step.name}: {asked} is more than the {target.desired} replicas; set at most that")
+        raise InvalidSteps(
+            f"{step.name}: {asked} is more than the {target.desired} replicas; set at most that"
+        )
     elif weight == 100:
         new, old = target.desired, 0
     elif weight:
@@ -323,32 +413,43 @@ def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget)
         new = asked or 0
         old = target.base - new if weight is None else _beside(step, new, target)
     if new < last.new:
-        raise InvalidSteps(f"{step.name}: {new} new are fewer than the {last.new} before; a canary can only grow")
+        raise InvalidSteps(
+            f"{step.name}: {new} new are fewer than the {last.new} before; a canary can only grow"
+        )
     return target.waypoint(new, old, weight) if old else target.end(weight)
 
 
 def _divide(step: Step, weight: int, asked: int | None, target: RolloutTarget) -> tuple[int, int]:
-    """Return how many new and old instances a weight (1 to 99) takes: both sides have to carry their part."""
+    """Return how many new and old instances a weight (1 to 99) takes: both sides have to carry
+    their part.
+    """
     desired, base, surge = target.desired, target.base, target.allowed.surge
-    least, rest = carrying(desired, target.allowed, weight), carrying(base, target.allowed, 100 - weight)
+    least, rest = (
+        carrying(desired, target.allowed, weight),
+        carrying(base, target.allowed, 100 - weight),
+    )
     most = base + surge - rest
     if most < least:
-        raise InvalidSteps(f"{step.name}: {desired} replica(s) without surge cannot be new and old at once; set max_surge: 1")
+        raise InvalidSteps(
+            f"{step.name}: {desired} replica(s) without surge cannot be new and old at once; set"
+            " max_surge: 1"
+        )
     # Without surge one side loses what the other gains, so the nearest number is fairest.
     exact = _up(desired, weight) if surge else _nearest(desired, weight)
     new = min(max(least, exact), most) if asked is None else asked
     if new < least:
         raise InvalidSteps(
-            f"{step.name}: {new} new instances cannot carry {weight}% of the requests of {desired} replicas; "
-            f"set_replicas at least {least} before it"
+            f"{step.name}: {new} new instances cannot carry {weight}% of the requests of {desired}"
+            f" replicas; set_replicas at least {least} before it"
         )
     if new > most:
         raise InvalidSteps(
-            f"{step.name}: with {new} new instances only {max(0, base + surge - new)} old ones are allowed, which cannot "
-            f"carry the other {100 - weight}% of the requests of {base} replicas; "
-            f"set max_surge: {new + rest - base}, or set_replicas at most {most}"
+            f"{step.name}: with {new} new instances only {max(0, base + surge - new)} old ones are"
+            f" allowed, which cannot carry the other {100 - weight}% of the requests of {base}"
+            f" replicas; set max_surge: {new + rest - base}, or set_replicas at most {most}"
         )
-    # The old side stays complete as far as the surge allows: a rollback then changes weights, and starts nothing.
+    # The old side stays complete as far as the surge allows: a rollback then changes weights, and
+    # starts nothing.
     return new, min(base, base + surge - new)
 
 
@@ -361,21 +462,26 @@ def _beside(step: Step, new: int, target: RolloutTarget) -> int:
     """Return how many old instances stay while new ones get no requests: all of them."""
     if new > target.allowed.surge:
         raise InvalidSteps(
-            f"{step.name}: before the first set_weight the old instances carry all requests, so {new} new ones come on top "
-            f"of all {target.base} old; set max_surge: {new}, or set_weight first"
+            f"{step.name}: before the first set_weight the old instances carry all requests, so"
+            f" {new} new ones come on top of all {target.base} old; set max_surge: {new}, or"
+            " set_weight first"
         )
     return target.base
 
 
 def _instances(step: Step, weight: int, target: RolloutTarget) -> tuple[int, int]:
-    """Return the new and old instances of an instance weight: together one more than replicas, as in Cloud Foundry."""
+    """Return the new and old instances of an instance weight: together one more than replicas,
+    as in Cloud Foundry.
+    """
     desired, surge = target.desired, target.allowed.surge
     if weight == 100:
         return desired, 0
     # One old instance stays until the last step.
     new = min(max(1, _nearest(desired, weight)), desired if surge else desired - 1)
     if not new:
-        raise InvalidSteps(f"{step.name}: one replica cannot be new and old at once; set max_surge: 1")
+        raise InvalidSteps(
+            f"{step.name}: one replica cannot be new and old at once; set max_surge: 1"
+        )
     return new, min(target.base - new + 1, target.base + surge - new)
 
 

@@ -1,11 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the traffic weight of a waypoint to the weights of instances. Pure, and as exact as whole numbers are.
+"""From the traffic weight of a waypoint to the weights of instances. Pure, and as exact as whole
+numbers are.
 
-Capacity comes before traffic: a new instance never gets more than its part of the weight, however few of them exist yet;
-the old ones carry the rest. Where too few are in service for that, what is missing is spread evenly over all instances.
-On a rollback the old instances are those judged bad, and their weight only falls.
+Capacity comes before traffic: a new instance never gets more than its part of the weight, however
+few of them exist yet; the old ones carry the rest. Where too few are in service for that, what is
+missing is spread evenly over all instances. On a rollback the old instances are those judged bad,
+and their weight only falls.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .strategy import Waypoint
 
 EVEN = 100  # the weight of every instance where all have the same
 MOST = 256  # the highest weight that every load balancer accepts
@@ -26,22 +28,30 @@ class WeightSplit:
     waypoint: Waypoint
 
     def is_new(self, generation: int) -> bool:
-        """Whether an instance of a generation counts as new. On a rollback the baseline does, too."""
+        """Whether an instance of a generation counts as new. On a rollback the baseline does,
+        too.
+        """
         point = self.waypoint
-        return generation == point.generation or (point.headroom is not None and generation == point.baseline)
+        return generation == point.generation or (
+            point.headroom is not None and generation == point.baseline
+        )
 
     @property
     def parts(self) -> tuple[Fraction, Fraction]:
-        """The part of the requests for each new and each old instance, once all of the waypoint are in service."""
+        """The part of the requests for each new and each old instance, once all of the waypoint
+        are in service.
+        """
         point = self.waypoint
         share = Fraction(point.weight or 0, 100)
         even = Fraction(1, max(1, point.desired))
         return share / max(1, point.new), max(even, (1 - share) / point.old if point.old else even)
 
     def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
-        """Return the weight of each new and each old instance, with so many in rotation at a load balancer.
+        """Return the weight of each new and each old instance, with so many in rotation at a load
+        balancer.
 
-        `left` is the old instances' share of the requests there now, which does not grow on a rollback.
+        `left` is the old instances' share of the requests there now, which does not grow on a
+        rollback.
         """
         if not self.waypoint.weight or not new or not old:
             return EVEN, EVEN
@@ -55,7 +65,9 @@ class WeightSplit:
         return _whole(each, (1 - min(each * new, Fraction(1))) / old)
 
     def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
-        """The share of the instances judged bad: what the stable ones cannot carry, and no more than is even."""
+        """The share of the instances judged bad: what the stable ones cannot carry, and no more
+        than is even.
+        """
         desired = max(1, self.waypoint.desired)
         carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
         even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))

@@ -1,18 +1,20 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of decisions: why a stage fails, what it waits for, and a reason for each action. Pure."""
+"""The words of decisions: why a stage fails, what it waits for, and a reason for each action.
+Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import FleetCount
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import is_starting
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance, Rotation, State
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import FailureLimit, ProgressTracker, Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from .fleet_count import FleetCount
+from .instances import is_starting
+from .model import Instance, Rotation, State
+from .progress import FailureLimit, ProgressTracker, Rules
+from .strategy import Waypoint
 
 SHOWN = 3  # instances that a message names
 
@@ -25,18 +27,29 @@ def too_many_failures(limit: FailureLimit, progress: ProgressTracker) -> str:
 
 def no_progress(rules: Rules, waiting: str) -> str:
     """Say that the progress deadline is over, and what is waited for."""
-    return f"no progress within rollout_progress_deadline ({rules.progress_deadline:g} s): {waiting}"
+    return (
+        f"no progress within rollout_progress_deadline ({rules.progress_deadline:g} s): {waiting}"
+    )
 
 
 def waiting_for(count: FleetCount, waypoint: Waypoint, missing: int) -> str:
-    """Say how far the stage is and which instances it waits for; `missing` stable instances are not in service."""
+    """Say how far the stage is and which instances it waits for; `missing` stable instances are
+    not in service.
+    """
     new = count.new
-    parts = [f"{new.arrived} of {waypoint.new} new instances {'ready' if waypoint.new_idle else 'available'}"]
+    parts = [
+        f"{new.arrived} of {waypoint.new} new instances"
+        f" {'ready' if waypoint.new_idle else 'available'}"
+    ]
     if missing:
         parts.append(f"{waypoint.old - missing} of {waypoint.old} stable instances in service")
     stuck = [i for i in new.pending if i.state is not State.READY or i.rotation is not Rotation.IN]
     stuck += [i for i in count.draining if i.draining_since is not None]
-    stuck += [i for i in count.old.pending if i.state is State.UNREACHABLE or (waypoint.repairs and is_starting(i))]
+    stuck += [
+        i
+        for i in count.old.pending
+        if i.state is State.UNREACHABLE or (waypoint.repairs and is_starting(i))
+    ]
     if stuck:
         more = [f"{len(stuck) - SHOWN} more"] if len(stuck) > SHOWN else []
         parts.append(f"waiting for {', '.join([*map(_described, stuck[:SHOWN]), *more])}")
@@ -68,23 +81,35 @@ class Actions:
     retire: Sequence[Instance]
 
 
-def reasons(count: FleetCount, waypoint: Waypoint, actions: Actions, most: int, floor: int) -> Iterator[str]:
+def reasons(
+    count: FleetCount, waypoint: Waypoint, actions: Actions, most: int, floor: int
+) -> Iterator[str]:
     """Yield one sentence for each kind of action, with the numbers it follows from.
 
     There may be `most` instances at once, and `floor` have to be available.
     """
     total, available = f"{count.total} of at most {most} in total", f"{count.available} available"
     if actions.create:
-        yield f"create {actions.create}: {len(count.new)} of {waypoint.new} new instances exist, {total}"
+        yield (
+            f"create {actions.create}: {len(count.new)} of {waypoint.new} new instances exist,"
+            f" {total}"
+        )
     if actions.create_old:
         stable = f"{len(count.old)} of {waypoint.old} stable instances exist"
         yield f"create {actions.create_old} stable: {stable}, {available}, {floor} needed, {total}"
     if actions.standby:
-        switched = f"admit {names(actions.admit) or 'none'} and take out {names(actions.standby)} at once"
+        switched = (
+            f"admit {names(actions.admit) or 'none'} and take out {names(actions.standby)} at once"
+        )
         yield f"switch: {switched}; {count.new.arrived} of {waypoint.new} new instances are ready"
     elif actions.admit:
         yield f"admit {names(actions.admit)}: ready, and health-checked by every load balancer"
     if actions.drain:
-        yield f"drain {names(actions.drain)}: {available}, {floor} needed; {len(count.old)} old left"
+        yield (
+            f"drain {names(actions.drain)}: {available}, {floor} needed; {len(count.old)} old left"
+        )
     if actions.retire:
-        yield f"retire {names(actions.retire)}: out of rotation; requests finished or drain_timeout over"
+        yield (
+            f"retire {names(actions.retire)}: out of rotation; requests finished or drain_timeout"
+            " over"
+        )

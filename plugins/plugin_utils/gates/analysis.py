@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An analysis: a rollout passes when measurements show that the new revision is not worse.
 
-Metrics are measured at the same time, each at its own interval, and judged after each measurement. The first failure ends
-the analysis. A metric that cannot be measured, or is inconclusive at the end, leaves the decision to a person.
+Metrics are measured at the same time, each at its own interval, and judged after each measurement.
+The first failure ends the analysis. A metric that cannot be measured, or is inconclusive at the
+end, leaves the decision to a person.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+from ..analysis import judging, spec
+from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
+from ..base import clock
+from ..base.errors import InputError, MetricError
+from ..engine.judges.threshold import (
     AnalysisPhase,
     MeasurementCounts,
     assess,
     due,
     worst,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.probe_traffic import Prober
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
+from ..health.probe_traffic import Prober
+from ..interfaces.context import Context
+from ..interfaces.gate import (
     FAIL,
     PASS,
     PERSON,
@@ -38,11 +39,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
+from ..interfaces.metric import MetricDriver, Question
 
 OPTIONS = spec.OPTIONS
 
-PATIENCE = 0.5  # seconds to wait for measurements together; those that take longer are judged when they come
+# seconds to wait for measurements together; those that take longer are judged when they come
+PATIENCE = 0.5
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics
 
@@ -94,11 +96,19 @@ class Driver(GateDriver):
             return Answer(WAIT, sentence, memory, again=0.0 if self._asked else max(0.05, soonest))
         self.close()
         samples = {metric.name: metric.recent for metric in self._metrics}
-        verdict = FAIL if phase is AnalysisPhase.FAILED else PASS if phase is AnalysisPhase.SUCCESSFUL else PERSON
+        verdict = (
+            FAIL
+            if phase is AnalysisPhase.FAILED
+            else PASS
+            if phase is AnalysisPhase.SUCCESSFUL
+            else PERSON
+        )
         return Answer(verdict, sentence, memory, samples)
 
     def _judge(self) -> bool:
-        """Judge finished measurements; return whether there were any. A slow one does not hold up the others."""
+        """Judge finished measurements; return whether there were any. A slow one does not hold
+        up the others.
+        """
         any_judged, until = False, time.monotonic() + PATIENCE
         while self._asked:
             try:
@@ -111,7 +121,9 @@ class Driver(GateDriver):
         return any_judged
 
     def _verdict(self) -> tuple[AnalysisPhase, str]:
-        """Return the phase of the analysis, and a sentence about the metrics that decide it, or about all."""
+        """Return the phase of the analysis, and a sentence about the metrics that decide it, or
+        about all.
+        """
         counted = [metric for metric in self._metrics if not metric.metric.dry_run]
         phase = worst(metric.phase for metric in counted)
         over = all(metric.phase.over for metric in self._metrics)  # also those of a dry run
@@ -121,7 +133,9 @@ class Driver(GateDriver):
                 {metric.name: (metric.metric, metric.state) for metric in together}, self._analysis
             )
             if found.bad or over:
-                return worst((phase, found)), _joined([score] if found.bad else [score, *self._sentences(self._metrics, KAYENTA)])
+                return worst((phase, found)), _joined(
+                    [score] if found.bad else [score, *self._sentences(self._metrics, KAYENTA)]
+                )
         if phase.bad:
             return phase, _joined(metric.summary for metric in counted if metric.phase is phase)
         return (phase if over else AnalysisPhase.RUNNING), _joined(self._sentences(self._metrics))
@@ -182,14 +196,26 @@ class _Measured:
         if not memory:
             return
         self._counts = MeasurementCounts(**memory["tally"])
-        self._finished, self._result, self._short = memory["finished"], memory["result"], memory["short"]
+        self._finished, self._result, self._short = (
+            memory["finished"],
+            memory["result"],
+            memory["short"],
+        )
         self._last = memory["last"] and AnalysisPhase(memory["last"])
-        self.phase, self.state, self.recent = AnalysisPhase(memory["phase"]), dict(memory["state"]), list(memory["recent"])
+        self.phase, self.state, self.recent = (
+            AnalysisPhase(memory["phase"]),
+            dict(memory["state"]),
+            list(memory["recent"]),
+        )
         self._sentence, self._reason = memory["sentence"], memory["reason"]
 
     def begin(self, start: float, now: float) -> None:
         """Let a driver that counts itself begin, once the initial delay is over."""
-        if self._driver.counting and self._counting is None and now >= start + self.metric.limits.initial_delay:
+        if (
+            self._driver.counting
+            and self._counting is None
+            and now >= start + self.metric.limits.initial_delay
+        ):
             self._driver.begin()
             self._counting = now
 
@@ -204,14 +230,30 @@ class _Measured:
             return math.inf
         limits = self.metric.limits
         soonest = due(limits, start, self._finished, self._last)
-        return soonest if self._counting is None else max(soonest, self._counting + (limits.interval or 0.0))
+        return (
+            soonest
+            if self._counting is None
+            else max(soonest, self._counting + (limits.interval or 0.0))
+        )
 
-    def ask(self, rollout: Mapping[str, t.Any], start: float, now: float, results: queue.SimpleQueue[_Result]) -> None:
-        """Start a measurement in a thread: a daemon, so that one that hangs does not keep the process from ending."""
+    def ask(
+        self,
+        rollout: Mapping[str, t.Any],
+        start: float,
+        now: float,
+        results: queue.SimpleQueue[_Result],
+    ) -> None:
+        """Start a measurement in a thread: a daemon, so that one that hangs does not keep the
+        process from ending.
+        """
         judge = self.metric.judge
-        question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result)
+        question = Question(
+            rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result
+        )
         self._asked = True
-        threading.Thread(target=self._measure, args=(question, results), name="metric", daemon=True).start()
+        threading.Thread(
+            target=self._measure, args=(question, results), name="metric", daemon=True
+        ).start()
 
     def _measure(self, question: Question, results: queue.SimpleQueue[_Result]) -> None:
         found, error = None, None
@@ -219,7 +261,8 @@ class _Measured:
             found = self._driver.measure(question)
         except MetricError as exc:
             error = str(exc)
-        except BaseException as exc:  # a third party's driver; even SystemExit would end the thread without a result
+        # a third party's driver; even SystemExit would end the thread without a result
+        except BaseException as exc:
             error = f"its driver failed: {type(exc).__name__}: {exc}"
         results.put(_Result(self, question, found, error, clock.now()))
 
@@ -228,17 +271,27 @@ class _Measured:
         try:
             if result.error is not None:
                 raise MetricError(result.error)
-            measured = judging.judge_result(self.metric, self.state, result.found, _stratum(result.question.rollout))
+            measured = judging.judge_result(
+                self.metric, self.state, result.found, _stratum(result.question.rollout)
+            )
             phase, value = measured.phase, measured.value
             self._sentence, self._short = measured.sentence, measured.lacking
-            self._result = result.found if self._driver.counting and result.question.counts else None
+            self._result = (
+                result.found if self._driver.counting and result.question.counts else None
+            )
         except MetricError as exc:  # the metric's name is shown, so its option need not be
             phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
         except Exception as exc:  # a result of an unexpected form
-            phase, value = AnalysisPhase.ERROR, f"the result cannot be judged: {type(exc).__name__}: {exc}"
+            phase, value = (
+                AnalysisPhase.ERROR,
+                f"the result cannot be judged: {type(exc).__name__}: {exc}",
+            )
         self._asked, self._finished, self._last = False, result.at, phase
         self._counts = self._counts.add(phase)
-        self.recent = [*self.recent, {"at": round(result.at, 3), "phase": phase.value, "value": value}][-KEPT:]
+        self.recent = [
+            *self.recent,
+            {"at": round(result.at, 3), "phase": phase.value, "value": value},
+        ][-KEPT:]
         self.phase, self._reason = assess(self.metric.limits, self._counts)
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
             self.phase = AnalysisPhase.INCONCLUSIVE
@@ -249,7 +302,11 @@ class _Measured:
     def summary(self) -> str:
         """The phase of the metric in a sentence."""
         of_limits = self.metric.judge == THRESHOLD or self._last is AnalysisPhase.ERROR
-        text = "; ".join(part for part in (self._sentence, self._reason if of_limits or not self.phase.over else "") if part)
+        text = "; ".join(
+            part
+            for part in (self._sentence, self._reason if of_limits or not self.phase.over else "")
+            if part
+        )
         name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
         prefix = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
         return f"{prefix}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"

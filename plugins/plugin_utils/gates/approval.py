@@ -5,10 +5,13 @@
 
 The command `promote` always does, which is not this driver's business. So can
 
-- a file on the controller (`file`): it passes once it exists. If its first word is `no` or `rejected`, the gate fails.
-- a web service (`url`), asked by GET: 2xx passes; 202, 404, 409 and 425 are not yet; anything else fails.
+- a file on the controller (`file`): it passes once it exists. If its first word is `no` or
+  `rejected`, the gate fails.
+- a web service (`url`), asked by GET: 2xx passes; 202, 404, 409 and 425 are not yet; anything else
+  fails.
 
-`{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in both. A file that decides goes before the service.
+`{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in both. A file that decides
+goes before the service.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.http import Client, origin, url
+from ..base.errors import GateError
+from ..inputs import values
+from ..inputs.options import Field, Kind, Options
+from ..inputs.placeholders import Template
+from ..interfaces.context import Context
+from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
+from ..remote.http import Client, origin, url
 
 
 def _file(value: t.Any, variable: str) -> str:
@@ -38,12 +41,14 @@ OPTIONS = Options(
     Field(
         "file",
         Kind("str", _file, "An absolute path."),
-        "File on the controller. The gate passes once the file exists, and fails if its first word is V(no) or V(rejected).",
+        "File on the controller. The gate passes once the file exists, and fails if its first word"
+        " is V(no) or V(rejected).",
     ),
     Field(
         "url",
         Kind("str", url),
-        "URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else fails.",
+        "URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else"
+        " fails.",
     ),
 )
 
@@ -77,7 +82,9 @@ class Driver(GateDriver):
         reply = self._client.ask("GET", address)
         if reply.status in _NOT_YET:
             return Answer(WAIT, f"for promote, or for {origin(address)} ({reply})")
-        return Answer(PASS if 200 <= reply.status < 300 else FAIL, f"{origin(address)} returned {reply}")
+        return Answer(
+            PASS if 200 <= reply.status < 300 else FAIL, f"{origin(address)} returned {reply}"
+        )
 
 
 def _read(path: str) -> Answer | None:
@@ -85,7 +92,9 @@ def _read(path: str) -> Answer | None:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise GateError(f"{path} is not a regular file; remove it, or name another in gate.file", "PR-404")
+            raise GateError(
+                f"{path} is not a regular file; remove it, or name another in gate.file", "PR-404"
+            )
         with open(path, encoding="utf-8", errors="replace") as stream:
             words = stream.read(_LIMIT).split()
     except FileNotFoundError:
@@ -95,5 +104,7 @@ def _read(path: str) -> Answer | None:
     if not words and 0 <= time.time() - status.st_mtime < _SETTLED:
         return None
     if words and words[0].lower().rstrip(".,:;!") in _NO:
-        return Answer(FAIL, " ".join(["rejected:", *words[1:]]) if words[1:] else f"rejected by {path}")
+        return Answer(
+            FAIL, " ".join(["rejected:", *words[1:]]) if words[1:] else f"rejected by {path}"
+        )
     return Answer(PASS, f"approved by {path}")

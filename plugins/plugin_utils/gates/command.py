@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A command: a rollout passes when it exits with 0. 75 is not yet, anything else fails.
 
-It runs on the controller, or on one inventory host over a connection of its own, without a shell, and gets the rollout as
-JSON on its standard input. `{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in each argument, which
-stays one argument. A command on another host may outlive its timeout: only its connection can be ended from here.
+It runs on the controller, or on one inventory host over a connection of its own, without a shell,
+and gets the rollout as JSON on its standard input. `{service}`, `{revision}`, `{previous}` and
+`{id}` are placeholders in each argument, which stays one argument. A command on another host may
+outlive its timeout: only its connection can be ended from here.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
+from ..base.errors import GateError
+from ..inputs.placeholders import OF_GATES
+from ..interfaces.context import Context
+from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
+from ..remote import command
 
 OPTIONS = command.options(OF_GATES)
 

@@ -9,12 +9,14 @@ import math
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import DURATION, Field, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import PASS, WAIT, Answer, GateDriver
+from ..base.text import span
+from ..inputs.options import DURATION, Field, Options
+from ..interfaces.context import Context
+from ..interfaces.gate import PASS, WAIT, Answer, GateDriver
 
-OPTIONS = Options(Field("duration", DURATION, "How long the gate waits until it passes.", required=True))
+OPTIONS = Options(
+    Field("duration", DURATION, "How long the gate waits until it passes.", required=True)
+)
 
 
 class Driver(GateDriver):
@@ -27,4 +29,8 @@ class Driver(GateDriver):
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         left = self._duration - waited
-        return Answer(WAIT, f"{span(math.ceil(left))} left") if left > 0 else Answer(PASS, f"{span(self._duration)} over")
+        return (
+            Answer(WAIT, f"{span(math.ceil(left))} left")
+            if left > 0
+            else Answer(PASS, f"{span(self._duration)} over")
+        )

@@ -1,17 +1,19 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preparation: a rollout passes once every host has what its revision needs; what is missing is brought there."""
+"""Preparation: a rollout passes once every host has what its revision needs; what is missing is
+brought there.
+"""
 
 from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, Answer, GateDriver
+from ..base.errors import RolloutError
+from ..inputs.options import Options
+from ..interfaces.context import Context
+from ..interfaces.gate import FAIL, PASS, Answer, GateDriver
 
 OPTIONS = Options()
 

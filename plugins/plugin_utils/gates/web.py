@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A webhook: a rollout passes when a web service answers 2xx.
 
-POST sends JSON, `{"rollout": {...}, "waited": seconds, "sent": seconds since the epoch}`; GET sends nothing. 409 and 425
-are not yet, anything else fails. After a failed connection, a timeout or 5xx the same request is repeated.
+POST sends JSON, `{"rollout": {...}, "waited": seconds, "sent": seconds since the epoch}`; GET sends
+nothing. 409 and 425 are not yet, anything else fails. After a failed connection, a timeout or 5xx
+the same request is repeated.
 
-With a `secret`, the header `X-Rollout-Signature` has `sha256=` and the HMAC-SHA256 of the body, in hexadecimal. The
-receiver computes it over the bytes received, compares, and refuses a body whose `sent` is minutes old: since `sent` is
-signed, a recorded request cannot be replayed later. `{service}`, `{revision}`, `{previous}` and `{id}` are placeholders
-in the URL.
+With a `secret`, the header `X-Rollout-Signature` has `sha256=` and the HMAC-SHA256 of the body, in
+hexadecimal. The receiver computes it over the bytes received, compares, and refuses a body whose
+`sent` is minutes old: since `sent` is signed, a recorded request cannot be replayed later.
+`{service}`, `{revision}`, `{previous}` and `{id}` are placeholders in the URL.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import time
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError
+from ..inputs.options import (
     FLAG,
     TEXT,
     Field,
@@ -31,15 +32,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ..inputs.placeholders import Template
+from ..interfaces.context import Context
+from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
+from ..remote import http
 
 OPTIONS = Options(
     Field("url", Kind("str", http.url), "URL of the web service.", required=True),
     Field("method", choice("POST", "GET"), "HTTP method. V(GET) sends nothing.", default="POST"),
-    Field("headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True),
+    Field(
+        "headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True
+    ),
     Field(
         "secret",
         TEXT,
@@ -47,9 +50,18 @@ OPTIONS = Options(
         no_log=True,
     ),
     Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
-    Field("retries", whole(0, 10), "How often a request is repeated that had no answer, or 5xx.", default=http.RETRIES),
+    Field(
+        "retries",
+        whole(0, 10),
+        "How often a request is repeated that had no answer, or 5xx.",
+        default=http.RETRIES,
+    ),
     Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
-    Field("ca_path", TEXT, "File on the controller with the authorities that may have signed the certificate."),
+    Field(
+        "ca_path",
+        TEXT,
+        "File on the controller with the authorities that may have signed the certificate.",
+    ),
 )
 
 _NOT_YET = (409, 425)
@@ -62,7 +74,9 @@ class Driver(GateDriver):
         self._url = Template(options["url"], "gate.url")
         self._method, self._secret = options["method"], options["secret"] or ""
         if self._secret and self._method == "GET":
-            raise InputError("gate.secret: GET sends nothing that could be signed; use method POST", "PR-107")
+            raise InputError(
+                "gate.secret: GET sends nothing that could be signed; use method POST", "PR-107"
+            )
         self._client = http.Client(
             timeout=options["answer_within"],
             retries=options["retries"],
@@ -75,10 +89,18 @@ class Driver(GateDriver):
         address = self._url.render(rollout, quoted=True)
         body, headers = None, {}
         if self._method == "POST":
-            body = json.dumps({"rollout": dict(rollout), "waited": round(waited, 3), "sent": round(time.time(), 3)}).encode()
+            body = json.dumps(
+                {
+                    "rollout": dict(rollout),
+                    "waited": round(waited, 3),
+                    "sent": round(time.time(), 3),
+                }
+            ).encode()
             headers["Content-Type"] = "application/json"
             if self._secret:
-                headers["X-Rollout-Signature"] = "sha256=" + hmac.new(self._secret.encode(), body, "sha256").hexdigest()
+                headers["X-Rollout-Signature"] = (
+                    "sha256=" + hmac.new(self._secret.encode(), body, "sha256").hexdigest()
+                )
         reply = self._client.ask(self._method, address, body, headers)
         verdict = PASS if 200 <= reply.status < 300 else WAIT if reply.status in _NOT_YET else FAIL
         return Answer(verdict, str(reply))

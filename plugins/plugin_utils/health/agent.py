@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking instances from a host: the request to its agent `probe`, and what the answer means. Pure."""
+"""Asking instances from a host: the request to its agent `probe`, and what the answer means.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import binascii
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, HealthCheck, Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ..interfaces.check import CheckDriver, HealthCheck, Probe
+from ..interfaces.platform import Endpoint
 
 LIMIT = 65536  # bytes read of a reply
 REACH = 10.0  # seconds a host may take to be reached, beyond the timeout of the checks
@@ -51,7 +53,8 @@ def judged(check: CheckDriver, reply: bytes) -> Probe | None:
     """Return the check's verdict on the bytes received so far."""
     try:
         return check.judge(reply)
-    except Exception as exc:  # a defect of a driver: without an outcome the instance would stay pending
+    # a defect of a driver: without an outcome the instance would stay pending
+    except Exception as exc:
         return Probe(False, f"the check cannot read the reply: {type(exc).__name__}: {exc}")
 
 
@@ -59,5 +62,9 @@ def ended(received: int, error: str) -> Probe:
     """Return the outcome of a conversation that ended without a verdict."""
     if error and not received:
         return Probe(False, error)
-    end = error or (f"the first {LIMIT // 1024} kB were read" if received >= LIMIT else "the connection was closed")
+    end = error or (
+        f"the first {LIMIT // 1024} kB were read"
+        if received >= LIMIT
+        else "the connection was closed"
+    )
     return Probe(False, f"{end}, {received} bytes received without what was expected")

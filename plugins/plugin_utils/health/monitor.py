@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether instances are ready: a background thread asks them, and keeps the last outcome.
 
-The reconcile loop says which instances to watch, sleeps in `wait`, and reads `health`. How often and
-from where they are asked is in the `HealthCheck`; what is asked and what an answer means, in `checks/`.
+The reconcile loop says which instances to watch, sleeps in `wait`, and reads `health`. How often
+and from where they are asked is in the `HealthCheck`; what is asked and what an answer means, in
+`checks/`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.probe import reason
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.agent import LIMIT, REACH
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import Streak, advance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck, Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ..agents.probe import reason
+from ..base import clock
+from ..engine.model import Health
+from ..interfaces.check import HealthCheck, Probe
+from ..interfaces.platform import Endpoint
+from . import agent
+from .agent import LIMIT, REACH
+from .streak import Streak, advance
 
 if t.TYPE_CHECKING:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+    from ..remote.transport import Transport
 
 EAGER = 0.02  # seconds between two questions to an instance that has not passed yet, at least
 RATE = 500  # such questions a second, at most: with many of them each waits longer, up to `LAZY`
@@ -42,7 +43,9 @@ SOCKETS = 256  # open at the same time; processes are commonly allowed 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An instance to ask. `known`: it existed before this step began; `created` in seconds since the epoch."""
+    """An instance to ask. `known`: it existed before this step began; `created` in seconds since
+    the epoch.
+    """
 
     endpoint: Endpoint
     host: str
@@ -85,13 +88,16 @@ class HealthMonitor:
         forks: int = 32,
         on_outcome: Callable[[str, Probe], None] = lambda name, probe: None,
     ) -> None:
-        """Ask `forks` hosts at the same time with `from: host`. `on_outcome` is called in another thread."""
+        """Ask `forks` hosts at the same time with `from: host`. `on_outcome` is called in
+        another thread.
+        """
         self._health = health
         self._on_outcome = on_outcome
         self._watched: dict[str, _Watched] = {}
         self._unasked: set[str] = set()
         self._lock = threading.Lock()
-        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()  # its put is safe in a signal handler; True: from `wake`
+        # its put is safe in a signal handler; True: from `wake`
+        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._worker = _Worker(health, transport, forks, self._note) if health.enabled else None
 
     def watch(self, targets: Mapping[str, tuple[Endpoint, str, bool, float]]) -> None:
@@ -124,7 +130,9 @@ class HealthMonitor:
         return watched.vital if watched else HealthStatus(Health.PENDING, clock.now())
 
     def settle(self, timeout: float) -> bool:
-        """Block until every watched instance was asked once. Return False if the timeout or `wake` came first."""
+        """Block until every watched instance was asked once. Return False if the timeout or
+        `wake` came first.
+        """
         end = time.monotonic() + timeout
         while self._unasked:
             if self._hear(end - time.monotonic()) is not False:
@@ -132,7 +140,8 @@ class HealthMonitor:
         return True
 
     def wait(self, timeout: float) -> bool:
-        """Block until the health of an instance changes, or has changed since the last `wait`, or `wake`.
+        """Block until the health of an instance changes, or has changed since the last `wait`, or
+        `wake`.
 
         Return False after the timeout.
         """
@@ -167,7 +176,8 @@ class HealthMonitor:
         changed = streak.health is not watched.streak.health
         since = watched.vital.since
         if changed:
-            lb_healthy = watched.target.known and not watched.asked  # it passed before, without being asked
+            # it passed before, without being asked
+            lb_healthy = watched.target.known and not watched.asked
             since = min(watched.target.created, clock.now()) if lb_healthy else clock.now()
         watched.vital = HealthStatus(streak.health, since, probe.detail)
         watched.streak, watched.asked = streak, True
@@ -181,9 +191,17 @@ class HealthMonitor:
 
 
 class _Worker:
-    """The background thread: an asyncio loop with a task for each instance (with `from: host`, for each host)."""
+    """The background thread: an asyncio loop with a task for each instance (with `from: host`,
+    for each host).
+    """
 
-    def __init__(self, health: HealthCheck, transport: Transport, forks: int, note: Callable[[_Watched, Probe], None]) -> None:
+    def __init__(
+        self,
+        health: HealthCheck,
+        transport: Transport,
+        forks: int,
+        note: Callable[[_Watched, Probe], None],
+    ) -> None:
         self._health = health
         self._transport = transport
         self._note = note
@@ -195,7 +213,9 @@ class _Worker:
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(forks, "rollout-probe")
         self._loop.set_default_executor(self._pool)  # where asyncio.to_thread goes
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollout-health", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="rollout-health", daemon=True
+        )
         self._thread.start()
 
     def replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
@@ -220,7 +240,9 @@ class _Worker:
     def _replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
         for watched in begun:
             # All at once would be a burst, but a step that begins waits for the first outcomes.
-            watched.due = self._loop.time() + self._phase(watched) * min(self._health.interval, len(begun) / (8 * RATE))
+            watched.due = self._loop.time() + self._phase(watched) * min(
+                self._health.interval, len(begun) / (8 * RATE)
+            )
             if not watched.target.known:
                 self._starting.add(watched)
             if not self._health.from_host:
@@ -245,8 +267,13 @@ class _Worker:
         return min(self._health.interval, max(EAGER, min(LAZY, len(self._starting) / RATE)))
 
     def _phase(self, watched: _Watched) -> float:
-        """Return a number from 0 to 1, always the same for an instance, or for a host: questions are spread over time."""
-        return zlib.crc32((watched.target.host if self._health.from_host else watched.id).encode()) / 2**32
+        """Return a number from 0 to 1, always the same for an instance, or for a host: questions
+        are spread over time.
+        """
+        return (
+            zlib.crc32((watched.target.host if self._health.from_host else watched.id).encode())
+            / 2**32
+        )
 
     def _heard(self, watched: _Watched, probe: Probe, asked: float) -> None:
         """Pass an outcome on, and set when to ask again."""
@@ -285,7 +312,9 @@ class _Worker:
 
     async def _talk(self, endpoint: Endpoint, reply: bytearray) -> Probe | None:
         # Half the CPU time of asyncio's streams, which matters at thousands of instances.
-        with socket.socket(socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET, socket.SOCK_STREAM) as sock:
+        with socket.socket(
+            socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET, socket.SOCK_STREAM
+        ) as sock:
             sock.setblocking(False)
             try:  # asyncio's own way takes as long again where nothing has to be waited for
                 sock.connect((endpoint.address, endpoint.port))
@@ -296,16 +325,22 @@ class _Worker:
 
     async def _talk_tls(self, endpoint: Endpoint, reply: bytearray) -> Probe | None:
         name = self._health.check.server_name or endpoint.address
-        reader, writer = await asyncio.open_connection(endpoint.address, endpoint.port, ssl=self._context, server_hostname=name)
+        reader, writer = await asyncio.open_connection(
+            endpoint.address, endpoint.port, ssl=self._context, server_hostname=name
+        )
         try:
             writer.write(self._health.check.payload(endpoint))
             return await self._read(reader.read, reply)
         finally:
             writer.transport.abort()
 
-    async def _read(self, read: Callable[[int], Awaitable[bytes]], reply: bytearray) -> Probe | None:
+    async def _read(
+        self, read: Callable[[int], Awaitable[bytes]], reply: bytearray
+    ) -> Probe | None:
         """Read until there is a verdict; return None at the end of the stream without one."""
-        while (probe := agent.judged(self._health.check, bytes(reply))) is None and len(reply) < LIMIT:
+        while (probe := agent.judged(self._health.check, bytes(reply))) is None and len(
+            reply
+        ) < LIMIT:
             data = await read(LIMIT - len(reply))
             if not data:
                 break
@@ -318,7 +353,8 @@ class _Worker:
             asked = self._loop.time()
             first = min(watched.due for watched in members)
             if first > asked:
-                await asyncio.sleep(min(first - asked, LAZY / 2))  # not longer: instances may have been added
+                # not longer: instances may have been added
+                await asyncio.sleep(min(first - asked, LAZY / 2))
                 continue
             due = [watched for watched in members if watched.due < asked + LAZY / 4]
             probes = await self._ask_host(host, due)
@@ -330,13 +366,17 @@ class _Worker:
         targets = {watched.id: watched.target.endpoint for watched in due}
         try:
             request = agent.request(self._health, targets)
-            answers = await asyncio.to_thread(self._transport.ask, "probe", {host: request}, self._health.timeout + REACH)
+            answers = await asyncio.to_thread(
+                self._transport.ask, "probe", {host: request}, self._health.timeout + REACH
+            )
             value = answers[host].value
             if value is None:
                 return dict.fromkeys(targets, Probe(False, answers[host].error))
             return agent.probes(self._health.check, value)
         except Exception as exc:  # whatever it was: an outcome to show, and the questions go on
-            return dict.fromkeys(targets, Probe(False, f"cannot ask on {host}: {type(exc).__name__}: {exc}"))
+            return dict.fromkeys(
+                targets, Probe(False, f"cannot ask on {host}: {type(exc).__name__}: {exc}")
+            )
 
 
 def _context(health: HealthCheck) -> ssl.SSLContext:

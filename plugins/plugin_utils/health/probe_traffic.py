@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Synthetic traffic: requests to the new instances that serve, where users send too few to judge by."""
+"""Synthetic traffic: requests to the new instances that serve, where users send too few to judge
+by.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,26 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthMonitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import Probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
+from ..base.errors import InputError
+from ..interfaces.check import Probe
+from ..interfaces.context import Context
+from ..interfaces.traffic import Served
+from . import spec
+from .monitor import HealthMonitor
 
 
 class Prober:
-    """Sends requests in the terms of `rollout_health`, and adds them to what the balancers counted."""
+    """Sends requests in the terms of `rollout_health`, and adds them to what the balancers
+    counted.
+    """
 
     def __init__(self, given: Mapping[str, t.Any], context: Context, variable: str) -> None:
         """Raises InputError."""
         self._health = spec.parse(given, variable)
         if not self._health.enabled:
-            raise InputError(f"{variable}: has no check; write what to ask, as in {{http: /}}", "PR-102")
+            raise InputError(
+                f"{variable}: has no check; write what to ask, as in {{http: /}}", "PR-102"
+            )
         if self._health.deadline is not None:
             raise InputError(f"{variable}.deadline: has no effect on probes; remove it", "PR-107")
         self._context = context
@@ -36,12 +42,22 @@ class Prober:
     def look(self, generation: int) -> None:
         """From here on ask the instances of the generation that are in rotation now."""
         if self._monitor is None:
-            self._monitor = HealthMonitor(self._health, self._context.transport.apart(), on_outcome=self._count)
-        serving = {name: one for name, one in self._context.served().items() if one.serving and one.generation == generation}
-        self._monitor.watch({name: (one.endpoint, one.host, True, 0.0) for name, one in serving.items()})
+            self._monitor = HealthMonitor(
+                self._health, self._context.transport.apart(), on_outcome=self._count
+            )
+        serving = {
+            name: one
+            for name, one in self._context.served().items()
+            if one.serving and one.generation == generation
+        }
+        self._monitor.watch(
+            {name: (one.endpoint, one.host, True, 0.0) for name, one in serving.items()}
+        )
 
     def _count(self, name: str, probe: Probe) -> None:
-        """Count an outcome. Failures first: another thread must not see more requests than outcomes."""
+        """Count an outcome. Failures first: another thread must not see more requests than
+        outcomes.
+        """
         self._failed[name] += not probe.passed
         self._asked[name] += 1
 
@@ -49,7 +65,9 @@ class Prober:
         """Return what the load balancers have counted, and the requests made here."""
         asked, failed = self._asked.copy(), self._failed.copy()
         return {
-            name: replace(one, requests=one.requests + asked[name], errors=one.errors + failed[name])
+            name: replace(
+                one, requests=one.requests + asked[name], errors=one.errors + failed[name]
+            )
             for name, one in self._context.served().items()
         }
 

@@ -1,16 +1,18 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`rollout_health`, parsed. Everything that asks instances, or sets up who does, is made of the result."""
+"""`rollout_health`, parsed. Everything that asks instances, or sets up who does, is made of the
+result.
+"""
 
 from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError
+from ..inputs import values
+from ..inputs.options import (
     FLAG,
     PORT,
     TEXT,
@@ -20,12 +22,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import CheckDriver, HealthCheck
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import DriverModule
+from ..interfaces import loader
+from ..interfaces.check import CheckDriver, HealthCheck
+from ..interfaces.loader import DriverModule
 
 OPTIONS = Options(
-    Field("driver", TEXT, "A check of another collection (V(acme.shop.grpc)), with its own options."),
+    Field(
+        "driver", TEXT, "A check of another collection (V(acme.shop.grpc)), with its own options."
+    ),
     Field(
         "interval",
         duration(0.01),
@@ -33,12 +37,15 @@ OPTIONS = Options(
         default="500ms",
     ),
     Field("timeout", duration(0.01), "How long an answer may take.", default="2s"),
-    Field("rise", whole(1), "Passes in a row that make an instance ready.", default=HealthCheck.rise),
+    Field(
+        "rise", whole(1), "Passes in a row that make an instance ready.", default=HealthCheck.rise
+    ),
     Field("fall", whole(1), "Failures in a row that make it unhealthy.", default=HealthCheck.fall),
     Field(
         "deadline",
         duration(1),
-        "How long a new instance may take to become ready. As long as O(progress_deadline) if not given.",
+        "How long a new instance may take to become ready. As long as O(progress_deadline) if not"
+        " given.",
     ),
     Field("port", PORT, "Another port than the instance's own."),
     Field(
@@ -64,7 +71,8 @@ def parse(given: t.Any, variable: str = "rollout_health") -> HealthCheck:
     _refuse_unknown(given, module, variable)
     common = OPTIONS.parse(OPTIONS.part(given), f"{variable}.")
     settings: dict[str, t.Any] = {
-        key: common[key] for key in ("interval", "timeout", "rise", "fall", "deadline", "tls", "validate_certs")
+        key: common[key]
+        for key in ("interval", "timeout", "rise", "fall", "deadline", "tls", "validate_certs")
     }
     settings |= {"port": common["port"] or 0, "from_host": common["from"] == "host"}
     if module is None:
@@ -74,9 +82,14 @@ def parse(given: t.Any, variable: str = "rollout_health") -> HealthCheck:
 
 
 def table(given: Mapping[str, t.Any]) -> Options:
-    """Return the option tables of all that a health check may have, to tell which options are secret."""
+    """Return the option tables of all that a health check may have, to tell which options are
+    secret.
+    """
     names = [str(given["driver"])] if given.get("driver") else BUILT_IN
-    return Options(*(one for name in names for one in _load(name, "rollout_health").options.fields), *OPTIONS.fields)
+    return Options(
+        *(one for name in names for one in _load(name, "rollout_health").options.fields),
+        *OPTIONS.fields,
+    )
 
 
 def _driver(given: Mapping[str, t.Any], variable: str) -> str:
@@ -89,7 +102,9 @@ def _driver(given: Mapping[str, t.Any], variable: str) -> str:
     }
     found = [name for name, wanted in asked.items() if wanted]
     if len(found) > 1:
-        raise InputError(f"{variable}: {' and '.join(found)} are both set; keep one of them", "PR-107")
+        raise InputError(
+            f"{variable}: {' and '.join(found)} are both set; keep one of them", "PR-107"
+        )
     return str(given["driver"]) if found == ["driver"] else "".join(found)
 
 
@@ -97,7 +112,9 @@ def _load(name: str, variable: str) -> DriverModule[CheckDriver]:
     return loader.load(CheckDriver, name, variable)
 
 
-def _refuse_unknown(given: Mapping[str, t.Any], module: DriverModule[CheckDriver] | None, variable: str) -> None:
+def _refuse_unknown(
+    given: Mapping[str, t.Any], module: DriverModule[CheckDriver] | None, variable: str
+) -> None:
     """Refuse options that no check has, and those of another check than the one asked for."""
     others = {key: name for name in BUILT_IN for key in _load(name, variable).options}
     own = module.options if module else {}
@@ -105,12 +122,15 @@ def _refuse_unknown(given: Mapping[str, t.Any], module: DriverModule[CheckDriver
     for key in sorted(given.keys() & others.keys() - own.keys() - {*BUILT_IN}):
         if given[key]:
             raise InputError(
-                f"{variable}.{key}: goes with {others[key]}, which is not set; remove it or set {variable}.{others[key]}",
+                f"{variable}.{key}: goes with {others[key]}, which is not set; remove it or set"
+                f" {variable}.{others[key]}",
                 "PR-107",
             )
 
 
-def _check(module: DriverModule[CheckDriver], own: Mapping[str, t.Any], variable: str) -> CheckDriver:
+def _check(
+    module: DriverModule[CheckDriver], own: Mapping[str, t.Any], variable: str
+) -> CheckDriver:
     options = module.check(own, variable)
     try:
         return module.driver(options)

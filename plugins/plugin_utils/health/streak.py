@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health
+from ..engine.model import Health
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """A health and the outcomes in a row that led to it: passes count up from 1, failures down from -1."""
+    """A health and the outcomes in a row that led to it: passes count up from 1, failures down
+    from -1.
+    """
 
     health: Health = Health.PENDING
     run: int = 0

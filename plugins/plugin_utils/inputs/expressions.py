@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Conditions on results of measurements, and paths into them. Pure.
 
-A condition is a Jinja2 expression in its sandbox, further restricted: `.` and `[]` only find keys of mappings and elements
-of lists, only the functions and filters listed here can be called, and arithmetic is for numbers. So an expression reaches
-nothing but the result, and its time is bounded by its length and that of the result.
+A condition is a Jinja2 expression in its sandbox, further restricted: `.` and `[]` only find keys
+of mappings and elements of lists, only the functions and filters listed here can be called, and
+arithmetic is for numbers. So an expression reaches nothing but the result, and its time is bounded
+by its length and that of the result.
 """
 
 from __future__ import annotations
@@ -15,17 +16,31 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
 from jinja2 import TemplateError, Undefined, nodes
 from jinja2.parser import Parser
 from jinja2.runtime import Context, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from ..base.errors import InputError, MetricError
+from ..base.text import clean
+
 _LONGEST = 1000  # characters of an expression
 _SHOWN = 200  # characters of a wrong expression in a message
 _FILTERS = (
-    *("abs", "count", "default", "first", "float", "int", "last", "length", "list", "map", "max", "min"),
+    *(
+        "abs",
+        "count",
+        "default",
+        "first",
+        "float",
+        "int",
+        "last",
+        "length",
+        "list",
+        "map",
+        "max",
+        "min",
+    ),
     *("reject", "rejectattr", "select", "selectattr", "sort", "sum"),
 )
 _ELSEWHERE = {  # operators of Argo's expressions, and what to write instead
@@ -41,7 +56,9 @@ _PATH = re.compile(r"""\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(['"])((?:(?!\3).)+)\3
 
 
 class Expression:
-    """An expression over `result`, as `result[0] >= 0.99`. Raises InputError, which begins with `variable`."""
+    """An expression over `result`, as `result[0] >= 0.99`. Raises InputError, which begins with
+    `variable`.
+    """
 
     def __init__(self, text: t.Any, variable: str) -> None:
         self._text = str(text)
@@ -53,7 +70,9 @@ class Expression:
             except (TemplateError, SyntaxError, RecursionError, MemoryError) as exc:
                 wrong = f"{_line(exc)}; write it like result[0] >= 0.99"
         if wrong:
-            raise InputError(f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}", "PR-111")
+            raise InputError(
+                f"{variable}: {self._text[:_SHOWN]!r} is not an expression: {wrong}", "PR-111"
+            )
 
     @property
     def handles_nan(self) -> bool:
@@ -68,13 +87,21 @@ class Expression:
                 str(found)  # a strict one raises
             return found
         except Exception as exc:  # comparisons and divisions may raise anything
-            raise MetricError(f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}", "PR-423") from None
+            raise MetricError(
+                f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}", "PR-423"
+            ) from None
 
     def holds(self, result: t.Any) -> bool:
-        """Whether the condition is true. Raises MetricError if it fails, or is neither true nor false."""
+        """Whether the condition is true. Raises MetricError if it fails, or is neither true nor
+        false.
+        """
         found = self.value(result)
         if not isinstance(found, bool):
-            raise MetricError(f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false; compare it", "PR-423")
+            raise MetricError(
+                f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false;"
+                " compare it",
+                "PR-423",
+            )
         return found
 
 
@@ -97,7 +124,9 @@ class Path:
             rest = rest[match.end() :]
         if rest or not self._text.strip():
             raise InputError(
-                f"{variable}: {self._text!r} is not a path; write it like data.items[0].value or data['error-rate']", "PR-111"
+                f"{variable}: {self._text!r} is not a path; write it like data.items[0].value or"
+                " data['error-rate']",
+                "PR-111",
             )
 
     def value(self, result: t.Any) -> t.Any:
@@ -105,7 +134,10 @@ class Path:
         for key in self._keys:
             found = _look(result, key)
             if found is _NOTHING:
-                raise MetricError(f"{self._variable}: `{self._text}`: {key!r} not found in {_kind(result)}", "PR-423")
+                raise MetricError(
+                    f"{self._variable}: `{self._text}`: {key!r} not found in {_kind(result)}",
+                    "PR-423",
+                )
             result = found
         return result
 
@@ -117,7 +149,13 @@ def has_nan(result: t.Any) -> bool:
         one = left.pop()
         if isinstance(one, float) and math.isnan(one):
             return True
-        left += one.values() if isinstance(one, Mapping) else one if isinstance(one, (list, tuple)) else ()
+        left += (
+            one.values()
+            if isinstance(one, Mapping)
+            else one
+            if isinstance(one, (list, tuple))
+            else ()
+        )
     return False
 
 
@@ -137,7 +175,10 @@ def _refused(text: t.Any) -> str:
         return ""  # compiling it raises a better message
     for name in tree.find_all(nodes.Name):
         if name.name not in ("result", *_SANDBOX.globals):
-            return f"unknown name {name.name!r}; known: result, {', '.join(map(str, _SANDBOX.globals))}"
+            return (
+                f"unknown name {name.name!r}; known: result,"
+                f" {', '.join(map(str, _SANDBOX.globals))}"
+            )
     return "unknown operator ~; add numbers with +" if tree.find(nodes.Concat) else ""
 
 
@@ -163,7 +204,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(obj, Undefined):
             str(obj)  # raises, with what is missing
         found = _look(obj, argument)
-        return self.undefined(f"{argument!r} not found in {_kind(obj)}") if found is _NOTHING else found
+        return (
+            self.undefined(f"{argument!r} not found in {_kind(obj)}")
+            if found is _NOTHING
+            else found
+        )
 
     def getattr(self, obj: t.Any, attribute: str) -> t.Any:
         return self.getitem(obj, attribute)
@@ -213,7 +258,10 @@ def _kind(value: t.Any) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, Mapping):
-        return f"a mapping with {', '.join(clean(key, 60) for key in sorted(map(str, value))[:5]) or 'nothing'}"
+        return (
+            "a mapping with"
+            f" {', '.join(clean(key, 60) for key in sorted(map(str, value))[:5]) or 'nothing'}"
+        )
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"
     return "a text" if isinstance(value, str) else f"a {type(value).__name__}"

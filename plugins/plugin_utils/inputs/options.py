@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Options, each written once: a table of fields parses what users write, and documents it. Pure.
 
-`make generate` writes the documentation from the tables: of modules, doc fragments, roles and the reference.
+`make generate` writes the documentation from the tables: of modules, doc fragments, roles and the
+reference.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
+from ..base.errors import InputError
+from . import values
 
 Parse = Callable[[t.Any, str], t.Any]  # a value and its variable's name, for messages
 
@@ -55,7 +56,9 @@ class Field:
 
 
 class Options(Mapping[str, Field]):
-    """The fields that a driver, a step or a mapping takes, by name. Of two with the same name the last counts."""
+    """The fields that a driver, a step or a mapping takes, by name. Of two with the same name
+    the last counts.
+    """
 
     def __init__(self, *fields: Field) -> None:
         self._by_name = {one.name: one for one in fields}
@@ -85,7 +88,9 @@ class Options(Mapping[str, Field]):
     def parted(self, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """Return the options that may be shown, and the secret ones. Empty ones are in neither."""
         there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
-        secret = {name: value for name, value in there.items() if name in self and self[name].no_log}
+        secret = {
+            name: value for name, value in there.items() if name in self and self[name].no_log
+        }
         return {name: value for name, value in there.items() if name not in secret}, secret
 
 
@@ -102,7 +107,13 @@ def duration(minimum: float = 0.0, maximum: float = values.LONGEST) -> Kind:
 
 def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
     """A whole number."""
-    bounded = f"{minimum} to {maximum}." if maximum < 999_999 else f"At least {minimum}." if minimum > 0 else ""
+    bounded = (
+        f"{minimum} to {maximum}."
+        if maximum < 999_999
+        else f"At least {minimum}."
+        if minimum > 0
+        else ""
+    )
     return Kind("int", functools.partial(values.whole, minimum=minimum, maximum=maximum), bounded)
 
 
@@ -110,7 +121,9 @@ def number(low: float, high: float, exclusive: bool = False) -> Kind:
     """A number."""
     bounds = f"More than {low:g}." if high >= 1000 else f"Between {low:g} and {high:g}."
     note = bounds if exclusive else f"{low:g} to {high:g}."
-    return Kind("float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note)
+    return Kind(
+        "float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note
+    )
 
 
 def choice(*names: str, **sentences: str) -> Kind:

@@ -10,7 +10,7 @@ import typing as t
 import urllib.parse
 from collections.abc import Collection, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
+from ..base.errors import InputError, MetricError
 
 OF_GATES = ("service", "revision", "previous", "id")
 OF_METRICS = (*OF_GATES, "stable", "step", "start", "elapsed")
@@ -29,7 +29,8 @@ class Template:
 
     def __init__(self, text: str, variable: str, names: Collection[str] = OF_GATES) -> None:
         self.variable = variable
-        self._parts: list[tuple[str, str]] = []  # a literal text, and the placeholder that follows it
+        # a literal text, and the placeholder that follows it
+        self._parts: list[tuple[str, str]] = []
         literal, end = "", 0
         for match in self.pattern.finditer(text):
             literal, end = literal + text[end : match.start()], match.end()
@@ -40,7 +41,10 @@ class Template:
                 literal = ""
             else:
                 known = ", ".join(f"{{{name}}}" for name in names)
-                raise InputError(f"{variable}: unknown placeholder {match[0]!r}; known: {known}{self.hint}", "PR-112")
+                raise InputError(
+                    f"{variable}: unknown placeholder {match[0]!r}; known: {known}{self.hint}",
+                    "PR-112",
+                )
         self._last = literal + text[end:]
 
     @property
@@ -49,7 +53,9 @@ class Template:
         return {name for _literal, name in self._parts}
 
     def render(self, facts: Mapping[str, t.Any], *, quoted: bool = False) -> str:
-        """Return the text with its placeholders filled in, `quoted` as for a URL. A missing value is empty."""
+        """Return the text with its placeholders filled in, `quoted` as for a URL. A missing
+        value is empty.
+        """
         filled = []
         for literal, name in self._parts:
             value = self.value(name, facts)

@@ -1,12 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read plain data from files and hosts as type annotations say, so that a new field is checked without another line. Pure.
+"""Read plain data from files and hosts as type annotations say, so that a new field is checked
+without another line. Pure.
 
-Supported are bool, int, float, str, None, Any, Literal, enums of text, unions, lists, tuples and frozensets of one kind, dictionaries
-whose keys are text or whole numbers (which JSON has as text), dataclasses, and TypedDicts. Annotated data is checked by the
-annotation, and kept as it is. Whole numbers are not negative: what is counted and numbered here is not. A number is finite,
-and no moment is farther away than the year 5138.
+Supported are bool, int, float, str, None, Any, Literal, enums of text, unions, lists, tuples and
+frozensets of one kind, dictionaries whose keys are text or whole numbers (which JSON has as text),
+dataclasses, and TypedDicts. Annotated data is checked by the annotation, and kept as it is. Whole
+numbers are not negative: what is counted and numbered here is not. A number is finite, and no
+moment is farther away than the year 5138.
 
 A type's annotations are looked at once. What reads data of the type is then a function.
 """
@@ -71,7 +73,11 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
         return value.value
     if is_dataclass(value):
         found = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {key: write(one, omitted) for key, one in found.items() if not _left_out(key, one, omitted)}
+        return {
+            key: write(one, omitted)
+            for key, one in found.items()
+            if not _left_out(key, one, omitted)
+        }
     return value
 
 
@@ -91,9 +97,13 @@ def reader(kind: t.Any) -> Reader:
     if origin is t.Literal:
         return functools.partial(_literal, arguments, {type(one) for one in arguments})
     if origin in (list, Sequence, tuple, frozenset):
-        return functools.partial(_list, reader(arguments[0]), origin if origin in (tuple, frozenset) else list)
+        return functools.partial(
+            _list, reader(arguments[0]), origin if origin in (tuple, frozenset) else list
+        )
     if origin in (dict, Mapping):
-        return functools.partial(_mapping, _key if arguments[0] is int else reader(arguments[0]), reader(arguments[1]))
+        return functools.partial(
+            _mapping, _key if arguments[0] is int else reader(arguments[0]), reader(arguments[1])
+        )
     if is_dataclass(kind):
         return functools.partial(_dataclass, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -124,7 +134,11 @@ def _union(readers: tuple[Reader, ...], optional: bool, data: t.Any) -> t.Any:
 
 
 def _literal(choices: tuple[t.Any, ...], kinds: set[type], data: t.Any) -> t.Any:
-    return data if type(data) in kinds and data in choices else _wrong(data, f"one of {', '.join(map(str, choices))}")
+    return (
+        data
+        if type(data) in kinds and data in choices
+        else _wrong(data, f"one of {', '.join(map(str, choices))}")
+    )
 
 
 def _enum(members: Mapping[str, Enum], data: t.Any) -> Enum:
@@ -169,7 +183,9 @@ def _typed(kind: t.Any, data: t.Any) -> dict[str, t.Any]:
     return {**_keyed(data), **_members(_items(kind), data)}
 
 
-def _members(known: Mapping[str, tuple[Reader, bool]], data: Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _members(
+    known: Mapping[str, tuple[Reader, bool]], data: Mapping[str, t.Any]
+) -> dict[str, t.Any]:
     """Read the members that are known, by name: how, and whether it must be there."""
     found = {}
     for name, (read_member, required) in known.items():
@@ -187,7 +203,10 @@ def _members(known: Mapping[str, tuple[Reader, bool]], data: Mapping[str, t.Any]
 def _fields(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
     hints = t.get_type_hints(kind, include_extras=True)
     return {
-        field.name: (reader(hints[field.name]), field.default is MISSING and field.default_factory is MISSING)
+        field.name: (
+            reader(hints[field.name]),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
         for field in fields(kind)
     }
 
@@ -197,7 +216,10 @@ def _items(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
     found = {}
     for name, hint in t.get_type_hints(kind, include_extras=True).items():
         optional = t.get_origin(hint) is t.NotRequired
-        found[name] = reader(t.get_args(hint)[0] if optional else hint), bool(kind.__total__) and not optional
+        found[name] = (
+            reader(t.get_args(hint)[0] if optional else hint),
+            bool(kind.__total__) and not optional,
+        )
     return found
 
 
@@ -209,7 +231,11 @@ def _keyed(data: t.Any) -> Mapping[str, t.Any]:
 
 def _key(key: t.Any) -> t.Any:
     """Read a whole number, which JSON has as text where it is a key."""
-    return int(key) if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 16 else _whole(key)
+    return (
+        int(key)
+        if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 16
+        else _whole(key)
+    )
 
 
 def _nothing(data: t.Any) -> None:
@@ -231,7 +257,8 @@ def _whole(data: t.Any) -> t.Any:
 
 
 def _number(data: t.Any) -> t.Any:
-    fits = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= FARTHEST  # nan is not less than it
+    # nan is not less than it
+    fits = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= FARTHEST
     return data if fits else _wrong(data, "a number")
 
 
@@ -251,5 +278,9 @@ _PLAIN: dict[t.Any, Reader] = {
 
 
 def _wrong(data: t.Any, what: str) -> t.NoReturn:
-    shown = repr(data) if isinstance(data, (bool, int, float, NoneType)) and abs(data or 0) <= MOST else type(data).__name__
+    shown = (
+        repr(data)
+        if isinstance(data, (bool, int, float, NoneType)) and abs(data or 0) <= MOST
+        else type(data).__name__
+    )
     raise Misshapen(f"is {'text' if isinstance(data, str) else shown}, not {what}")

@@ -12,9 +12,9 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Amount, Percent
+from ..base.errors import InputError
+from ..base.text import clean
+from ..engine.budget import Amount, Percent
 
 _UNITS = {
     "ms": Decimal("0.001"),
@@ -42,7 +42,11 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> N
     for key in sorted(map(str, given)):
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+            hint = (
+                f"did you mean {prefix}{near[0]}?"
+                if near
+                else f"known: {', '.join(known) or 'none'}"
+            )
             what = "option" if "." in prefix else "variable"
             raise InputError(f"{prefix}{key}: unknown {what}; {hint}", "PR-101")
 
@@ -62,7 +66,9 @@ def shown(value: t.Any) -> str:
 def text(value: t.Any, variable: str) -> str:
     """Return a text, also of a number. The value is not shown: it may be a secret."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise InputError(f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-100")
+        raise InputError(
+            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-100"
+        )
     return str(value)
 
 
@@ -75,13 +81,18 @@ def choice(value: t.Any, variable: str, choices: Iterable[str]) -> str:
     """Return one of the choices. YAML 1.1 reads `no` and `yes` as booleans."""
     named = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
     if not isinstance(named, str) or named not in choices:
-        raise InputError(f"{variable}: {shown(value)} must be one of {', '.join(choices)}", "PR-100")
+        raise InputError(
+            f"{variable}: {shown(value)} must be one of {', '.join(choices)}", "PR-100"
+        )
     return str(named)
 
 
 def service(value: t.Any, variable: str) -> str:
     """Return a service's name, which becomes part of file and server names."""
-    rule = "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or digit"
+    rule = (
+        "lower-case letters, digits, - and _, at most 63, beginning and ending with a letter or"
+        " digit"
+    )
     return _name(value, variable, _SERVICE, rule)
 
 
@@ -94,7 +105,9 @@ def revision(value: t.Any, variable: str) -> str:
 def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         example = "1.10 would become 1.1" if isinstance(value, float) else "010 would become 8"
-        raise InputError(f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}', "PR-103")
+        raise InputError(
+            f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}', "PR-103"
+        )
     name = "" if isinstance(value, bool) or value is None else str(value)
     if not pattern.fullmatch(name):
         raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}", "PR-100")
@@ -113,7 +126,9 @@ def absolute(value: t.Any, variable: str) -> str:
     """Return an absolute path."""
     path = text(value, variable)
     if not path.startswith("/"):
-        raise InputError(f"{variable}: {value!r} is not an absolute path; begin it with /", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is not an absolute path; begin it with /", "PR-100"
+        )
     return path
 
 
@@ -128,14 +143,22 @@ def boolean(value: t.Any, variable: str) -> bool:
     return word in _YES
 
 
-def whole(value: t.Any, variable: str, minimum: int = 0, hint: str = "write one, as in 3", maximum: int = 999_999_999) -> int:
+def whole(
+    value: t.Any,
+    variable: str,
+    minimum: int = 0,
+    hint: str = "write one, as in 3",
+    maximum: int = 999_999_999,
+) -> int:
     """Return a whole number, also from the digits that `-e` passes."""
     huge = isinstance(value, int) and abs(value) > 10**12
     digits = "" if isinstance(value, (bool, float)) or huge else str(value).strip()
     if not _WHOLE.fullmatch(digits):
         raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}", "PR-100")
     if int(digits) < minimum:
-        raise InputError(f"{variable}: {value!r} is too small; must be at least {minimum}", "PR-104")
+        raise InputError(
+            f"{variable}: {value!r} is too small; must be at least {minimum}", "PR-104"
+        )
     if int(digits) > maximum:
         raise InputError(f"{variable}: {value!r} is too large; must be at most {maximum}", "PR-104")
     return int(digits)
@@ -162,9 +185,13 @@ def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float =
         raise InputError(f"{variable}: {shown(value)} is not a duration; {hint}", "PR-100")
     seconds = float(Decimal(match[1]) * _UNITS[match[2]])
     if seconds < minimum:
-        raise InputError(f"{variable}: {value!r} is too short; must be at least {minimum:g} s", "PR-104")
+        raise InputError(
+            f"{variable}: {value!r} is too short; must be at least {minimum:g} s", "PR-104"
+        )
     if seconds > maximum:
-        raise InputError(f"{variable}: {value!r} is too long; must be at most {units(maximum)}", "PR-104")
+        raise InputError(
+            f"{variable}: {value!r} is too long; must be at most {units(maximum)}", "PR-104"
+        )
     return seconds
 
 
@@ -179,7 +206,9 @@ def percentage(value: str, variable: str) -> Decimal:
     digits = value.strip().removesuffix("%").strip()
     found = Decimal(digits) if _PERCENTAGE.fullmatch(digits) else Decimal(-1)
     if not 0 <= found <= 100:
-        raise InputError(f'{variable}: {value!r} is not a percentage between "0%" and "100%"', "PR-104")
+        raise InputError(
+            f'{variable}: {value!r} is not a percentage between "0%" and "100%"', "PR-104"
+        )
     return found
 
 
@@ -240,7 +269,10 @@ def socket_address(value: t.Any, variable: str) -> SocketAddress:
     """Return the host and port of `host:port` or `[IPv6]:port`."""
     host, colon, digits = str(value or "").removeprefix("http://").rstrip("/").rpartition(":")
     if not colon or not host.strip("[]") or "/" in host or not _is_port(digits):
-        raise InputError(f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"', "PR-100")
+        raise InputError(
+            f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"',
+            "PR-100",
+        )
     return SocketAddress(host.strip("[]"), port(digits, variable))
 
 
@@ -256,7 +288,9 @@ def ip_socket_address(value: t.Any, variable: str) -> SocketAddress:
 def sequence(value: t.Any, variable: str, example: str) -> Sequence[t.Any]:
     """Return a list. The value is not shown: it may hold secrets."""
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"{variable}: expected a list, got {type(value).__name__}; write {example}", "PR-100")
+        raise InputError(
+            f"{variable}: expected a list, got {type(value).__name__}; write {example}", "PR-100"
+        )
     return value
 
 
@@ -265,5 +299,7 @@ def mapping(value: t.Any, variable: str, example: str = "key: value pairs") -> d
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise InputError(f"{variable}: expected a mapping, got {type(value).__name__}; write {example}", "PR-100")
+        raise InputError(
+            f"{variable}: expected a mapping, got {type(value).__name__}; write {example}", "PR-100"
+        )
     return dict(value)

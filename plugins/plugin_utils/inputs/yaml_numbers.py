@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refuse numbers that YAML 1.1 reads differently than people: `010` as 8, `1:30` as 90, `0x1F` as 31, `1_000` as 1000.
+"""Refuse numbers that YAML 1.1 reads differently than people: `010` as 8, `1:30` as 90, `0x1F` as
+31, `1_000` as 1000.
 
 A value does not show how it was written, but Ansible records its file, line and column.
 """
@@ -16,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+
+from ..base.errors import InputError
 
 
 def _tag() -> t.Any:
@@ -35,15 +37,24 @@ _SECRET = ("env", "headers", "auth")  # what is below these is not shown
 
 
 def refuse_odd_numbers(value: t.Any, variable: str) -> None:
-    """Raise InputError for a number in a variable, at any depth, that people read as another value."""
+    """Raise InputError for a number in a variable, at any depth, that people read as another
+    value.
+    """
     for name, number in _numbers(value, variable):
         text = _written(number)
-        if text is None or (_WHOLE.fullmatch(text) if isinstance(number, int) else not {":", "_"} & set(text)):
+        if text is None or (
+            _WHOLE.fullmatch(text) if isinstance(number, int) else not {":", "_"} & set(text)
+        ):
             continue
         if any(part in _SECRET for part in name.split(".")):
-            raise InputError(f"{name}: YAML reads this number differently than it is written; put it in quotes", "PR-103")
+            raise InputError(
+                f"{name}: YAML reads this number differently than it is written; put it in quotes",
+                "PR-103",
+            )
         raise InputError(
-            f'{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes ("{text}")', "PR-103"
+            f"{name}: YAML reads {text} as the number {number}; write {number}, or put it in quotes"
+            f' ("{text}")',
+            "PR-103",
         )
 
 
@@ -64,7 +75,9 @@ def _written(number: float) -> str | None:
     if not origin or not origin.path or not origin.line_num or not origin.col_num:
         return None
     lines = _lines(origin.path)
-    if origin.line_num > len(lines) or not (token := _TOKEN.match(lines[origin.line_num - 1], origin.col_num - 1)):
+    if origin.line_num > len(lines) or not (
+        token := _TOKEN.match(lines[origin.line_num - 1], origin.col_num - 1)
+    ):
         return None
     try:
         return token[0] if yaml.safe_load(token[0]) == number else None
@@ -76,6 +89,8 @@ def _written(number: float) -> str | None:
 def _lines(path: str) -> list[str]:
     try:
         file = Path(path)
-        return file.read_text(encoding="utf-8").splitlines() if file.stat().st_size <= _LONGEST else []
+        return (
+            file.read_text(encoding="utf-8").splitlines() if file.stat().st_size <= _LONGEST else []
+        )
     except (OSError, ValueError):
         return []

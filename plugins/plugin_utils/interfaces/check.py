@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an instance is asked whether it is ready: the base class of checks, and `rollout_health`, parsed."""
+"""How an instance is asked whether it is ready: the base class of checks, and `rollout_health`,
+parsed.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from .driver import BaseDriver
+from .platform import Endpoint
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ CONNECT = Connect({})
 class HealthCheck:
     """`rollout_health`, parsed. Times in seconds."""
 
-    enabled: bool = False  # whether the rollout asks instances; if not, an instance that runs is ready
+    # whether the rollout asks instances; if not, an instance that runs is ready
+    enabled: bool = False
     check: CheckDriver = CONNECT
     interval: float = 0.5
     timeout: float = 2.0

@@ -9,12 +9,12 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Deployment
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, PlatformDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ..base.errors import InputError
+from ..engine.model import Deployment
+from ..remote.transport import Transport
+from .check import HealthCheck
+from .platform import InstanceSettings, PlatformDriver
+from .traffic import Served
 
 
 def _no_platform(transport: Transport) -> PlatformDriver:

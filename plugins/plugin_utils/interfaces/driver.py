@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping
 
 if t.TYPE_CHECKING:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+    from .context import Context
 
 
 class BaseDriver(abc.ABC):

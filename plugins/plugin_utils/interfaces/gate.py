@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from .driver import BaseDriver
 
 PASS, WAIT, FAIL, PERSON = "pass", "wait", "fail", "person"
 
@@ -47,10 +47,14 @@ class GateDriver(BaseDriver):
         """
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
-        """Continue from the last answer's `memory`, of an earlier run. Called before the first `ask`."""
+        """Continue from the last answer's `memory`, of an earlier run. Called before the first
+        `ask`.
+        """
 
     def cancel(self) -> None:
-        """End a question under way, whose answer is not needed any more. Called from another thread."""
+        """End a question under way, whose answer is not needed any more. Called from another
+        thread.
+        """
 
     def close(self) -> None:
         """End all work of the driver: the gate is not asked again."""

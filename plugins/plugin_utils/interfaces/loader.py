@@ -11,13 +11,13 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from ..base.errors import InputError
+from ..base.names import HERE
+from ..inputs.options import Options
+from .driver import BaseDriver
 
 if t.TYPE_CHECKING:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+    from .context import Context
 
 D = t.TypeVar("D", bound=BaseDriver)
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
@@ -64,7 +64,8 @@ def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
         if not path.startswith(str(exc.name)):
             raise
         raise InputError(
-            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation, or namespace.collection.name",
+            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation,"
+            " or namespace.collection.name",
             "PR-108",
         ) from None
     found = vars(module)

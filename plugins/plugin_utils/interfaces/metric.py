@@ -10,14 +10,15 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from .driver import BaseDriver
 
 
 @dataclass(frozen=True)
 class Question:
     """What a metric is measured for. Times in seconds since the epoch."""
 
-    rollout: Mapping[str, t.Any]  # as every step returns it: id, service, revision, stable, stage, ...
+    # as every step returns it: id, service, revision, stable, stage, ...
+    rollout: Mapping[str, t.Any]
     start: float  # of the analysis
     now: float
     paired: bool = False  # the judge compares: new and stable are wanted apart

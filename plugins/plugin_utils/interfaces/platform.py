@@ -12,9 +12,9 @@ import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from ..base.errors import PlatformError
+from ..engine.model import Process
+from .driver import BaseDriver
 
 
 @dataclass(frozen=True, order=True)
@@ -25,7 +25,11 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return (
+            f"[{self.address}]:{self.port}"
+            if ":" in self.address
+            else f"{self.address}:{self.port}"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class InstanceSettings:
     driver: str  # of the platform
     platform: Mapping[str, t.Any]  # its options that shape an instance
     health: Mapping[str, t.Any]
-    secret: Mapping[str, list[str]] = field(default_factory=dict)  # by option, the keys of its values
+    # by option, the keys of its values
+    secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
 
 
@@ -119,8 +124,11 @@ class PlatformDriver(BaseDriver):
         """Return how many instances fit on all hosts together."""
 
     @abc.abstractmethod
-    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        """Return host, endpoint and slot of the next `count` instances, the generation spread over hosts.
+    def place(
+        self, count: int, taken: Collection[Labels], generation: int
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        """Return host, endpoint and slot of the next `count` instances, the generation spread over
+        hosts.
 
         Fewer while a host that is to have an instance has not finished its earlier commands.
         """
@@ -130,8 +138,11 @@ class PlatformDriver(BaseDriver):
         """Raise if the hosts cannot be reached or cannot run instances. Touch nothing."""
 
     @abc.abstractmethod
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
-        """Do the work given, then report every instance of the service; one command for a host with work.
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        """Do the work given, then report every instance of the service; one command for a host with
+        work.
 
         Hosts without any are reported as last seen; with no work at all, every host is asked.
         `start` begins instances and leaves alone those that exist. `stop` asks instances, by id, to

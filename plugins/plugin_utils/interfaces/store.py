@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
+from .driver import BaseDriver
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,14 @@ class StoreDriver(BaseDriver):
     def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
         """Take the lease, or renew it for the same token. Raises LeaseHeld.
 
-        `details["previous"]` of the lease returned is the expired lease it replaces, if there was one.
+        `details["previous"]` of the lease returned is the expired lease it replaces, if there was
+        one.
         """
 
     @abc.abstractmethod
-    def take_over(self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+    def take_over(
+        self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]
+    ) -> Lease:
         """Replace exactly this lease, expired or not, because its holder is known to be gone.
 
         Raises LeaseHeld if it was renewed or replaced since.
@@ -83,8 +86,12 @@ class StoreDriver(BaseDriver):
 
     @abc.abstractmethod
     def post(self, word: Mapping[str, t.Any]) -> int:
-        """Add an operator's command, which needs no lease; return its number: the last one plus 1."""
+        """Add an operator's command, which needs no lease; return its number: the last one plus
+        1.
+        """
 
     @abc.abstractmethod
     def words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        """Return commands with numbers higher than `after`, oldest first, each with its `number`."""
+        """Return commands with numbers higher than `after`, oldest first, each with its
+        `number`.
+        """

@@ -9,9 +9,9 @@ import abc
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import BaseDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
+from ..engine.model import Rotation
+from .driver import BaseDriver
+from .platform import Endpoint
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ class TrafficDriver(BaseDriver):
         """
 
     def capacity(self) -> Mapping[str, int]:
-        """Return for how many instances a balancer has servers, without those that have no limit."""
+        """Return for how many instances a balancer has servers, without those that have no
+        limit.
+        """
         return {}
 
     def previews(self) -> Sequence[Preview]:

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ..inputs.placeholders import OF_GATES
+from ..interfaces.metric import Question
 
 
 def facts(question: Question) -> dict[str, t.Any]:
-    """Return the values of placeholders. `start` is in seconds since the epoch; `elapsed` has its unit: `90s`."""
+    """Return the values of placeholders. `start` is in seconds since the epoch; `elapsed` has
+    its unit: `90s`.
+    """
     rollout = question.rollout
     found = {name: rollout.get(name) for name in (*OF_GATES, "stable")}
     elapsed = max(1, round(question.now - question.start))
-    return found | {"step": rollout.get("stage"), "start": int(question.start), "elapsed": f"{elapsed}s"}
+    return found | {
+        "step": rollout.get("stage"),
+        "start": int(question.start),
+        "elapsed": f"{elapsed}s",
+    }

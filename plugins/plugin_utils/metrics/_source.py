@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A web service that answers with JSON: asked once for each measurement, since another follows anyway."""
+"""A web service that answers with JSON: asked once for each measurement, since another follows
+anyway.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,27 @@ import json
 import typing as t
 from collections.abc import Collection, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, TEXT, Field, Kind, Options, duration
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ..base.errors import InputError, MetricError
+from ..inputs.options import FLAG, TEXT, Field, Kind, Options, duration
+from ..remote import http
 
 OPTIONS = Options(
-    Field("headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True),
+    Field(
+        "headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True
+    ),
     Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
     Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
-    Field("ca_path", TEXT, "File on the controller with the authorities that may have signed the certificate."),
+    Field(
+        "ca_path",
+        TEXT,
+        "File on the controller with the authorities that may have signed the certificate.",
+    ),
     Field("client_cert", TEXT, "File on the controller with a client certificate."),
-    Field("client_key", TEXT, "File on the controller with its key, if C(client_cert) does not have it."),
+    Field(
+        "client_key",
+        TEXT,
+        "File on the controller with its key, if C(client_cert) does not have it.",
+    ),
 )
 
 _MOST = 1024 * 1024  # bytes of an answer
@@ -29,7 +41,10 @@ class Source:
     """Asks a web service. Of its answers neither `secrets` nor the values of headers are shown."""
 
     def __init__(
-        self, options: Mapping[str, t.Any], more: Mapping[str, str] | None = None, secrets: Collection[str] = ()
+        self,
+        options: Mapping[str, t.Any],
+        more: Mapping[str, str] | None = None,
+        secrets: Collection[str] = (),
     ) -> None:
         headers = {**options["headers"], **(more or {})}
         self.timeout = options["answer_within"]
@@ -45,7 +60,9 @@ class Source:
             error=MetricError,
         )
 
-    def ask(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[t.Any, Mapping[str, str]]:
+    def ask(
+        self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[t.Any, Mapping[str, str]]:
         """Return the answer, a JSON document, and its headers. Raises MetricError."""
         reply = self.client.ask(method, address, body, headers)
         if not 200 <= reply.status < 300:
@@ -55,7 +72,9 @@ class Source:
         try:
             return json.loads(reply.body), reply.headers
         except (ValueError, RecursionError):
-            raise MetricError(f"{http.origin(address)}: response is not JSON: {reply.text or 'empty'}", "PR-425") from None
+            raise MetricError(
+                f"{http.origin(address)}: response is not JSON: {reply.text or 'empty'}", "PR-425"
+            ) from None
 
 
 def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | None:

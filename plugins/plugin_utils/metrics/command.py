@@ -1,12 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a command, which exits with 0 and prints JSON, such as a number. Anything else is an error, not a failure.
+"""Measurements of a command, which exits with 0 and prints JSON, such as a number. Anything else is
+an error, not a failure.
 
-It runs on the controller, or on one inventory host over a connection of its own, without a shell, and gets the rollout as
-JSON on its standard input. A judge that compares needs a mapping with `new` and `stable`. `{service}`, `{revision}`,
-`{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in each argument, which stays one
-argument.
+It runs on the controller, or on one inventory host over a connection of its own, without a shell,
+and gets the rollout as JSON on its standard input. A judge that compares needs a mapping with `new`
+and `stable`. `{service}`, `{revision}`, `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}`
+and `{id}` are placeholders in each argument, which stays one argument.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_METRICS
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import command
+from ..base.errors import MetricError
+from ..inputs.placeholders import OF_METRICS
+from ..interfaces.context import Context
+from ..interfaces.metric import MetricDriver, Question
+from ..remote import command
+from ._facts import facts
 
 OPTIONS = command.options(OF_METRICS)
 
@@ -29,7 +30,9 @@ class Driver(MetricDriver):
     """Measures by running a command."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._program = command.Program(options, context.transport, "metric", OF_METRICS, MetricError)
+        self._program = command.Program(
+            options, context.transport, "metric", OF_METRICS, MetricError
+        )
 
     def cancel(self) -> None:
         self._program.end()

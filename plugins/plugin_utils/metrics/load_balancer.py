@@ -1,11 +1,13 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers, for each instance: requests, errors (5xx, or no answer), and seconds to the answer.
+"""Measurements of the load balancers, for each instance: requests, errors (5xx, or no answer), and
+seconds to the answer.
 
-For conditions, the result has what came since the last measurement: `result.new` and `result.stable`, each with `requests`,
-`errors`, `error_rate` (0 to 1) and `latency` (the mean in seconds), the latter two None without requests. Nothing but the
-rollout's own load balancers is needed, which are observed anyway.
+For conditions, the result has what came since the last measurement: `result.new` and
+`result.stable`, each with `requests`, `errors`, `error_rate` (0 to 1) and `latency` (the mean in
+seconds), the latter two None without requests. Nothing but the rollout's own load balancers is
+needed, which are observed anyway.
 """
 
 from __future__ import annotations
@@ -14,22 +16,26 @@ import typing as t
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options, choice
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
+from ..base.errors import InputError, MetricError
+from ..inputs.options import Field, Options, choice
+from ..interfaces.context import Context
+from ..interfaces.metric import MetricDriver, Question
+from ..interfaces.traffic import Served
 
 OPTIONS = Options(
     Field(
         "of",
-        choice(errors="Answers of 5xx, and requests without an answer.", latency="The time to the answer."),
+        choice(
+            errors="Answers of 5xx, and requests without an answer.",
+            latency="The time to the answer.",
+        ),
         "What is compared, as the load balancers count it.",
         default="errors",
     ),
 )
 
-# Answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow answer is no slow instance.
+# Answers of one instance whose mean is a sample: balancers round to milliseconds, and one slow
+# answer is no slow instance.
 ENOUGH = 30  # answers of an instance that make a sample of its latency
 FASTEST = 0.005  # seconds; faster counts as this, since load balancers measure whole milliseconds
 
@@ -48,8 +54,9 @@ class Driver(MetricDriver):
         self._sampled: dict[str, Served] = {}
         if self._of not in context.counted:
             raise InputError(
-                f"metric.of: the load balancers of rollout_traffic do not count {self._of!r}, but "
-                f"{' and '.join(context.counted) or 'nothing'}; use the driver prometheus, web or command",
+                f"metric.of: the load balancers of rollout_traffic do not count {self._of!r}, but"
+                f" {' and '.join(context.counted) or 'nothing'}; use the driver prometheus, web or"
+                " command",
                 "PR-310",
             )
 
@@ -69,13 +76,20 @@ class Driver(MetricDriver):
             return _counts(question.before or {}, sides, {name: came[name] for name in new})
         result = {side: _described(found) for side, found in sides.items()}
         if question.paired:
-            return {side: float("nan") if found["error_rate"] is None else found["error_rate"] for side, found in result.items()}
+            return {
+                side: float("nan") if found["error_rate"] is None else found["error_rate"]
+                for side, found in result.items()
+            }
         if not result["new"]["requests"]:
-            raise MetricError("no request to the new instances since the last measurement", "PR-427")
+            raise MetricError(
+                "no request to the new instances since the last measurement", "PR-427"
+            )
         return result
 
     def _samples(self, side: Snapshot) -> t.Iterator[float]:
-        """Yield the mean time of each instance that has answered often enough since its last sample."""
+        """Yield the mean time of each instance that has answered often enough since its last
+        sample.
+        """
         for name, one in side.items():
             came = _since(one, self._sampled.get(name))
             if came.answered >= ENOUGH:
@@ -96,29 +110,41 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
 
 
 def _since(now: Served, before: Served | None) -> Served:
-    """Return what was counted in between. An instance deployed in place is a new one, counted from 0."""
+    """Return what was counted in between. An instance deployed in place is a new one, counted
+    from 0.
+    """
     if before is None or before.generation != now.generation:
         return now
     keys = ("requests", "errors", "answered", "seconds")
     return replace(now, **{key: getattr(now, key) - getattr(before, key) for key in keys})
 
 
-def _counts(before: Mapping[str, t.Any], sides: Mapping[str, Iterable[Served]], new: Snapshot) -> dict[str, t.Any]:
+def _counts(
+    before: Mapping[str, t.Any], sides: Mapping[str, Iterable[Served]], new: Snapshot
+) -> dict[str, t.Any]:
     """Return requests and errors since the beginning: of both sides, and of each new instance."""
 
     def more(known: Mapping[str, t.Any] | None, found: Iterable[Served]) -> dict[str, int]:
         found = list(found)
-        return {key: (known or {}).get(key, 0) + sum(getattr(one, key) for one in found) for key in ("requests", "errors")}
+        return {
+            key: (known or {}).get(key, 0) + sum(getattr(one, key) for one in found)
+            for key in ("requests", "errors")
+        }
 
     known = dict(before.get("instances") or {})
     known |= {name: {**more(known.get(name), [one]), "host": one.host} for name, one in new.items()}
-    return {**{side: more(before.get(side), found) for side, found in sides.items()}, "instances": known}
+    return {
+        **{side: more(before.get(side), found) for side, found in sides.items()},
+        "instances": known,
+    }
 
 
 def _described(side: Iterable[Served]) -> dict[str, t.Any]:
     """Return one side's result for conditions."""
     found = list(side)
-    requests, errors, answered = (sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered"))
+    requests, errors, answered = (
+        sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered")
+    )
     return {
         "requests": requests,
         "errors": errors,

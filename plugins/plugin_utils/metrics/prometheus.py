@@ -1,18 +1,22 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of Prometheus, or of a service with its API: an instant query, by the server's clock, for each.
+"""Measurements of Prometheus, or of a service with its API: an instant query, by the server's
+clock, for each.
 
-For conditions the result is a number (of a scalar) or a list of numbers (of a vector, even with one element). A judge that
-compares gets the numbers of both revisions from the same query, told apart by `label`, so both are of the same moment.
+For conditions the result is a number (of a scalar) or a list of numbers (of a vector, even with one
+element). A judge that compares gets the numbers of both revisions from the same query, told apart
+by `label`, so both are of the same moment.
 
-`errors` and `requests`, instead of `query`, count since the analysis began, for each revision; both are sent as one query.
-A revision with requests and without a series of errors had no error: most programs make that series with the first one.
+`errors` and `requests`, instead of `query`, count since the analysis began, for each revision; both
+are sent as one query. A revision with requests and without a series of errors had no error: most
+programs make that series with the first one.
 
-`{service}`, `{revision}`, `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` (with its unit) and `{id}` are
-placeholders; every other brace is PromQL's. They go into strings, `{revision="{revision}"}`, and ranges, `[{elapsed}]`.
-After `=~` they are part of a regular expression, in which the `.` and `+` of a revision are special. `{start}` is by the
-clock of the controller, not the server's.
+`{service}`, `{revision}`, `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` (with its
+unit) and `{id}` are placeholders; every other brace is PromQL's. They go into strings,
+`{revision="{revision}"}`, and ranges, `[{elapsed}]`. After `=~` they are part of a regular
+expression, in which the `.` and `+` of a revision are special. `{start}` is by the clock of the
+controller, not the server's.
 """
 
 from __future__ import annotations
@@ -24,15 +28,15 @@ import typing as t
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, MetricError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import QueryTemplate
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ..base.errors import InputError, MetricError
+from ..inputs import values
+from ..inputs.options import TEXT, Field, Kind, Options
+from ..inputs.placeholders import QueryTemplate
+from ..interfaces.context import Context
+from ..interfaces.metric import MetricDriver, Question
+from ..remote import http
+from . import _source
+from ._facts import facts
 
 
 def _address(given: t.Any, variable: str) -> str:
@@ -45,7 +49,9 @@ def _address(given: t.Any, variable: str) -> str:
 
 def _label(given: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", str(given)):
-        raise InputError(f"{variable}: {given!r} is not the name of a label; use letters, digits and _")
+        raise InputError(
+            f"{variable}: {given!r} is not the name of a label; use letters, digits and _"
+        )
     return str(given)
 
 
@@ -59,15 +65,23 @@ def _promql(given: t.Any, variable: str) -> str:
 
 _PROMQL = Kind("str", _promql)
 OPTIONS = Options(
-    Field("address", Kind("str", _address), "URL of Prometheus (V(https://prometheus:9090)).", required=True),
+    Field(
+        "address",
+        Kind("str", _address),
+        "URL of Prometheus (V(https://prometheus:9090)).",
+        required=True,
+    ),
     Field("query", _PROMQL, "Expression in PromQL, for the present value."),
     Field(
         "errors",
         _PROMQL,
-        "Expression in PromQL for the errors since the analysis began. Goes with C(requests), instead of C(query).",
+        "Expression in PromQL for the errors since the analysis began. Goes with C(requests),"
+        " instead of C(query).",
     ),
     Field("requests", _PROMQL, "Expression in PromQL for the requests since the analysis began."),
-    Field("label", Kind("str", _label), "Label that tells the revisions apart.", default="revision"),
+    Field(
+        "label", Kind("str", _label), "Label that tells the revisions apart.", default="revision"
+    ),
     Field("username", TEXT, "User for basic authentication. Goes with C(password)."),
     Field("password", TEXT, "Password of the user.", no_log=True),
     Field("bearer_token", TEXT, "Token, instead of a user.", no_log=True),
@@ -93,9 +107,14 @@ class Driver(MetricDriver):
         self._source = _source.Source(options, _authorization(options), [options["password"] or ""])
 
     def measure(self, question: Question) -> t.Any:
-        form = {"query": self._query.render(facts(question)), "timeout": f"{self._source.timeout:.3f}"}
+        form = {
+            "query": self._query.render(facts(question)),
+            "timeout": f"{self._source.timeout:.3f}",
+        }
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        answer, headers = self._source.ask("POST", self._address, urllib.parse.urlencode(form).encode(), kind)
+        answer, headers = self._source.ask(
+            "POST", self._address, urllib.parse.urlencode(form).encode(), kind
+        )
         result = self._read(answer, headers)
         if self._counts:
             return self._counted(result, question)
@@ -108,23 +127,43 @@ class Driver(MetricDriver):
         """Return the number of a scalar, or the series of a vector. Raises MetricError."""
         try:
             if answer["status"] != "success" or answer.get("warnings"):
-                text = self._source.client.shown(str(answer.get("error") or answer.get("warnings")), self._address)
+                text = self._source.client.shown(
+                    str(answer.get("error") or answer.get("warnings")), self._address
+                )
                 raise MetricError(f"{self._origin} could not answer completely: {text}", "PR-425")
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
             if kind not in ("scalar", "vector"):
-                raise MetricError(f"metric.query: the result is a {kind}; it must be a scalar or an instant vector", "PR-423")
-            samples = [({}, result)] if kind == "scalar" else [(one["metric"], one["value"]) for one in result]
+                raise MetricError(
+                    f"metric.query: the result is a {kind}; it must be a scalar or an instant"
+                    " vector",
+                    "PR-423",
+                )
+            samples = (
+                [({}, result)]
+                if kind == "scalar"
+                else [(one["metric"], one["value"]) for one in result]
+            )
             series = [(dict(labels), float(number)) for labels, (_moment, number) in samples]
-            age = max((_age(float(moment), headers) for _labels, (moment, _number) in samples), default=0.0)
+            age = max(
+                (_age(float(moment), headers) for _labels, (moment, _number) in samples),
+                default=0.0,
+            )
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise MetricError(f"{self._origin}: response is not that of a Prometheus query", "PR-425") from None
+            raise MetricError(
+                f"{self._origin}: response is not that of a Prometheus query", "PR-425"
+            ) from None
         if age > STALE:
             raise MetricError(
-                f"{self._origin}: the samples are {age:.0f} s older or newer than the response; check its clock, and for caches",
+                f"{self._origin}: the samples are {age:.0f} s older or newer than the response;"
+                " check its clock, and for caches",
                 "PR-425",
             )
         if not series:
-            raise MetricError(f"metric.{'requests' if self._counts else 'query'}: no series found at {self._origin}", "PR-423")
+            raise MetricError(
+                f"metric.{'requests' if self._counts else 'query'}: no series found at"
+                f" {self._origin}",
+                "PR-423",
+            )
         return series[0][1] if kind == "scalar" else series
 
     def _counted(self, result: float | Series, question: Question) -> dict[str, dict[str, float]]:
@@ -133,31 +172,44 @@ class Driver(MetricDriver):
         parts = {part: [one for one in series if one[0].get(_PART) == part] for part in _COUNTS}
         requests = self._sides(parts["requests"], question)
         errors = self._sides(parts["errors"], question, missing=True)
-        found = {side: {"requests": sum(requests[side]), "errors": sum(errors[side])} for side in requests}
+        found = {
+            side: {"requests": sum(requests[side]), "errors": sum(errors[side])}
+            for side in requests
+        }
         for side, one in found.items():
             if one["errors"] > 1.1 * one["requests"] + 1:  # `increase` is an estimate
                 raise MetricError(
-                    f"metric.errors: the {side} side has {one['errors']:g} errors in {one['requests']:g} requests; "
-                    "both expressions must count the same requests",
+                    f"metric.errors: the {side} side has {one['errors']:g} errors in"
+                    f" {one['requests']:g} requests; both expressions must count the same requests",
                     "PR-423",
                 )
         return found
 
-    def _sides(self, result: float | Series, question: Question, missing: bool = False) -> dict[str, list[float]]:
+    def _sides(
+        self, result: float | Series, question: Question, missing: bool = False
+    ) -> dict[str, list[float]]:
         """Return the numbers of the new and the stable revision; `missing`: there may be none."""
-        revisions = {"new": question.rollout.get("revision"), "stable": question.rollout.get("stable")}
+        revisions = {
+            "new": question.rollout.get("revision"),
+            "stable": question.rollout.get("stable"),
+        }
         if not revisions["stable"] or revisions["new"] == revisions["stable"]:
             raise MetricError(
-                "metric.label: needs a stable and a new revision to compare; a first deployment or restart has only one",
+                "metric.label: needs a stable and a new revision to compare; a first deployment or"
+                " restart has only one",
                 "PR-424",
             )
         series = [] if isinstance(result, float) else result
-        found = {side: [value for labels, value in series if labels.get(self._label) == name] for side, name in revisions.items()}
+        found = {
+            side: [value for labels, value in series if labels.get(self._label) == name]
+            for side, name in revisions.items()
+        }
         for side, one in found.items():
             if not one and not missing:
                 there = sorted({labels.get(self._label, "") for labels, _value in series} - {""})
                 raise MetricError(
-                    f"metric.label: no series has {self._label}={revisions[side]!r}; found: {', '.join(there[:5]) or 'none'}",
+                    f"metric.label: no series has {self._label}={revisions[side]!r}; found:"
+                    f" {', '.join(there[:5]) or 'none'}",
                     "PR-423",
                 )
         return found
@@ -167,11 +219,17 @@ def _query(options: Mapping[str, t.Any]) -> tuple[bool, str]:
     """Return whether errors and requests are counted, and the PromQL."""
     given = {name: options[name] for name in ("query", *_COUNTS) if options[name] is not None}
     if sorted(given) not in (["query"], ["errors", "requests"]):
-        raise InputError(f"metric: has {' and '.join(given) or 'no query'}; give either query, or errors and requests", "PR-107")
+        raise InputError(
+            f"metric: has {' and '.join(given) or 'no query'}; give either query, or errors and"
+            " requests",
+            "PR-107",
+        )
     if "query" in given:
         return False, given["query"]
     # The line break ends a comment.
-    return True, " or ".join(f'label_replace(({given[part]}\n), "{_PART}", "{part}", "", "")' for part in _COUNTS)
+    return True, " or ".join(
+        f'label_replace(({given[part]}\n), "{_PART}", "{part}", "", "")' for part in _COUNTS
+    )
 
 
 def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
@@ -179,22 +237,35 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
     user, password, token = (options[name] for name in ("username", "password", "bearer_token"))
     named = any(str(name).lower() == "authorization" for name in options["headers"])
     if (user is None) != (password is None):
-        raise InputError("metric.username: needs password, and password needs username; give both, or none", "PR-107")
+        raise InputError(
+            "metric.username: needs password, and password needs username; give both, or none",
+            "PR-107",
+        )
     if (user is not None) + (token is not None) + named > 1:
         raise InputError(
-            "metric.username: username, bearer_token and a header Authorization exclude each other; give one of them", "PR-107"
+            "metric.username: username, bearer_token and a header Authorization exclude each other;"
+            " give one of them",
+            "PR-107",
         )
     if user is not None and ":" in user:
-        raise InputError(f"metric.username: {user!r} contains a colon, which basic authentication does not allow")
+        raise InputError(
+            f"metric.username: {user!r} contains a colon, which basic authentication does not allow"
+        )
     if token is not None:
         return http.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
     if user is not None:
-        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+        return {
+            "Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        }
     return {}
 
 
 def _age(moment: float, headers: Mapping[str, str]) -> float:
-    """Return how many seconds samples and response differ, both by the server's clock; 0 without a Date."""
+    """Return how many seconds samples and response differ, both by the server's clock; 0 without
+    a Date.
+    """
     kept = float(headers.get("Age") or 0)
     sent = headers.get("Date")
-    return abs(email.utils.parsedate_to_datetime(sent).timestamp() - moment) + kept if sent else kept
+    return (
+        abs(email.utils.parsedate_to_datetime(sent).timestamp() - moment) + kept if sent else kept
+    )

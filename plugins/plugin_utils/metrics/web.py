@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measurements of a web service that answers with JSON; the result is at `path`.
 
-A judge that compares needs a mapping there with `new` and `stable`. `{service}`, `{revision}`, `{stable}`, `{previous}`,
-`{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in the URL and the body.
+A judge that compares needs a mapping there with `new` and `stable`. `{service}`, `{revision}`,
+`{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in the URL
+and the body.
 """
 
 from __future__ import annotations
@@ -14,31 +15,35 @@ import typing as t
 from collections.abc import Mapping
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import Path
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import RAW, Field, Kind, Options, choice
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import (
+from ..base.errors import InputError
+from ..inputs.expressions import Path
+from ..inputs.options import RAW, Field, Kind, Options, choice
+from ..inputs.placeholders import (
     OF_METRICS,
     QueryTemplate,
     Template,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import MetricDriver, Question
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import _source
-from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics._facts import facts
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ..interfaces.context import Context
+from ..interfaces.metric import MetricDriver, Question
+from ..remote import http
+from . import _source
+from ._facts import facts
 
 OPTIONS = Options(
     Field(
         "url",
         Kind("str", partial(http.url, names=OF_METRICS)),
-        "URL of a service that answers with JSON. Judges that compare need a mapping with V(new) and V(stable) there.",
+        "URL of a service that answers with JSON. Judges that compare need a mapping with V(new)"
+        " and V(stable) there.",
         required=True,
     ),
     Field("method", choice("GET", "POST"), "HTTP method.", default="GET"),
     Field("body", RAW, "What V(POST) sends, a text, or anything else as JSON."),
     Field(
-        "path", Kind("str", Path), "Path of the result in the answer (V(data.items[0].value)). V($) is all of it.", default="$"
+        "path",
+        Kind("str", Path),
+        "Path of the result in the answer (V(data.items[0].value)). V($) is all of it.",
+        default="$",
     ),
     *_source.OPTIONS.fields,
 )
@@ -52,7 +57,10 @@ class Driver(MetricDriver):
         self._method, self._path = options["method"], options["path"]
         self._body, kind = _body(options["body"], self._method)
         self._source = _source.Source(options)
-        self._headers = {"Accept": "application/json", **({"Content-Type": kind} if self._body else {})}
+        self._headers = {
+            "Accept": "application/json",
+            **({"Content-Type": kind} if self._body else {}),
+        }
 
     def measure(self, question: Question) -> t.Any:
         names = facts(question)
@@ -68,5 +76,7 @@ def _body(given: t.Any, method: str) -> tuple[QueryTemplate | None, str]:
         return None, ""
     if method == "GET":
         raise InputError("metric.body: GET sends nothing; use method POST", "PR-107")
-    text, kind = (given, "text/plain") if isinstance(given, str) else (json.dumps(given), "application/json")
+    text, kind = (
+        (given, "text/plain") if isinstance(given, str) else (json.dumps(given), "application/json")
+    )
     return QueryTemplate(text, "metric.body"), kind

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls to hosts of which one may hang: it keeps nobody waiting for the others, and what it answers later is not lost."""
+"""Calls to hosts of which one may hang: it keeps nobody waiting for the others, and what it
+answers later is not lost.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer, shaped
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ..remote.agents import Answer, shaped
+from ..remote.transport import Transport
 
 LOOK = 20.0  # seconds a host has for a look, connecting included
 WORK = 60.0  # seconds it has to start, stop and forget instances
@@ -31,7 +33,9 @@ class _Call:
 
 
 class Calls:
-    """Asks a platform's agent on many hosts. A host that has a call under way is not given another one."""
+    """Asks a platform's agent on many hosts. A host that has a call under way is not given
+    another one.
+    """
 
     def __init__(self, transport: Transport, agent: str, kind: t.Any) -> None:
         """`kind`: of what the agent answers; see `shapes.py`."""
@@ -44,20 +48,36 @@ class Calls:
     @property
     def at_work(self) -> set[str]:
         """The hosts that are alive and have not finished what they were told to do."""
-        return {host for host, call in self._under_way.items() if call.works and host not in self._silent}
+        return {
+            host
+            for host, call in self._under_way.items()
+            if call.works and host not in self._silent
+        }
 
-    def ask(self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]) -> dict[str, Answer]:
-        """What these hosts answer within their patience, and what others that were asked earlier have answered since.
+    def ask(
+        self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]
+    ) -> dict[str, Answer]:
+        """What these hosts answer within their patience, and what others that were asked earlier
+        have answered since.
 
-        Hosts that are not in it are at work. Of hosts that are not `known`, nothing has been seen yet: they are waited for.
+        Hosts that are not in it are at work. Of hosts that are not `known`, nothing has been seen
+        yet: they are waited for.
         """
         answers = self._late()
-        free = {h: request for h, request in requests.items() if h not in self._under_way and (works or h not in answers)}
+        free = {
+            h: request
+            for h, request in requests.items()
+            if h not in self._under_way and (works or h not in answers)
+        }
         if free:
             patience = {host: self._patience(host) for host in free if host in known}
             asked = self._transport.ask(self._agent, free, WORK if works else LOOK, patience)
-            self._under_way |= {host: _Call(answer.later, works) for host, answer in asked.items() if answer.later}
-            answers |= {host: answer for host, answer in asked.items() if not (answer.later and works)}
+            self._under_way |= {
+                host: _Call(answer.later, works) for host, answer in asked.items() if answer.later
+            }
+            answers |= {
+                host: answer for host, answer in asked.items() if not (answer.later and works)
+            }
         answers = {host: shaped(answer, self._kind) for host, answer in answers.items()}
         for host, answer in answers.items():
             if answer.unreachable:
@@ -83,7 +103,9 @@ class Calls:
         return max(PATIENCE, SLOWER * self._took[host]) if host in self._took else AGAIN
 
     def _look_after(self, host: str, call: _Call) -> None:
-        """Find out whether a host that is at work is alive: it may have been given much to do, or be gone."""
+        """Find out whether a host that is at work is alive: it may have been given much to do,
+        or be gone.
+        """
         if call.ping is None and time.monotonic() - call.pinged > PATIENCE:
             self._aside = self._aside or self._transport.apart()
             call.pinged = time.monotonic()

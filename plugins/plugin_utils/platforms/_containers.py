@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the platforms `podman` and `docker` have in common, which is all but their names. `agents/container.py` does the work."""
+"""What the platforms `podman` and `docker` have in common, which is all but their names.
+`agents/container.py` does the work.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError, PlatformError
+from ..inputs import values
+from ..inputs.options import (
     DURATION,
     PORT,
     Field,
@@ -22,12 +24,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     choice,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels, Limits
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
+from ..interfaces.context import Context
+from ..interfaces.platform import InstanceSettings, Labels, Limits
+from . import _hosts
 
-AT_PREPARE = ("revision", "service", "host", "address")  # placeholders that are known when images are pulled
-FLAGS = {"network": "network", "memory": "memory", "cpus": "cpus", "pids": "pids-limit", "user": "user", "runtime": "runtime"}
+# placeholders that are known when images are pulled
+AT_PREPARE = ("revision", "service", "host", "address")
+FLAGS = {
+    "network": "network",
+    "memory": "memory",
+    "cpus": "cpus",
+    "pids": "pids-limit",
+    "user": "user",
+    "runtime": "runtime",
+}
 LISTS = {"volumes": "volume", "env_files": "env-file", "secrets": "secret"}
 UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 OURS = "progressive.rollout."  # labels
@@ -41,10 +51,17 @@ REFUSED = {
 def _image(value: t.Any, variable: str) -> str:
     image = _hosts.template(value, variable)
     if not image or image.startswith("-") or re.search(r"\s", image):
-        raise InputError(f'{variable}: {image!r} is not an image; write "registry.example.com/shop:{{revision}}"', "PR-100")
+        raise InputError(
+            f"{variable}: {image!r} is not an image; write"
+            ' "registry.example.com/shop:{revision}"',
+            "PR-100",
+        )
     if not _hosts.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
         names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
-        raise InputError(f"{variable}: {image!r} has to be known before instances are; it may have {names}", "PR-112")
+        raise InputError(
+            f"{variable}: {image!r} has to be known before instances are; it may have {names}",
+            "PR-112",
+        )
     return image
 
 
@@ -53,9 +70,15 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
     env = _hosts.environment(given, variable)
     for name, value in env.items():
         if re.search(r"\s", name) or name.startswith("#"):
-            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100")
+            raise InputError(
+                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100"
+            )
         if "\n" in value or "\r" in value:
-            raise InputError(f"{variable}.{name}: a container's variable has one line; give it as a file (volumes)", "PR-100")
+            raise InputError(
+                f"{variable}.{name}: a container's variable has one line; give it as a file"
+                " (volumes)",
+                "PR-100",
+            )
     return env
 
 
@@ -73,7 +96,10 @@ def _formed(pattern: str, hint: str) -> Kind:
 
 def _restart(value: t.Any, variable: str) -> str:
     """Return the restart policy. YAML 1.1 reads `no` as false."""
-    policy = _formed(r"no|always|unless-stopped|on-failure(:\d+)?", "no, on-failure, on-failure:3, unless-stopped or always")
+    policy = _formed(
+        r"no|always|unless-stopped|on-failure(:\d+)?",
+        "no, on-failure, on-failure:3, unless-stopped or always",
+    )
     return str(policy.parse("no" if value is False else value, variable))
 
 
@@ -89,14 +115,19 @@ def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
     found = values.mapping(given, variable, "a mapping of names to values")
     for key in found:
         if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
-            raise InputError(f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-100")
+            raise InputError(
+                f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-100"
+            )
     return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
 
 
 def _labels(given: t.Any, variable: str) -> dict[str, str]:
     found = _named(given, variable, Kind("str", _hosts.template))
     if taken := [key for key in found if key.startswith(OURS)]:
-        raise InputError(f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved", "PR-100")
+        raise InputError(
+            f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved",
+            "PR-100",
+        )
     return found
 
 
@@ -105,7 +136,9 @@ def _ulimits(given: t.Any, variable: str) -> dict[str, str]:
 
 
 _CHECK = Options(
-    Field("command", Kind("str", _hosts.template), "A command for the image's shell.", required=True),
+    Field(
+        "command", Kind("str", _hosts.template), "A command for the image's shell.", required=True
+    ),
     Field("interval", DURATION, "How often it runs."),
     Field("timeout", DURATION, "How long it may take."),
     Field("start_period", DURATION, "How long after the start its failures do not count."),
@@ -117,7 +150,9 @@ def _healthcheck(given: t.Any, variable: str) -> dict[str, t.Any] | t.Literal["n
     if given is False or given == "none":
         return "none"
     if not isinstance(given, Mapping):
-        raise InputError(f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-100")
+        raise InputError(
+            f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-100"
+        )
     return _CHECK.parse(given, f"{variable}.")
 
 
@@ -128,8 +163,15 @@ def _check_words(check: Mapping[str, t.Any] | str | None) -> list[str]:
     if isinstance(check, str):
         return ["--no-healthcheck"]
     words, retries = [f"--health-cmd={check['command']}"], check["retries"]
-    spans = {name: check[name] for name in ("interval", "timeout", "start_period") if check[name] is not None}
-    words += [f"--health-{name.replace('_', '-')}={round(seconds * 1000)}ms" for name, seconds in spans.items()]
+    spans = {
+        name: check[name]
+        for name in ("interval", "timeout", "start_period")
+        if check[name] is not None
+    }
+    words += [
+        f"--health-{name.replace('_', '-')}={round(seconds * 1000)}ms"
+        for name, seconds in spans.items()
+    ]
     return words if retries is None else [*words, f"--health-retries={retries}"]
 
 
@@ -144,11 +186,14 @@ OPTIONS = Options(
     Field(
         "image",
         Kind("str", _image),
-        "The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}). Before "
-        "anything is touched it is pulled on every host, and has to be the same everywhere.",
+        "The image, V(registry.example.com/shop:{revision}) or"
+        " V(registry.example.com/shop@sha256:{revision}). Before anything is touched it is pulled"
+        " on every host, and has to be the same everywhere.",
         required=True,
     ),
-    Field("pull", choice("missing", "always", "never"), "When the image is pulled.", default="missing"),
+    Field(
+        "pull", choice("missing", "always", "never"), "When the image is pulled.", default="missing"
+    ),
     Field(
         "command",
         _words('["--verbose"]'),
@@ -157,15 +202,23 @@ OPTIONS = Options(
     Field(
         "container_port",
         PORT,
-        "Port that the container listens on. It is published at the instance's address and port, and C(ADDRESS) and C(PORT) "
-        "are where to listen. Required, but not with C(network=host).",
+        "Port that the container listens on. It is published at the instance's address and port,"
+        " and C(ADDRESS) and C(PORT) are where to listen. Required, but not with C(network=host).",
     ),
     Field("network", _NAME, "The network, V(host) for the host's own."),
     Field("volumes", _words('["/srv/shop:/data:ro"]'), "Volumes, as C(--volume) takes them."),
-    Field("env_files", _words('["/etc/shop/{revision}.env"]'), "Files on the host, as C(--env-file) takes them."),
+    Field(
+        "env_files",
+        _words('["/etc/shop/{revision}.env"]'),
+        "Files on the host, as C(--env-file) takes them.",
+    ),
     Field("secrets", _words('["token"]'), "Secrets, as C(--secret) takes them."),
     Field("labels", Kind("dict", _labels), "Labels, as C(--label) takes them."),
-    Field("memory", _formed(r"\d+[bkmgBKMG]?", "bytes, or a number with k, m or g (512m)"), "Limit of memory (V(512m))."),
+    Field(
+        "memory",
+        _formed(r"\d+[bkmgBKMG]?", "bytes, or a number with k, m or g (512m)"),
+        "Limit of memory (V(512m)).",
+    ),
     Field("cpus", _formed(r"\d+(\.\d+)?", "a number (1.5)"), "Limit of processors (V(1.5))."),
     Field("pids", _formed(r"\d+", "a whole number"), "Limit of processes."),
     Field("ulimits", Kind("dict", _ulimits), "Limits, as C(--ulimit) takes them."),
@@ -174,23 +227,27 @@ OPTIONS = Options(
     Field(
         "healthcheck",
         Kind("raw", _healthcheck, fields=_CHECK),
-        "A check by the program itself, or V(none) for not even the image's. While it has not passed, the instance is not ready.",
+        "A check by the program itself, or V(none) for not even the image's. While it has not"
+        " passed, the instance is not ready.",
     ),
     Field(
         "restart",
         Kind("str", _restart),
-        "What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3), V(unless-stopped) or "
-        "V(always).",
+        "What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3),"
+        " V(unless-stopped) or V(always).",
         default="no",
     ),
     Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
     Field(
         "keep_revisions",
         whole(0),
-        "Of how many revisions that no longer run each host keeps a stopped container, and its image with it. V(1) if not "
-        "given, and V(0) with C(restart=always), which would start them again with the host.",
+        "Of how many revisions that no longer run each host keeps a stopped container, and its"
+        " image with it. V(1) if not given, and V(0) with C(restart=always), which would start them"
+        " again with the host.",
     ),
-    Field("args", Kind("list", _args, elements="str"), "Further arguments of the program's C(run)."),
+    Field(
+        "args", Kind("list", _args, elements="str"), "Further arguments of the program's C(run)."
+    ),
 )
 
 
@@ -214,14 +271,18 @@ class Containers(_hosts.Hosts):
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
-        """`keep_revisions` is given beside the present `restart`, and may not fit the one that is kept."""
+        """`keep_revisions` is given beside the present `restart`, and may not fit the one that
+        is kept.
+        """
         return {**super()._as_kept(kept), "keep_revisions": None}
 
     def _common(self) -> dict[str, t.Any]:
         return {"program": self._program, "keep_revisions": self._keep}
 
     def _wanted(self, labels: Labels) -> dict[str, t.Any]:
-        """In its own network a container listens everywhere, at its own port; the endpoint is where others reach it."""
+        """In its own network a container listens everywhere, at its own port; the endpoint is
+        where others reach it.
+        """
         wanted = super()._wanted(labels)
         if self._port:
             everywhere = "::" if ":" in labels.endpoint.address else "0.0.0.0"
@@ -232,7 +293,9 @@ class Containers(_hosts.Hosts):
         return {
             "image": _hosts.fill(self._image, "rollout_platform.image", known),
             "options": [_hosts.fill(word, variable, known) for variable, word in self._flags],
-            "command": [_hosts.fill(word, "rollout_platform.command", known) for word in self._command],
+            "command": [
+                _hosts.fill(word, "rollout_platform.command", known) for word in self._command
+            ],
             "container_port": self._port,
         }
 
@@ -250,11 +313,14 @@ class Containers(_hosts.Hosts):
             "pull": self._pull,
             "env_files": [path for path in filled["env_files"] if path],
             "secrets": [secret.partition(",")[0] for secret in filled["secrets"] if secret],
-            "timeout": max(1.0, self._prepare_timeout - 2),  # so that the host itself can say that it was too long
+            # so that the host itself can say that it was too long
+            "timeout": max(1.0, self._prepare_timeout - 2),
         }
 
     def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
-        """Refused where hosts have different images by the same name: a tag may move between two pulls."""
+        """Refused where hosts have different images by the same name: a tag may move between two
+        pulls.
+        """
         answers = super()._prepare(revision)
         images = {host: answer["image"] for host, answer in answers.items()}
         by_id: dict[str, list[str]] = {}
@@ -264,20 +330,24 @@ class Containers(_hosts.Hosts):
         if len(by_id) > 1 and not alike:
             shown = "; ".join(f"{name[:12]} on {', '.join(hosts)}" for name, hosts in by_id.items())
             raise PlatformError(
-                f"rollout_platform.image: {self._image!r} of {revision} is not the same image everywhere ({shown}): its tag was "
-                "moved between pulls; set rollout_platform.pull to always once, or name the image by its digest",
+                f"rollout_platform.image: {self._image!r} of {revision} is not the same image"
+                f" everywhere ({shown}): its tag was moved between pulls; set rollout_platform.pull"
+                " to always once, or name the image by its digest",
                 "PR-206",
             )
         return answers
 
 
 def _keep(value: int | None, restart: str) -> int:
-    """Return of how many revisions a stopped container is kept: `restart: always` would start it again with its host."""
+    """Return of how many revisions a stopped container is kept: `restart: always` would start it
+    again with its host.
+    """
     always = restart == "always"
     if value and always:
         raise InputError(
-            f"rollout_platform.keep_revisions: {value} stopped container(s) cannot be kept with restart: always, which starts them again "
-            "with their host; leave keep_revisions out, or set rollout_platform.restart to no, on-failure or unless-stopped",
+            f"rollout_platform.keep_revisions: {value} stopped container(s) cannot be kept with"
+            " restart: always, which starts them again with their host; leave keep_revisions out,"
+            " or set rollout_platform.restart to no, on-failure or unless-stopped",
             "PR-107",
         )
     return int(not always) if value is None else value
@@ -289,14 +359,20 @@ def _bytes(memory: str) -> int:
 
 
 def _port(port: int | None, network: str | None) -> int:
-    """Return the port in the container; 0 with the host's network, where it is the instance's own."""
+    """Return the port in the container; 0 with the host's network, where it is the instance's
+    own.
+    """
     if network == "host" and port is not None:
         raise InputError(
-            "rollout_platform.container_port: with network: host, instances listen at their own ports; leave it out", "PR-107"
+            "rollout_platform.container_port: with network: host, instances listen at their own"
+            " ports; leave it out",
+            "PR-107",
         )
     if network != "host" and port is None:
         raise InputError(
-            "rollout_platform.container_port: not given; give the port in the container, or set network: host", "PR-102"
+            "rollout_platform.container_port: not given; give the port in the container, or set"
+            " network: host",
+            "PR-102",
         )
     return port or 0
 
@@ -304,11 +380,19 @@ def _port(port: int | None, network: str | None) -> int:
 def _flags(given: Mapping[str, t.Any]) -> list[tuple[str, str]]:
     """Return the words for the program's `run`, each with the variable that it comes from."""
     words = [("args", word) for word in given["args"] or ()]
-    words += [(name, f"--{flag}={given[name]}") for name, flag in FLAGS.items() if given[name] is not None]
-    words += [(name, f"--{flag}={word}") for name, flag in LISTS.items() for word in given.get(name) or ()]
+    words += [
+        (name, f"--{flag}={given[name]}") for name, flag in FLAGS.items() if given[name] is not None
+    ]
+    words += [
+        (name, f"--{flag}={word}") for name, flag in LISTS.items() for word in given.get(name) or ()
+    ]
     for name, flag in (("labels", "label"), ("ulimits", "ulimit")):
         words += [(name, f"--{flag}={key}={value}") for key, value in (given[name] or {}).items()]
     words += [("healthcheck", word) for word in _check_words(given["healthcheck"])]
-    words.append(("pull", f"--pull={'never' if given['pull'] == 'never' else 'missing'}"))  # of one that was removed since
-    words += [("restart", f"--restart={given['restart']}"), ("stop_signal", f"--stop-signal={given['stop_signal']}")]
+    # of one that was removed since
+    words.append(("pull", f"--pull={'never' if given['pull'] == 'never' else 'missing'}"))
+    words += [
+        ("restart", f"--restart={given['restart']}"),
+        ("stop_signal", f"--stop-signal={given['stop_signal']}"),
+    ]
     return [(f"rollout_platform.{name}", word) for name, word in words]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _containers
+from ..inputs.options import Options
+from . import _containers
 
 OPTIONS = Options(*(field for field in _containers.OPTIONS.fields if field.name != "secrets"))
 
@@ -18,4 +18,6 @@ class Driver(_containers.Containers):
     """A service's containers on the hosts of `rollout_platform.hosts`, by docker."""
 
     _program, _table = "docker", OPTIONS
-    unsupported: t.ClassVar[Mapping[str, str]] = {"secrets": "docker has secrets only in a swarm; use env, or a file (volumes)"}
+    unsupported: t.ClassVar[Mapping[str, str]] = {
+        "secrets": "docker has secrets only in a swarm; use env, or a file (volumes)"
+    }

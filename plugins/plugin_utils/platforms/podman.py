@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _containers
+from . import _containers
 
 OPTIONS = _containers.OPTIONS
 

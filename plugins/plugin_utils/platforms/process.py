@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plain processes on inventory hosts; nothing of ours stays resident there. `agents/process.py` does the work.
+"""Plain processes on inventory hosts; nothing of ours stays resident there. `agents/process.py`
+does the work.
 
-A command must stay in the foreground: its process is the instance. Its output goes to a log on the host.
+A command must stay in the foreground: its process is the instance. Its output goes to a log on the
+host.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Field, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
+from ..inputs.options import Field, Options
+from ..interfaces.context import Context
+from ..interfaces.platform import Labels
+from . import _hosts
 
 OPTIONS = Options(
     *_hosts.OPTIONS.fields,
@@ -35,7 +37,11 @@ class Driver(_hosts.Hosts):
     _agent, _table = "process", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._command, self._cwd, self._signal = options["command"], options["cwd"], options["stop_signal"]
+        self._command, self._cwd, self._signal = (
+            options["command"],
+            options["cwd"],
+            options["stop_signal"],
+        )
         super().__init__(options, context)
 
     def _common(self) -> dict[str, t.Any]:
@@ -43,7 +49,9 @@ class Driver(_hosts.Hosts):
 
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         return {
-            "argv": [_hosts.fill(word, "rollout_platform.command", known) for word in self._command],
+            "argv": [
+                _hosts.fill(word, "rollout_platform.command", known) for word in self._command
+            ],
             "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known),
             "stop_signal": self._signal,
         }
@@ -51,7 +59,8 @@ class Driver(_hosts.Hosts):
     def _needs(self) -> dict[str, t.Any]:
         program = self._command[0]
         return {
-            "program": "" if "{" in program else program,  # what a placeholder names may only come with the revision
+            # what a placeholder names may only come with the revision
+            "program": "" if "{" in program else program,
             "search": self._env.get("PATH", ""),
             "cwd": "" if "{" in self._cwd else self._cwd,
         }

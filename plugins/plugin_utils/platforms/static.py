@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Instances that somebody else runs: at fixed ports of inventory hosts, deployed in place by the user's own tasks.
+"""Instances that somebody else runs: at fixed ports of inventory hosts, deployed in place by the
+user's own tasks.
 
-Nothing is asked of the hosts. What was deployed where is in the journal; whether it works, the checks say.
+Nothing is asked of the hosts. What was deployed where is in the journal; whether it works, the
+checks say.
 """
 
 from __future__ import annotations
@@ -12,22 +14,32 @@ import re
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import UNKNOWN, Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import PORT, TEXT, Field, Options, one_or_more
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+from ..base import clock
+from ..base.errors import InputError, PlatformError
+from ..engine.model import UNKNOWN, Process
+from ..inputs.options import PORT, TEXT, Field, Options, one_or_more
+from ..interfaces.context import Context
+from ..interfaces.platform import (
     Endpoint,
     Labels,
     PlatformDriver,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
+from ..remote import inventory
 
 OPTIONS = Options(
-    Field("hosts", TEXT, "Inventory pattern. There is an instance on each of the hosts, at each port.", required=True),
-    Field("port", one_or_more(PORT), "The port that instances listen on, or a list of ports.", required=True),
+    Field(
+        "hosts",
+        TEXT,
+        "Inventory pattern. There is an instance on each of the hosts, at each port.",
+        required=True,
+    ),
+    Field(
+        "port",
+        one_or_more(PORT),
+        "The port that instances listen on, or a list of ports.",
+        required=True,
+    ),
 )
 
 
@@ -40,11 +52,22 @@ class Driver(PlatformDriver):
         self.context = context
         pattern, ports = options["hosts"], options["port"]
         self._hosts = list(inventory.hosts(context.transport, pattern, "rollout_platform.hosts"))
-        places = [(host, Endpoint(context.transport.address(host), port)) for host in self._hosts for port in ports]
-        self._places = {_name(context.service, host, endpoint.port, len(ports)): (host, endpoint) for host, endpoint in places}
-        if len(self._places) < len(places) or len({endpoint for _host, endpoint in places}) < len(places):
+        places = [
+            (host, Endpoint(context.transport.address(host), port))
+            for host in self._hosts
+            for port in ports
+        ]
+        self._places = {
+            _name(context.service, host, endpoint.port, len(ports)): (host, endpoint)
+            for host, endpoint in places
+        }
+        if len(self._places) < len(places) or len({endpoint for _host, endpoint in places}) < len(
+            places
+        ):
             raise InputError(
-                f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each needs its own", "PR-100"
+                f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each"
+                " needs its own",
+                "PR-100",
             )
         self._since = clock.now()
 
@@ -55,15 +78,24 @@ class Driver(PlatformDriver):
         """Exactly so many instances there are."""
         return len(self._places)
 
-    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[tuple[str, Endpoint, int]]:
-        raise PlatformError("rollout_platform.driver: static has no place for more instances than there are")
+    def place(
+        self, count: int, taken: Collection[Labels], generation: int
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        raise PlatformError(
+            "rollout_platform.driver: static has no place for more instances than there are"
+        )
 
     def check(self) -> None:
         """Whether the hosts can be reached, the user's tasks find out."""
 
-    def sync(self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()) -> Sequence[Report]:
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
         if start or stop:
-            raise PlatformError("rollout_platform.driver: static neither starts nor stops instances; use the role in_place")
+            raise PlatformError(
+                "rollout_platform.driver: static neither starts nor stops instances; use the role"
+                " in_place"
+            )
         return [self._report(slot, name) for slot, name in enumerate(self._places)]
 
     def _report(self, slot: int, name: str) -> Report:
@@ -71,7 +103,12 @@ class Driver(PlatformDriver):
         known = self.context.deployed.get(name)
         revision, generation = (known.revision, known.generation) if known else (UNKNOWN, 0)
         labels = Labels(name, self.context.service, revision, generation, host, endpoint, slot)
-        return Report(labels, Process.RUNNING, known.at if known else self._since, known.failed if known else "")
+        return Report(
+            labels,
+            Process.RUNNING,
+            known.at if known else self._since,
+            known.failed if known else "",
+        )
 
 
 def _name(service: str, host: str, port: int, ports: int) -> str:

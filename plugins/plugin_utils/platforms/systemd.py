@@ -1,9 +1,11 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a systemd template on inventory hosts, `shop@<slot>.service`. `agents/systemd.py` does the work.
+"""Units of a systemd template on inventory hosts, `shop@<slot>.service`. `agents/systemd.py` does
+the work.
 
-The template is the same for all revisions. What differs stands in each instance's environment file, our template's command too.
+The template is the same for all revisions. What differs stands in each instance's environment file,
+our template's command too.
 """
 
 from __future__ import annotations
@@ -15,18 +17,21 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import systemd as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import FLAG, Field, Kind, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _hosts
+from ..agents import systemd as agent
+from ..base.errors import InputError
+from ..inputs import values
+from ..inputs.options import FLAG, Field, Kind, Options
+from ..interfaces.context import Context
+from ..interfaces.platform import Labels
+from . import _hosts
 
 
 def _unit(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
-        raise InputError(f"{variable}: {value!r} is not a template of services; write a name like shop@.service", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is not a template of services; write a name like shop@.service",
+            "PR-100",
+        )
     return str(value)
 
 
@@ -34,13 +39,20 @@ def _path(value: t.Any, variable: str) -> str:
     """Return a directory that a unit can contain without quotes."""
     path = values.absolute(value, variable)
     if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
-        raise InputError(f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ - only", "PR-100")
+        raise InputError(
+            f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ -"
+            " only",
+            "PR-100",
+        )
     return posixpath.normpath(path)
 
 
 def _user(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(value)):
-        raise InputError(f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts",
+            "PR-100",
+        )
     return str(value)
 
 
@@ -51,7 +63,10 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("ROLLOUT_"):
             reserved = name.startswith("ROLLOUT_")
             why = "ROLLOUT_ is reserved" if reserved else "systemd knows letters, digits and _ only"
-            raise InputError(f"{variable}: {name!r} cannot be the name of an environment variable; {why}", "PR-100")
+            raise InputError(
+                f"{variable}: {name!r} cannot be the name of an environment variable; {why}",
+                "PR-100",
+            )
     return env
 
 
@@ -62,19 +77,27 @@ OPTIONS = Options(
     Field(
         "unit",
         Kind("str", _unit),
-        "A template of your own (V(shop@.service)), which has to read C(EnvironmentFile=/var/lib/rollout/env/%n). Without it "
-        "the rollout writes one, from the options that follow.",
+        "A template of your own (V(shop@.service)), which has to read"
+        " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it the rollout writes one, from the"
+        " options that follow.",
     ),
     Field("command", _hosts.COMMAND, "The program and its arguments. Required without C(unit)."),
     Field("cwd", _hosts.DIRECTORY, "Working directory, V(/) if not given."),
     Field("user", Kind("str", _user), "User that runs the program, V(root) if not given."),
-    Field("notify", FLAG, "Whether the program itself tells systemd when it is ready (C(Type=notify))."),
-    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop, V(TERM) if not given."),
+    Field(
+        "notify",
+        FLAG,
+        "Whether the program itself tells systemd when it is ready (C(Type=notify)).",
+    ),
+    Field(
+        "stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop, V(TERM) if not given."
+    ),
 )
 OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's PATH for services
 
-SHAPE = ("Type=", "User=", "KillSignal=", "TimeoutStopSec=")  # the template's lines that may differ from revision to revision
+# the template's lines that may differ from revision to revision
+SHAPE = ("Type=", "User=", "KillSignal=", "TimeoutStopSec=")
 # Its program, and the arguments, are the shell's business: systemd would take none of a variable.
 START = 'cd "$$ROLLOUT_CWD" && eval "unset ROLLOUT_CWD ROLLOUT_COMMAND; exec $$ROLLOUT_COMMAND"'
 TEMPLATE = f"""\
@@ -113,11 +136,17 @@ class Driver(_hosts.Hosts):
             _only_unit(options)
         elif options["command"] is None:
             raise InputError(
-                "rollout_platform.command: not given; give it, or a template of your own as rollout_platform.unit", "PR-102"
+                "rollout_platform.command: not given; give it, or a template of your own as"
+                " rollout_platform.unit",
+                "PR-102",
             )
         self._command = options["command"] or []
         self._cwd, self._user = options["cwd"] or "/", options["user"] or "root"
-        self._text = "" if self._own else self._rendered(bool(options["notify"]), options["stop_signal"] or "TERM")
+        self._text = (
+            ""
+            if self._own
+            else self._rendered(bool(options["notify"]), options["stop_signal"] or "TERM")
+        )
 
     def _rendered(self, notify: bool, signal: str) -> str:
         return TEMPLATE.format(
@@ -156,7 +185,11 @@ class Driver(_hosts.Hosts):
         return {
             **self._common(),
             "path": self._path,
-            "home": posixpath.join(self._path, known.get("host", ""), self.context.service) if known else "",
+            "home": (
+                posixpath.join(self._path, known.get("host", ""), self.context.service)
+                if known
+                else ""
+            ),
             "user": "" if self._own else self._user,
             "program": _hosts.fill_known(program, known),
             "search": self._env.get("PATH", SEARCH),
@@ -169,5 +202,7 @@ def _only_unit(given: Mapping[str, t.Any]) -> None:
     for name in OF_OURS:
         if given[name] is not None:
             raise InputError(
-                f"rollout_platform.{name}: cannot be given with rollout_platform.unit; {given['unit']} says it itself", "PR-107"
+                f"rollout_platform.{name}: cannot be given with rollout_platform.unit;"
+                f" {given['unit']} says it itself",
+                "PR-107",
             )

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask an agent: what travels to a host, and how the answer is read. The agents themselves are in `agents/`."""
+"""Ask an agent: what travels to a host, and how the answer is read. The agents themselves are in
+`agents/`.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,18 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import ModuleType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.names import HERE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Link, Result, one_line
+from ..agents import _bootstrap
+from ..base.names import HERE
+from ..base.text import clean
+from ..inputs import shapes
+from .connections import Command, Link, Result, one_line
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an agent answered: a value, or an error (the host's, when `unreachable`) with the id of its message."""
+    """What an agent answered: a value, or an error (the host's, when `unreachable`) with the id
+    of its message.
+    """
 
     value: dict[str, t.Any] | None = None
     error: str = ""
@@ -44,13 +48,19 @@ class Answer:
 
 
 def load(name: str) -> ModuleType:
-    """Return the module of an agent: `process`, or `namespace.collection.agent` of another collection."""
+    """Return the module of an agent: `process`, or `namespace.collection.agent` of another
+    collection.
+    """
     collection, _dot, short = name.rpartition(".")
-    return importlib.import_module(f"ansible_collections.{collection or HERE}.plugins.plugin_utils.agents.{short}")
+    return importlib.import_module(
+        f"ansible_collections.{collection or HERE}.plugins.plugin_utils.agents.{short}"
+    )
 
 
 def plain(request: Mapping[str, t.Any]) -> t.Any:
-    """Return the request without Ansible's tags and lazy containers; anything but plain data is refused."""
+    """Return the request without Ansible's tags and lazy containers; anything but plain data is
+    refused.
+    """
     return json.loads(json.dumps(request, allow_nan=False))
 
 
@@ -58,7 +68,11 @@ def run_here(module: ModuleType, request: t.Any) -> Answer:
     """Run an agent in this process."""
     try:
         value = module.main(request)
-        return Answer(value) if isinstance(value, dict) else Answer(error=f"the agent answered with a {type(value).__name__}")
+        return (
+            Answer(value)
+            if isinstance(value, dict)
+            else Answer(error=f"the agent answered with a {type(value).__name__}")
+        )
     except Exception as exc:
         return Answer(error=f"{type(exc).__name__}: {one_line(exc)}")
 
@@ -72,24 +86,36 @@ def run_there(link: Link, module: ModuleType, request: t.Any, timeout: float, ho
     return answer
 
 
-def program(module: ModuleType, request: t.Any, timeout: float, mark: str, compiled: bool = False) -> bytes:
-    """Return what the host's Python reads: the bootstrap and one call of it, with the sources of the agent and of the
-    modules that it imports from its own folder. ASCII, whatever the agent is written in.
+def program(
+    module: ModuleType, request: t.Any, timeout: float, mark: str, compiled: bool = False
+) -> bytes:
+    """Return what the host's Python reads: the bootstrap and one call of it, with the sources of
+    the agent and of the modules that it imports from its own folder. ASCII, whatever the agent is
+    written in.
 
-    A host whose Python runs the same compiled code as this one gets them `compiled`, which saves it a third of its work.
+    A host whose Python runs the same compiled code as this one gets them `compiled`, which saves it
+    a third of its work.
     """
     folder, _dot, name = module.__name__.rpartition(".")
     made = code if compiled else source
-    libraries = [(item.__name__.rpartition(".")[2], made(item)) for item in _libraries(module, f"{folder}.")]
+    libraries = [
+        (item.__name__.rpartition(".")[2], made(item)) for item in _libraries(module, f"{folder}.")
+    ]
     arguments = (made(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
     return f"{source(_bootstrap)}\nserve(*{arguments!a})\n".encode("ascii")
 
 
 def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
-    """Return the modules that a module imports from a folder, each after what it imports there itself."""
+    """Return the modules that a module imports from a folder, each after what it imports there
+    itself.
+    """
     found: list[ModuleType] = []
     for item in vars(module).values():
-        if isinstance(item, ModuleType) and item.__name__.startswith(folder) and item is not _bootstrap:
+        if (
+            isinstance(item, ModuleType)
+            and item.__name__.startswith(folder)
+            and item is not _bootstrap
+        ):
             found += [one for one in [*_libraries(item, folder), item] if one not in found]
     return found
 
@@ -97,23 +123,38 @@ def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
 @functools.cache
 def source(module: ModuleType) -> str:
     """Return the text of a module."""
-    return Path(str(module.__file__)).read_text(encoding="utf-8")  # get_source() of Ansible's own loader gives bytes
+    # get_source() of Ansible's own loader gives bytes
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 @functools.cache
 def code(module: ModuleType) -> bytes:
     """Return a module as this Python compiles it."""
-    return marshal.dumps(compile(source(module), f"agents/{module.__name__.rpartition('.')[2]}.py", "exec", dont_inherit=True))
+    return marshal.dumps(
+        compile(
+            source(module),
+            f"agents/{module.__name__.rpartition('.')[2]}.py",
+            "exec",
+            dont_inherit=True,
+        )
+    )
 
 
-def _answer(result: Result, host: str, mark: str, python: str, timeout: float) -> tuple[Answer, str]:
-    """Find the answer in what a process printed, and the number of its compiled code; noise around it is passed over."""
+def _answer(
+    result: Result, host: str, mark: str, python: str, timeout: float
+) -> tuple[Answer, str]:
+    """Find the answer in what a process printed, and the number of its compiled code; noise
+    around it is passed over.
+    """
     if result.unreachable:
         return Answer(error=result.unreachable, unreachable=True, id=result.id), ""
     lines = [line.removeprefix(mark) for line in result.stdout.split("\n") if line.startswith(mark)]
     if len(lines) != 1:
         printed = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
-        text = f"ansible_python_interpreter {python!r} cannot run the agents (rc {result.rc}: {clean(printed)}); set it to a Python >= 3.8"
+        text = (
+            f"ansible_python_interpreter {python!r} cannot run the agents (rc {result.rc}:"
+            f" {clean(printed)}); set it to a Python >= 3.8"
+        )
         return Answer(error=f"{host}: {text}", id="PR-210"), ""
     magic, _colon, line = lines[0].partition(":")
     return _read(_decoded(line), timeout), magic
@@ -154,5 +195,8 @@ def shaped(answer: Answer, kind: t.Any) -> Answer:
     try:
         return replace(answer, value=shapes.read(kind, answer.value, "answer"))
     except shapes.Misshapen as exc:
-        why = f"its answer is not that of an agent ({clean(exc)}); see what ansible_python_interpreter runs there"
+        why = (
+            f"its answer is not that of an agent ({clean(exc)}); see what"
+            " ansible_python_interpreter runs there"
+        )
         return replace(answer, value=None, error=why, unreachable=True, id="PR-212")

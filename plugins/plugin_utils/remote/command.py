@@ -10,13 +10,13 @@ import typing as t
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT, Field, Kind, Options, duration
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import Template
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command, Result
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ..base.errors import InputError, RolloutError
+from ..inputs import values
+from ..inputs.options import TEXT, Field, Kind, Options, duration
+from ..inputs.placeholders import Template
+from .connections import Command, Result
+from .inventory import host_or_controller, label
+from .transport import Transport
 
 
 def options(names: Collection[str]) -> Options:
@@ -26,17 +26,29 @@ def options(names: Collection[str]) -> Options:
         words = values.sequence(given, variable, '["/opt/shop/smoke-test", "{revision}"]')
         for word in words:
             if isinstance(word, bool) or not isinstance(word, (str, int)):
-                raise InputError(f"{variable}: expected a text, got {type(word).__name__}; put it in quotes", "PR-100")
+                raise InputError(
+                    f"{variable}: expected a text, got {type(word).__name__}; put it in quotes",
+                    "PR-100",
+                )
             if "\0" in str(word):
-                raise InputError(f"{variable}: a NUL character cannot be passed to a command", "PR-100")
+                raise InputError(
+                    f"{variable}: a NUL character cannot be passed to a command", "PR-100"
+                )
             Template(str(word), variable, names)
         if not words or not str(words[0]):
             raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
         return [str(word) for word in words]
 
     return Options(
-        Field("command", Kind("list", command, elements="str"), "The program and its arguments.", required=True),
-        Field("host", TEXT, "Inventory host that the command runs on, the controller if not given."),
+        Field(
+            "command",
+            Kind("list", command, elements="str"),
+            "The program and its arguments.",
+            required=True,
+        ),
+        Field(
+            "host", TEXT, "Inventory host that the command runs on, the controller if not given."
+        ),
         Field("answer_within", duration(0.01), "How long the command may take.", default="60s"),
     )
 
@@ -54,18 +66,29 @@ class Ended:
 
 
 class Program:
-    """Made of checked `OPTIONS` of a gate or a metric, which `variable` names; `names` are the placeholders it may have."""
+    """Made of checked `OPTIONS` of a gate or a metric, which `variable` names; `names` are the
+    placeholders it may have.
+    """
 
     def __init__(
-        self, options: Mapping[str, t.Any], transport: Transport, variable: str, names: Collection[str], error: type[RolloutError]
+        self,
+        options: Mapping[str, t.Any],
+        transport: Transport,
+        variable: str,
+        names: Collection[str],
+        error: type[RolloutError],
     ) -> None:
         self._error, self._timeout = error, options["answer_within"]
-        self._command = [Template(word, f"{variable}.command", names) for word in options["command"]]
+        self._command = [
+            Template(word, f"{variable}.command", names) for word in options["command"]
+        ]
         self._host = host_or_controller(transport, options["host"], f"{variable}.host")
-        self._transport = transport.apart()  # a command may take long, and others need the host meanwhile
+        # a command may take long, and others need the host meanwhile
+        self._transport = transport.apart()
 
     def run(self, facts: Mapping[str, t.Any], rollout: Mapping[str, t.Any]) -> Ended:
-        """Run it, each argument filled in and still one argument, with the rollout as JSON on its standard input.
+        """Run it, each argument filled in and still one argument, with the rollout as JSON on its
+        standard input.
 
         Raises `error` where it cannot be run, or takes too long.
         """

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory hosts: what their variables say, and their connections. The only file that uses Ansible's private API."""
+"""Inventory hosts: what their variables say, and their connections. The only file that uses
+Ansible's private API.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.loader import become_loader, connection_loader, lookup_loader
 from ansible.template import Templar
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TransportError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
+
+from ..base.errors import TransportError
+from ..base.text import clean
 
 CONTROLLER = ""  # the host name that means "here, in this process"
-KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")  # of a task
+# of a task
+KEYWORDS = ("become", "become_exe", "become_flags", "become_method", "become_user", "remote_user")
 
 _LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
 _SILENCES = 2  # questions of ssh that a host may leave unanswered
@@ -49,8 +53,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, or why the host was not reached: then `unreachable` is the reason, with the id of its message,
-    and rc is -1."""
+    """How a command ended, or why the host was not reached: then `unreachable` is the reason,
+    with the id of its message, and rc is -1.
+    """
 
     rc: int
     stdout: str = ""
@@ -90,7 +95,9 @@ class Link:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, command: Command) -> Result:
-        """Run a command; once more when the connection failed before the command can have started."""
+        """Run a command; once more when the connection failed before the command can have
+        started.
+        """
         with self.lock:
             for attempt in (1, 2):
                 connected = False
@@ -108,12 +115,18 @@ class Link:
                         return _failed(exc)
                 except Exception as exc:  # a wrong password, no such ssh program, ...: nothing ran
                     if self.connection.become and "password" in str(exc):
-                        return Result(-1, unreachable=f"{clean(exc)}; check ansible_become_password", id="PR-213")
+                        return Result(
+                            -1,
+                            unreachable=f"{clean(exc)}; check ansible_become_password",
+                            id="PR-213",
+                        )
                     return Result(-1, unreachable=clean(exc))
         raise AssertionError
 
     def _reset(self) -> None:
-        """Connect anew for the next command: ssh would go on with a kept connection, to a host that is off or was restarted."""
+        """Connect anew for the next command: ssh would go on with a kept connection, to a host
+        that is off or was restarted.
+        """
         with contextlib.suppress(Exception):
             self.connection.reset()
 
@@ -124,7 +137,9 @@ class Link:
         become = self.connection.become
         if become:
             line = become.build_become_command(line, self.connection._shell)
-        rc, stdout, stderr = self.connection.exec_command(line, in_data=command.stdin or None, sudoable=bool(become))
+        rc, stdout, stderr = self.connection.exec_command(
+            line, in_data=command.stdin or None, sudoable=bool(become)
+        )
         return Result(rc, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
 
@@ -144,7 +159,9 @@ class Connections:
         self._keywords = {key: value for key, value in (keywords or {}).items() if key in KEYWORDS}
         self._keywords |= {"timeout": play_context.timeout}
         self._keywords |= {"password": play_context.password} if play_context.password else {}
-        self._keywords |= {"become_pass": play_context.become_pass} if play_context.become_pass else {}
+        self._keywords |= (
+            {"become_pass": play_context.become_pass} if play_context.become_pass else {}
+        )
         self._links: dict[str, Link] = {}
         self._addresses: dict[str, str] = {}
         self._opening = threading.RLock()
@@ -158,13 +175,16 @@ class Connections:
     # -- the inventory
 
     def hosts(self, pattern: str) -> list[str]:
-        """Return the inventory hosts of a pattern, in inventory order; empty when there are none."""
+        """Return the inventory hosts of a pattern, in inventory order; empty when there are
+        none.
+        """
         if not pattern:
             return []
         lookup = lookup_loader.get("inventory_hostnames", loader=self._loader, templar=None)
         found = {_plain(name) for name in lookup.run([pattern], self._vars)}
         known = [_plain(name) for name in self._vars["groups"]["all"]]
-        return [name for name in known if name in found] + sorted(found.difference(known))  # last: the implicit localhost
+        # last: the implicit localhost
+        return [name for name in known if name in found] + sorted(found.difference(known))
 
     def left_out(self, hosts: Sequence[str]) -> list[str]:
         """Return those of the hosts that `--limit` leaves out of this run."""
@@ -180,7 +200,9 @@ class Connections:
             raise TransportError(f"{host}: {name}: {one_line(exc)}", "PR-209") from None
 
     def address(self, host: str) -> str:
-        """Return the IP address of a host: its `ansible_host`, or 127.0.0.1 with a local connection."""
+        """Return the IP address of a host: its `ansible_host`, or 127.0.0.1 with a local
+        connection.
+        """
         if host not in self._addresses:
             link = self.link(host, connect=False)
             self._addresses[host] = _address(host, link.name, link.local)
@@ -202,7 +224,9 @@ class Connections:
     # -- the connections
 
     def link(self, host: str, connect: bool = True) -> Link:
-        """Return what leads to a host. Its connection is made on first use, in this thread. Raises TransportError."""
+        """Return what leads to a host. Its connection is made on first use, in this thread.
+        Raises TransportError.
+        """
         with self._opening:
             try:
                 if host not in self._links:
@@ -246,7 +270,11 @@ class Connections:
         """Make a host's connection as Ansible does for a task."""
         variables = link.variables
         play_context = self._context.copy()
-        play_context.remote_addr, play_context.port, play_context.remote_user = host, None, self._keywords.get("remote_user")
+        play_context.remote_addr, play_context.port, play_context.remote_user = (
+            host,
+            None,
+            self._keywords.get("remote_user"),
+        )
         for attribute, names in C.MAGIC_VARIABLE_MAPPING.items():
             value = next((variables.get(name) for name in names if name in variables.raw), None)
             if value is not None:
@@ -254,10 +282,14 @@ class Connections:
         play_context.connection = link.kind
         connection = connection_loader.get(link.kind, play_context, new_stdin=None)
         if connection is None:
-            raise TransportError(f"{host}: there is no connection plugin {link.kind!r}; check ansible_connection", "PR-209")
+            raise TransportError(
+                f"{host}: there is no connection plugin {link.kind!r}; check ansible_connection",
+                "PR-209",
+            )
         options = connection._resolve_option_variables(variables.raw, variables.templar)
         connection.set_options(task_keys=self._keywords, var_options=options)
-        for option, setting in (("pipelining", True), ("use_tty", False)):  # standard input is the agent, not a terminal
+        # standard input is the agent, not a terminal
+        for option, setting in (("pipelining", True), ("use_tty", False)):
             if connection.has_option(option):
                 connection.set_option(option, setting)
         if connection.has_option("ssh_extra_args"):
@@ -274,22 +306,26 @@ class Connections:
         )
         plugin = become_loader.get(method)
         if plugin is None:
-            raise TransportError(f"{host}: there is no become plugin {method!r}; check ansible_become_method", "PR-209")
+            raise TransportError(
+                f"{host}: there is no become plugin {method!r}; check ansible_become_method",
+                "PR-209",
+            )
         self._configure(plugin, "become", variables)
         return plugin
 
     def _configure(self, plugin: t.Any, kind: str, variables: Variables) -> None:
         names = C.config.get_plugin_vars(kind, plugin._load_name)
         plugin.set_options(
-            task_keys=self._keywords, var_options={name: variables.get(name) for name in names if name in variables.raw}
+            task_keys=self._keywords,
+            var_options={name: variables.get(name) for name in names if name in variables.raw},
         )
 
 
 def _alive(connection: t.Any) -> str:
     """Return the extra arguments of ssh, with its own check whether the host is still there.
 
-    A host that was switched off sends nothing; it has as long as a connection may take to be made. What the user's own
-    arguments say of this comes first, and goes before it.
+    A host that was switched off sends nothing; it has as long as a connection may take to be made.
+    What the user's own arguments say of this comes first, and goes before it.
     """
     interval = max(1, int(connection.get_option("timeout")) // (_SILENCES + 1))
     given = connection.get_option("ssh_extra_args") or ""
@@ -306,7 +342,8 @@ def _address(host: str, name: str, local: bool) -> str:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as exc:
         raise TransportError(
-            f"{host}: {name!r} does not resolve ({exc.strerror}); set ansible_host of {host} to its IP address",
+            f"{host}: {name!r} does not resolve ({exc.strerror}); set ansible_host of {host} to its"
+            " IP address",
             "PR-209",
         ) from None
 
@@ -318,8 +355,8 @@ def _failed(exc: AnsibleConnectionFailure) -> Result:
         return Result(-1, unreachable=clean(text))
     known = re.search(r"Offending .*? key in (\S+)", text)
     why = (
-        f"its host key is not the known one{f' ({known[1]})' if known else ''}; if the host was installed anew, remove the old "
-        "key there, otherwise find out which machine answers"
+        f"its host key is not the known one{f' ({known[1]})' if known else ''}; if the host was"
+        " installed anew, remove the old key there, otherwise find out which machine answers"
     )
     return Result(-1, unreachable=clean(why), id="PR-214")
 

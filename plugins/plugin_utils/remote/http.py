@@ -16,11 +16,11 @@ import urllib.parse
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import GateError, InputError, RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.placeholders import OF_GATES, Template
+from ..agents import probe
+from ..base.errors import GateError, InputError, RolloutError
+from ..base.trace import trace
+from ..inputs import values
+from ..inputs.placeholders import OF_GATES, Template
 
 RETRIES = 2
 PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further one; at most
@@ -52,9 +52,10 @@ class Reply:
 class Client:
     """Asks web services. Redirects are not followed: they would take the headers elsewhere.
 
-    One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none is longer than 5 s.
-    `secrets` are texts that a reply shown to people must not have. Of a body its beginning is read, and what follows up to
-    `most` bytes and a few. `certificate` is a client's, with its key. `variable` (gate, metric) begins a message.
+    One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none
+    is longer than 5 s. `secrets` are texts that a reply shown to people must not have. Of a body
+    its beginning is read, and what follows up to `most` bytes and a few. `certificate` is a
+    client's, with its key. `variable` (gate, metric) begins a message.
     """
 
     def __init__(
@@ -79,23 +80,39 @@ class Client:
         self._most = most
         self._error = error
 
-    def ask(self, method: str, address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """Return the reply, the last one if all were 5xx. Raises `error` if the last connection failed or took too long."""
+    def ask(
+        self,
+        method: str,
+        address: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Return the reply, the last one if all were 5xx. Raises `error` if the last connection
+        failed or took too long.
+        """
         for attempt in range(self._retries + 1):
             if attempt:
                 time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
             with trace(f"{method} {origin(address)}") as call:
                 outcome = self._once(method, address, body, headers or {})
-                call.outcome = str(outcome.status) if isinstance(outcome, Reply) else self._reason(outcome)
+                call.outcome = (
+                    str(outcome.status) if isinstance(outcome, Reply) else self._reason(outcome)
+                )
             if isinstance(outcome, Reply) and outcome.status < 500:
                 break
         if isinstance(outcome, Reply):
             return outcome
         times = f" (asked {self._retries + 1} times)" if self._retries else ""
-        raise self._error(f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._error.id)
+        raise self._error(
+            f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._error.id
+        )
 
-    def _once(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply | Exception:
-        """Return the reply, or why there is none, within the timeout: that of `requests` is only of each read from the socket."""
+    def _once(
+        self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Reply | Exception:
+        """Return the reply, or why there is none, within the timeout: that of `requests` is only
+        of each read from the socket.
+        """
         outcomes: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
 
         def work() -> None:
@@ -110,7 +127,9 @@ class Client:
         except queue.Empty:
             return TimeoutError()
 
-    def _request(self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def _request(
+        self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Reply:
         with _requests().request(
             method,
             address,
@@ -121,10 +140,14 @@ class Client:
             cert=self._certificate,
             allow_redirects=False,
             stream=True,
-            auth=lambda request: request,  # otherwise ~/.netrc would replace the Authorization header
+            # otherwise ~/.netrc would replace the Authorization header
+            auth=lambda request: request,
         ) as response:
             if response.is_redirect:
-                return Reply(response.status_code, "redirects are not followed; give the URL that it leads to")
+                return Reply(
+                    response.status_code,
+                    "redirects are not followed; give the URL that it leads to",
+                )
             chunks = response.iter_content(_READ)
             body = beginning = next(chunks, b"")
             while len(body) <= self._most and (more := next(chunks, b"")):
@@ -133,14 +156,20 @@ class Client:
             return Reply(response.status_code, shown, body, response.headers)
 
     def shown(self, text: str, address: str) -> str:
-        """Return the beginning of a text as one line, without the secrets and those of the address."""
+        """Return the beginning of a text as one line, without the secrets and those of the
+        address.
+        """
         hidden = {word for word in self._secrets if len(word) >= _SECRET} | _tokens(address)
         for secret in sorted(hidden, key=len, reverse=True):
             text = text.replace(secret, "***")
-        return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))[:_SHOWN]
+        return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))[
+            :_SHOWN
+        ]
 
     def _reason(self, exc: BaseException) -> str:
-        """Return why a request failed, not in the words of the exception: they have the URL, and perhaps headers."""
+        """Return why a request failed, not in the words of the exception: they have the URL, and
+        perhaps headers.
+        """
         if isinstance(exc, (TimeoutError, _requests().Timeout)):
             return f"no answer in {self._timeout:g} s"
         while deeper := exc.__cause__ or exc.__context__:
@@ -157,15 +186,25 @@ def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
     text = str(value)
     try:
         parts = urllib.parse.urlsplit(Template(text, variable, names).render({}))
-        known = parts.scheme in ("http", "https") and bool(parts.hostname or "{" in text) and parts.port != 0
+        known = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname or "{" in text)
+            and parts.port != 0
+        )
     except ValueError:
         known = False
     if not known or not _URL.fullmatch(text):
         raise InputError(
-            f"{variable}: it is not a URL of the web; write https://host/path, other characters than ASCII as %XX", "PR-100"
+            f"{variable}: it is not a URL of the web; write https://host/path, other characters"
+            " than ASCII as %XX",
+            "PR-100",
         )
     if "@" in parts.netloc:
-        raise InputError(f"{variable}: a name and password in a URL would be seen by many; send them in a header", "PR-100")
+        raise InputError(
+            f"{variable}: a name and password in a URL would be seen by many; send them in a"
+            " header",
+            "PR-100",
+        )
     return text
 
 
@@ -181,17 +220,28 @@ def headers(given: t.Any, variable: str) -> dict[str, str]:
     for name, value in found.items():
         if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
             raise InputError(
-                f"{variable}: {name!r} is not the name of a header that can be set; use letters, digits and -", "PR-100"
+                f"{variable}: {name!r} is not the name of a header that can be set; use letters,"
+                " digits and -",
+                "PR-100",
             )
         if not _VALUE.fullmatch(value):
-            raise InputError(f"{variable}.{name}: its value must be one line of ASCII, without blanks around it", "PR-100")
+            raise InputError(
+                f"{variable}.{name}: its value must be one line of ASCII, without blanks around it",
+                "PR-100",
+            )
     return found
 
 
 def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | str:
-    """Return what the certificate is checked against: the usual authorities, those of a file, or nothing. Raises InputError."""
+    """Return what the certificate is checked against: the usual authorities, those of a file, or
+    nothing. Raises InputError.
+    """
     if ca_path and not validate_certs:
-        raise InputError(f"{variable}.ca_path: {ca_path!r} has no effect with validate_certs false; remove one of them", "PR-107")
+        raise InputError(
+            f"{variable}.ca_path: {ca_path!r} has no effect with validate_certs false; remove one"
+            " of them",
+            "PR-107",
+        )
     if ca_path:
         file(ca_path, f"{variable}.ca_path")
     return ca_path or bool(validate_certs)
@@ -200,25 +250,36 @@ def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | s
 def file(path: str, variable: str) -> str:
     """Return the path of a file that can be read here. Raises InputError."""
     if not (path.startswith("/") and os.access(path, os.R_OK)):
-        raise InputError(f"{variable}: {path!r} is not the absolute path of a file on the controller that can be read", "PR-113")
+        raise InputError(
+            f"{variable}: {path!r} is not the absolute path of a file on the controller that can be"
+            " read",
+            "PR-113",
+        )
     return path
 
 
 def _tokens(address: str) -> set[str]:
     """Return what in a URL may be a secret: servers repeat it in what they answer."""
     parts = urllib.parse.urlsplit(address)
-    words = {parts.query, *parts.path.split("/"), *(value for _name, value in urllib.parse.parse_qsl(parts.query))}
+    words = {
+        parts.query,
+        *parts.path.split("/"),
+        *(value for _name, value in urllib.parse.parse_qsl(parts.query)),
+    }
     return {f"{parts.path}?{parts.query}", *(word for word in words if len(word) >= _TOKEN)}
 
 
 def _requests(variable: str = "gate", quiet: bool = False) -> t.Any:
-    """Return the package, imported when it is needed (`variable` needs it). `quiet`: without its warnings of unchecked certificates."""
+    """Return the package, imported when it is needed (`variable` needs it). `quiet`: without its
+    warnings of unchecked certificates.
+    """
     try:
         import requests
         import urllib3
     except ImportError:
         raise InputError(
-            f"{variable}.url: it needs the Python package requests; install it beside ansible-core (pip install requests)",
+            f"{variable}.url: it needs the Python package requests; install it beside ansible-core"
+            " (pip install requests)",
             "PR-117",
         ) from None
     if quiet:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ..base.errors import InputError
+from .connections import CONTROLLER
+from .transport import Transport
 
 
 def hosts(transport: Transport, pattern: str, variable: str) -> Sequence[str]:

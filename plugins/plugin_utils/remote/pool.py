@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Work on many hosts at the same time: each host's part in a thread, bounded in time and in what the host may send."""
+"""Work on many hosts at the same time: each host's part in a thread, bounded in time and in what
+the host may send.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import typing as t
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace import trace
+from ..base.trace import trace
 
 TELL = 3.0  # seconds after which a host that is waited for is named
 LIMIT = 32 << 20  # bytes that a command may print; the timeline of a long rollout is a few MB
@@ -40,7 +42,12 @@ class Job(t.Generic[_Outcome]):
     """One host's part of a call. It has `timeout` seconds; then `lost` makes its outcome."""
 
     def __init__(
-        self, what: str, work: Callable[[], _Outcome], lost: Callable[[str], _Outcome], timeout: float, grace: float = 0.0
+        self,
+        what: str,
+        work: Callable[[], _Outcome],
+        lost: Callable[[str], _Outcome],
+        timeout: float,
+        grace: float = 0.0,
     ) -> None:
         self._what = what  # for people
         self._work: Callable[[], _Outcome] = work
@@ -71,7 +78,9 @@ class Job(t.Generic[_Outcome]):
         return time.monotonic() - self.began
 
     def over(self) -> bool:
-        """Return True once there is an outcome. A job that takes too long, or whose host sends without end, is ended here."""
+        """Return True once there is an outcome. A job that takes too long, or whose host sends
+        without end, is ended here.
+        """
         if self.outcome is None and self.age > self._timeout + self._grace:
             self._give_up(f"no answer in {self._timeout:g} s")
         elif self.outcome is None and _received(self._thread) > LIMIT:
@@ -95,8 +104,15 @@ class Pool:
         self._at_work: set[Job[t.Any]] = set()
         self._named: set[str] = set()  # hosts that were said to be waited for
 
-    def run(self, jobs: Mapping[str, Job[_Outcome]], forks: int, patience: Mapping[str, float] | None = None) -> None:
-        """Do the jobs, by host, at most `forks` at a time, until each has its outcome or was waited for long enough."""
+    def run(
+        self,
+        jobs: Mapping[str, Job[_Outcome]],
+        forks: int,
+        patience: Mapping[str, float] | None = None,
+    ) -> None:
+        """Do the jobs, by host, at most `forks` at a time, until each has its outcome or was
+        waited for long enough.
+        """
         waiting = deque(jobs.items())
         running: dict[Job[_Outcome], str] = {}
         ended: queue.SimpleQueue[Job[_Outcome]] = queue.SimpleQueue()
@@ -121,7 +137,9 @@ class Pool:
         self._at_work.difference_update([job for job in jobs.values() if job.outcome])
 
     def abandon(self) -> None:
-        """Kill the commands under way, where that can be done from here. Any thread may call this."""
+        """Kill the commands under way, where that can be done from here. Any thread may call
+        this.
+        """
         for job in list(self._at_work):
             job.kill()
 
@@ -130,7 +148,10 @@ class Pool:
         late = [host for job, host in running.items() if job.age > TELL and host not in self._named]
         if late:
             self._named.update(late)
-            self._say(f"waiting for {', '.join(host or 'the controller' for host in late)}: no answer for {TELL:g} s")
+            self._say(
+                f"waiting for {', '.join(host or 'the controller' for host in late)}: no answer for"
+                f" {TELL:g} s"
+            )
 
 
 def _received(thread: threading.Thread) -> int:
@@ -143,7 +164,9 @@ def _received(thread: threading.Thread) -> int:
 
 
 def _kill_children(thread: threading.Thread) -> None:
-    """Kill the processes that a thread started, and those they started. Linux; elsewhere they are left to themselves."""
+    """Kill the processes that a thread started, and those they started. Linux; elsewhere they
+    are left to themselves.
+    """
     children = [f"/proc/self/task/{thread.native_id}/children"]
     pids: list[int] = []
     for path in children:  # the list grows meanwhile: all are found before the first is killed

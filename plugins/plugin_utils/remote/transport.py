@@ -10,17 +10,17 @@ import typing as t
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+from ..base.errors import RolloutError
+from . import agents
+from .agents import Answer
+from .connections import (
     CONTROLLER,
     KEYWORDS,
     Command,
     Connections,
     Result,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.pool import Job, Pool
+from .pool import Job, Pool
 
 HERE_AT_ONCE = 4  # agents in threads of this process; more would only wait for each other
 _GRACE = 1.0  # s the answer of an agent that used all of its time may still take to arrive
@@ -34,15 +34,17 @@ class Transport:
         transport = Transport.from_action(self, task_vars)
         answers = transport.ask("ping", {host: {} for host in transport.hosts("web")}, timeout=10)
 
-    Settings come from each host's own variables; become, remote user and passwords not set there come from the
-    task's keywords and the command line, as for a task delegated to the host. No thread loads a plugin or reads variables.
+    Settings come from each host's own variables; become, remote user and passwords not set there
+    come from the task's keywords and the command line, as for a task delegated to the host. No
+    thread loads a plugin or reads variables.
     """
 
     def __init__(self, connections: Connections, forks: int = 50) -> None:
         self._connections = connections
         self._forks = forks
         self._apart: list[Transport] = []  # made from this one
-        self.say: Callable[[str], None] = lambda line: None  # where hosts are named that are waited for
+        # where hosts are named that are waited for
+        self.say: Callable[[str], None] = lambda line: None
         self._pool = Pool(lambda line: self.say(line))
         self.hosts = connections.hosts
         self.left_out = connections.left_out
@@ -57,7 +59,9 @@ class Transport:
         return cls(connections, max(50, int(task_vars.get("ansible_forks") or 0)))
 
     def apart(self) -> Transport:
-        """Return a transport with connections of its own, so that what takes long there delays nothing here."""
+        """Return a transport with connections of its own, so that what takes long there delays
+        nothing here.
+        """
         other = Transport(self._connections.apart(), self._forks)
         other.say = self.say
         self._apart.append(other)
@@ -66,8 +70,8 @@ class Transport:
     def run(self, commands: Mapping[str, Command], timeout: float) -> dict[str, Result]:
         """Run one command on each of the hosts, at the same time; every host is in the answer.
 
-        `timeout` is of each host, in seconds, from when its command starts. A command that takes longer is
-        killed where that can be done from here, and its host reported as unreachable.
+        `timeout` is of each host, in seconds, from when its command starts. A command that takes
+        longer is killed where that can be done from here, and its host reported as unreachable.
         """
         results: dict[str, Result] = {}
         jobs: dict[str, Job[Result]] = {}
@@ -84,16 +88,23 @@ class Transport:
         return {host: results[host] for host in commands}
 
     def ask(
-        self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float, patience: Mapping[str, float] | None = None
+        self,
+        agent: str,
+        requests: Mapping[str, Mapping[str, t.Any]],
+        timeout: float,
+        patience: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
-        """Run `agents/<agent>.py`'s `main(request)` on each of the hosts; every host is in the answer.
+        """Run `agents/<agent>.py`'s `main(request)` on each of the hosts; every host is in the
+        answer.
 
-        The agent and its request travel through standard input. It has `timeout` seconds, then it is ended.
-        Hosts with a local connection and nothing to become are this machine and this user: the collection's agents, which
-        are made for it, run there in threads of this process; others' get a process of their own as everywhere.
+        The agent and its request travel through standard input. It has `timeout` seconds, then it
+        is ended. Hosts with a local connection and nothing to become are this machine and this
+        user: the collection's agents, which are made for it, run there in threads of this process;
+        others' get a process of their own as everywhere.
 
-        A host with a `patience` is waited for no longer than that many seconds. If it has not answered by then, its answer
-        is that of an unreachable host, with `Answer.later` to come back to.
+        A host with a `patience` is waited for no longer than that many seconds. If it has not
+        answered by then, its answer is that of an unreachable host, with `Answer.later` to come
+        back to.
         """
         module = agents.load(agent)
         answers: dict[str, Answer] = {}
@@ -105,7 +116,9 @@ class Transport:
             what = f"{host or 'controller'}: {agent} {plain.get('op', '')}".rstrip()
             try:
                 if host == CONTROLLER or ("." not in agent and self._connections.is_here(host)):
-                    here[host] = Job(what, functools.partial(agents.run_here, module, plain), lost, timeout)
+                    here[host] = Job(
+                        what, functools.partial(agents.run_here, module, plain), lost, timeout
+                    )
                     continue
                 link = self._connections.link(host)
                 work = functools.partial(agents.run_there, link, module, plain, timeout, host)
@@ -119,7 +132,9 @@ class Transport:
         return {host: answers[host] for host in requests}
 
     def abandon(self) -> None:
-        """Kill the commands under way, where that can be done from here; another thread than the one that waits may call this."""
+        """Kill the commands under way, where that can be done from here; another thread than the
+        one that waits may call this.
+        """
         self._pool.abandon()
 
     def close(self) -> None:
@@ -131,7 +146,8 @@ class Transport:
 
     def _lost(self, host: str, why: str) -> Result:
         """Return the outcome of a command that was given up."""
-        self._connections.drop(host)  # its thread may keep it for ever: the next command gets another
+        # its thread may keep it for ever: the next command gets another
+        self._connections.drop(host)
         return Result(-1, unreachable=why, id="PR-221")
 
     def _unanswered(self, host: str, why: str) -> Answer:
@@ -144,4 +160,10 @@ def _not_yet(job: Job[Answer]) -> Answer:
     def later() -> Answer | None:
         return replace(job.outcome, took=job.took) if job.over() and job.outcome else None
 
-    return Answer(error=f"no answer in {job.age:.0f} s", unreachable=True, id="PR-221", took=job.age, later=later)
+    return Answer(
+        error=f"no answer in {job.age:.0f} s",
+        unreachable=True,
+        id="PR-221",
+        took=job.age,
+        later=later,
+    )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import count
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Instance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+from ..base.text import count
+from ..engine.model import Instance
+from ..state.record import (
     Kind,
     Outcome,
     Rollout,
@@ -28,7 +28,11 @@ def ended(service: str, rollout: Rollout) -> str:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == Kind.REBALANCE:
         return f"{title} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
-    done = f"{count(rollout.replaced, 'instance')} replaced" if rollout.replaced else count(rollout.replicas, "instance")
+    done = (
+        f"{count(rollout.replaced, 'instance')} replaced"
+        if rollout.replaced
+        else count(rollout.replicas, "instance")
+    )
     previous = rollout.previous
     if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision:
         why = f" (rolled back from {previous.revision})"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+from ..base.text import span
+from ..engine.model import (
     Instance,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ..engine.strategy import Waypoint
 
 WIDTH = 20
 
@@ -47,7 +47,11 @@ class Lines:
         if text == self._last and (force or now < self._next + 15):
             return
         elapsed = now - self._started
-        ahead = f" / ~{span(elapsed / done)}" if waypoint.weight is None and 0.3 <= done < 1 and elapsed > 1 else ""
+        ahead = (
+            f" / ~{span(elapsed / done)}"
+            if waypoint.weight is None and 0.3 <= done < 1 and elapsed > 1
+            else ""
+        )
         self._say(f"{self._title} {progress_bar(done)} {text}, {span(elapsed)}{ahead}")
         self._last = text
         self._next = now + max(1.0, elapsed / 10)
@@ -88,7 +92,13 @@ def describe(fleet: Iterable[Instance], waypoint: Waypoint, failed: int = 0) -> 
         return ", ".join(parts), 1.0
     # With several waypoints, each one is a part of the whole.
     whole = waypoint.new if waypoint.weight is None else waypoint.desired
-    done = min(1.0, (new[State.READY] if waypoint.new_idle else in_rotation) / whole) if whole else 0.0 if left else 1.0
+    done = (
+        min(1.0, (new[State.READY] if waypoint.new_idle else in_rotation) / whole)
+        if whole
+        else 0.0
+        if left
+        else 1.0
+    )
     return ", ".join(parts), done
 
 

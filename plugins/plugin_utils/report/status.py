@@ -11,17 +11,17 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import (
+from ..base.text import (
     moment,
     printable,
     span,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+from ..engine.model import Phase
+from ..state.record import (
     Record,
     Rollout,
 )
+from .messages import ended
 
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
 
@@ -34,7 +34,10 @@ def lines(
 ) -> list[str]:
     """Return all lines; `lease`, `instances` and `troubles` are as the step `info` returns them."""
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
-    return [printable(line) for line in (_rollout(record), _lease(record, lease), *unseen, *_table(instances))]
+    return [
+        printable(line)
+        for line in (_rollout(record), _lease(record, lease), *unseen, *_table(instances))
+    ]
 
 
 def _rollout(record: Record) -> str:
@@ -43,13 +46,27 @@ def _rollout(record: Record) -> str:
         return f"{service}: no rollout so far"
     if record.open is None:
         return f"{moment(rollout.updated)}: {ended(service, rollout)}"
-    before = f", previous revision {rollout.previous.revision}" if rollout.previous else ", first deployment"
+    before = (
+        f", previous revision {rollout.previous.revision}"
+        if rollout.previous
+        else ", first deployment"
+    )
     why = f". Why: {rollout.reason}" if rollout.reason else ""
     at = f" at {rollout.name}" if rollout.name else ""
-    share = f" ({rollout.asked} % of requests)" if rollout.asked is not None and rollout.phase != Phase.ROLLING_BACK else ""
+    share = (
+        f" ({rollout.asked} % of requests)"
+        if rollout.asked is not None and rollout.phase != Phase.ROLLING_BACK
+        else ""
+    )
     since = f" since {moment(rollout.entered)}" if rollout.entered else ""
-    waits = f". Waiting for {'; '.join(rollout.waiting)}" if rollout.waiting and rollout.phase.waits else ""
-    judged = "".join(f". {key}: {found}" for key, found in rollout.analysis.items() if found and not waits)
+    waits = (
+        f". Waiting for {'; '.join(rollout.waiting)}"
+        if rollout.waiting and rollout.phase.waits
+        else ""
+    )
+    judged = "".join(
+        f". {key}: {found}" for key, found in rollout.analysis.items() if found and not waits
+    )
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     paused += f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
     started = f", started at {moment(rollout.started)}"
@@ -84,7 +101,10 @@ def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
     if len(rows) == 1:
         return ["no instances"]
     widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _row(instance: Mapping[str, t.Any]) -> tuple[str, ...]:

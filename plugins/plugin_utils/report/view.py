@@ -14,14 +14,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import NoneType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+from ..engine.evaluate import Decision
+from ..inputs import shapes
+from ..state.record import (
     Record,
     Rollout,
 )
 
-Fleet = Mapping[str, Mapping[str, t.Any]]  # by revision: the number of instances in each state, and `traffic` in percent
+# by revision: the number of instances in each state, and `traffic` in percent
+Fleet = Mapping[str, Mapping[str, t.Any]]
 _TYPES: Mapping[type, str] = {
     str: "str",
     int: "int",
@@ -46,21 +47,27 @@ class ShareView:
     asked: t.Annotated[
         int | None,
         Shown(
-            "Percentage that the stage asks for. Null where it follows from the number of instances.",
+            "Percentage that the stage asks for. Null where it follows from the number of"
+            " instances.",
             10,
         ),
     ]
-    set: t.Annotated[float | None, Shown("Percentage that the load balancers are set to now.", 10.0)]
+    set: t.Annotated[
+        float | None, Shown("Percentage that the load balancers are set to now.", 10.0)
+    ]
     measured: t.Annotated[
         float | None,
         Shown(
-            "Percentage that the load balancers counted since the stage was reached. Null before the first request.",
+            "Percentage that the load balancers counted since the stage was reached. Null before"
+            " the first request.",
             9.84,
         ),
     ]
     requests: t.Annotated[
         int,
-        Shown("Number of requests that the load balancers counted since the stage was reached.", 1829),
+        Shown(
+            "Number of requests that the load balancers counted since the stage was reached.", 1829
+        ),
     ]
 
     @classmethod
@@ -84,12 +91,17 @@ class RolloutView:
         Shown("The rollout's id, which names its timeline.", "shop-20261121T093012-4711"),
     ]
     service: t.Annotated[str, Shown("Name of the service.", "shop")]
-    revision: t.Annotated[str | None, Shown("The revision of the rollout in progress, or of the last one.", "2.4.1")]
-    generation: t.Annotated[int | None, Shown("Number of the rollout. Its instances carry it beside their revision.", 7)]
+    revision: t.Annotated[
+        str | None, Shown("The revision of the rollout in progress, or of the last one.", "2.4.1")
+    ]
+    generation: t.Annotated[
+        int | None, Shown("Number of the rollout. Its instances carry it beside their revision.", 7)
+    ]
     baseline: t.Annotated[
         int | None,
         Shown(
-            "Generation of the fresh instances of the stable revision that an analysis compares with; 0 without any.",
+            "Generation of the fresh instances of the stable revision that an analysis compares"
+            " with; 0 without any.",
             0,
         ),
     ]
@@ -101,7 +113,9 @@ class RolloutView:
         str | None,
         Shown("The revision that a rollback of a rollout in progress returns to.", "2.4.0"),
     ]
-    strategy: t.Annotated[str | None, Shown("The strategy, V(rolling), V(canary) or V(blue_green).", "canary")]
+    strategy: t.Annotated[
+        str | None, Shown("The strategy, V(rolling), V(canary) or V(blue_green).", "canary")
+    ]
     kind: t.Annotated[
         str | None,
         Shown(
@@ -121,15 +135,20 @@ class RolloutView:
     outcome: t.Annotated[
         str | None,
         Shown(
-            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.",
+            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or"
+            " V(superseded); empty before.",
             "",
         ),
     ]
-    reason: t.Annotated[str | None, Shown("Why the rollout is held, was rolled back or failed.", "")]
+    reason: t.Annotated[
+        str | None, Shown("Why the rollout is held, was rolled back or failed.", "")
+    ]
     stage: t.Annotated[str | None, Shown("The strategy's stage in progress.", "step 1")]
     share: t.Annotated[
         ShareView | None,
-        Shown("The new revision's share of the requests. Empty unless a rollout is in progress.", None),
+        Shown(
+            "The new revision's share of the requests. Empty unless a rollout is in progress.", None
+        ),
     ]
     waiting: t.Annotated[
         list[str],
@@ -157,7 +176,9 @@ class RolloutView:
         ),
     ]
     step: t.Annotated[str | None, Shown("The last step that worked on the rollout.", "replace")]
-    started: t.Annotated[float | None, Shown("When the rollout began, in seconds since the epoch.", 1795253412.118)]
+    started: t.Annotated[
+        float | None, Shown("When the rollout began, in seconds since the epoch.", 1795253412.118)
+    ]
     updated: t.Annotated[
         float | None,
         Shown(
@@ -169,11 +190,14 @@ class RolloutView:
         float | None,
         Shown("Seconds that steps spent on the rollout, without waiting at gates.", 19.7),
     ]
-    replaced: t.Annotated[int | None, Shown("Number of instances taken out of rotation in favor of others.", 3)]
+    replaced: t.Annotated[
+        int | None, Shown("Number of instances taken out of rotation in favor of others.", 3)
+    ]
     fleet: t.Annotated[
         Fleet,
         Shown(
-            "By revision, the number of instances in each state, and the share of new requests (RV(ignore:traffic)) in percent.",
+            "By revision, the number of instances in each state, and the share of new requests"
+            " (RV(ignore:traffic)) in percent.",
             {
                 "2.4.1": {"ready": 1, "starting": 0, "traffic": 10.0},
                 "2.4.0": {"ready": 9, "starting": 0, "traffic": 90.0},
@@ -199,7 +223,9 @@ class RolloutView:
             "changed": changed,
         }
         names = [item.name for item in fields(cls) if item.name not in derived]
-        copied: dict[str, t.Any] = {name: shapes.write(getattr(rollout, name, None)) for name in names}
+        copied: dict[str, t.Any] = {
+            name: shapes.write(getattr(rollout, name, None)) for name in names
+        }
         return cls(**copied, **derived)
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -212,12 +238,16 @@ class NextView:
     """What the rollout would do now."""
 
     create: t.Annotated[int, Shown("Number of instances to start.", 1)]
-    create_old: t.Annotated[int, Shown("Number of instances of the stable revision to start, where it is kept.", 0)]
+    create_old: t.Annotated[
+        int, Shown("Number of instances of the stable revision to start, where it is kept.", 0)
+    ]
     admit: t.Annotated[list[str], Shown("Instances to put in rotation.", ["shop-7"])]
     shelve: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
     drain: t.Annotated[list[str], Shown("Instances to take out of rotation.", ["shop-3"])]
     retire: t.Annotated[list[str], Shown("Instances to stop.", [])]
-    reasons: t.Annotated[list[str], Shown("Why, a sentence each.", ["drain shop-3: 5 available, 4 needed"])]
+    reasons: t.Annotated[
+        list[str], Shown("Why, a sentence each.", ["drain shop-3: 5 available, 4 needed"])
+    ]
     reached: t.Annotated[bool, Shown("Whether there is nothing left to do.", False)]
 
     @classmethod

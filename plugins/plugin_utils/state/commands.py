@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ..engine.model import Phase
 
 COMMANDS: Mapping[str, str] = {
     "pause": "Stop before the next action, without a deadline, until told to continue.",
@@ -47,11 +47,17 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
 
 # Why other commands do not fit, and which do.
 _IN_PHASE: Mapping[Phase, str] = {
-    Phase.PROGRESSING: "it is not waiting; use promote_full to skip all steps, or pause to stop here",
+    Phase.PROGRESSING: (
+        "it is not waiting; use promote_full to skip all steps, or pause to stop here"
+    ),
     Phase.PAUSED: "it is paused, and has not failed; use resume to continue, or abort to roll back",
-    Phase.AWAITING_PROMOTION: "it waits to switch traffic; use promote to switch it, or abort to roll back",
+    Phase.AWAITING_PROMOTION: (
+        "it waits to switch traffic; use promote to switch it, or abort to roll back"
+    ),
     Phase.PROMOTING: "it is being promoted; use hold to stop here, or abort to roll back",
-    Phase.HOLDING: "it keeps the old instances for a while; use skip to stop them, or abort to roll back",
+    Phase.HOLDING: (
+        "it keeps the old instances for a while; use skip to stop them, or abort to roll back"
+    ),
     Phase.HELD: "it stopped after a failure; use retry to continue, or abort to roll back",
     Phase.ROLLING_BACK: "it is being rolled back; use hold to stop here",
     Phase.FINISHED: "no rollout is in progress; start one with rollout.yml or restart.yml",
@@ -104,7 +110,11 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
     """Return the commands that were not withdrawn."""
     listed = list(sent)
     withdrawn = {command.get("of") for command in listed if command["word"] == WITHDRAW}
-    return [command for command in listed if command["word"] != WITHDRAW and command["number"] not in withdrawn]
+    return [
+        command
+        for command in listed
+        if command["word"] != WITHDRAW and command["number"] not in withdrawn
+    ]
 
 
 def refusal(phase: Phase, command: str, force: bool = False) -> str:
@@ -125,4 +135,6 @@ def ahead(phase: Phase, command: str) -> Phase:
     is still pending."""
     if command == "scale":
         return phase
-    return _AHEAD.get(command) or (Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING)
+    return _AHEAD.get(command) or (
+        Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING
+    )

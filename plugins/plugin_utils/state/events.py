@@ -12,9 +12,9 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Outcome
+from ..engine.model import Phase
+from ..inputs import shapes
+from .record import Kind, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,9 @@ class Event:
         """Return the event as plain data, without the optional fields that have no value."""
         known = {field.name: shapes.write(getattr(self, field.name)) for field in fields(self)}
         optional = {field.name for field in fields(self) if field.default is None}
-        return {"kind": self.kind} | {n: value for n, value in known.items() if value is not None or n not in optional}
+        return {"kind": self.kind} | {
+            n: value for n, value in known.items() if value is not None or n not in optional
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,10 @@ class StageEntered(Event):
 
     kind = "stage"
     stage: t.Annotated[str, "its name"]
-    share: t.Annotated[int | None, "the percentage of requests for the new instances; null where it follows from their number"]
+    share: t.Annotated[
+        int | None,
+        "the percentage of requests for the new instances; null where it follows from their number",
+    ]
     new: t.Annotated[int, "how many new instances there are to be"]
     old: t.Annotated[int, "how many old ones"]
 
@@ -135,7 +140,9 @@ class Scaled(Event):
 
     kind = "scale"
     replicas: t.Annotated[int, "the number asked for"]
-    refused: t.Annotated[str | None, "why the number cannot be; absent if it is the number now"] = None
+    refused: t.Annotated[str | None, "why the number cannot be; absent if it is the number now"] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

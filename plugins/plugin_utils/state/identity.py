@@ -90,7 +90,9 @@ def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
     if not here["boot_id"] or any(details.get(key) != value for key, value in here.items()):
         return None
     try:
-        main, worker = ((int(details[f"{who}pid"]), int(details[f"{who}ticks"])) for who in ("", "worker_"))
+        main, worker = (
+            (int(details[f"{who}pid"]), int(details[f"{who}ticks"])) for who in ("", "worker_")
+        )
     except (KeyError, TypeError, ValueError):
         return None
     return lives(*main), worker[0] != 0 and lives(*worker)

@@ -10,18 +10,18 @@ import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+from ..base.errors import (
     AlreadyWalked,
     LeaseHeld,
     LeaseLost,
     RolloutError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+from ..interfaces.store import (
     Lease,
     StoreDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from . import identity as holder
+from .record import Record
 
 PATIENCE = 0.2  # seconds between two attempts to take a lease whose run or step is ending
 # Seconds to wait for another worker of the same run: longer than a step with nothing to do takes.
@@ -31,7 +31,9 @@ COLLEAGUE = 5.0
 class Session:
     """Read and write the journal of one service under its lease."""
 
-    def __init__(self, store: StoreDriver, service: str, identity: holder.Identity, ttl: float) -> None:
+    def __init__(
+        self, store: StoreDriver, service: str, identity: holder.Identity, ttl: float
+    ) -> None:
         self.store = store
         self.service = service
         self.identity = identity
@@ -59,7 +61,9 @@ class Session:
         patience = time.monotonic() + COLLEAGUE
         while True:
             try:
-                lease = self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+                lease = self.store.acquire(
+                    self.identity.token, self.identity.holder, self.ttl, self.identity.details
+                )
                 break
             except LeaseHeld:
                 held = self.store.lease()
@@ -83,7 +87,9 @@ class Session:
 
     def _take_over(self, held: Lease) -> Lease | None:
         try:
-            taken = self.store.take_over(held, self.identity.token, self.identity.holder, self.ttl, self.identity.details)
+            taken = self.store.take_over(
+                held, self.identity.token, self.identity.holder, self.ttl, self.identity.details
+            )
         except LeaseHeld:  # another run was faster
             return None
         return taken
@@ -98,7 +104,9 @@ class Session:
         self._commit(self.record.dump(), events)
         self.changed = False
 
-    def _commit(self, record: Mapping[str, t.Any] | None, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
+    def _commit(
+        self, record: Mapping[str, t.Any] | None, events: Sequence[Mapping[str, t.Any]] = ()
+    ) -> None:
         with self._writing:
             self.store.commit(self.identity.token, self.ttl, record, events)
             self._renewed = time.monotonic()
@@ -108,7 +116,9 @@ class Session:
         than the lease lasts."""
         self.close()
         self._closed = threading.Event()
-        threading.Thread(target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True).start()
+        threading.Thread(
+            target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True
+        ).start()
 
     def _renew(self, closed: threading.Event) -> None:
         while not closed.wait(self.ttl / 10):
@@ -131,7 +141,9 @@ class Session:
         self.close()
         if self.epoch:
             with self._writing:
-                self.store.acquire(self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest)
+                self.store.acquire(
+                    self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest
+                )
             self.epoch = 0
 
     def release(self) -> None:

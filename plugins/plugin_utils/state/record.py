@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition, Deployment, Phase
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import ProgressTracker
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import InstanceSettings, Labels
+from ..base.errors import StoreError
+from ..engine.model import Composition, Deployment, Phase
+from ..engine.progress import ProgressTracker
+from ..inputs import shapes
+from ..interfaces.platform import InstanceSettings, Labels
 
-OMITTED = (("person", False), ("memory", None))  # fields of gates that the journal does not have if they say nothing
+# fields of gates that the journal does not have if they say nothing
+OMITTED = (("person", False), ("memory", None))
 KEPT = 20  # how many ended rollouts the history keeps
 
 
@@ -103,8 +104,10 @@ class Rollout:
     step: str = "begin"
     updated: float = 0.0
     elapsed: float = 0.0  # seconds spent walking
-    base: int = 0  # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
-    played: int = 0  # how many the last play asked for: an operator's word may have changed it since
+    # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
+    base: int = 0
+    # how many the last play asked for: an operator's word may have changed it since
+    played: int = 0
     wanted: int = 0  # how many an operator asked for, as long as that was not obeyed
     grown: int = 0  # new instances that were there when another number was asked for
     replaced: int = 0  # instances stopped in favour of new ones
@@ -112,23 +115,31 @@ class Rollout:
     failed: int = 0  # new instances that failed in all
     pardoned: int = 0  # of them, those that failed before a person let it go on
     plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
-    passed: list[str] = field(default_factory=list)  # the strategy's stages that it has left behind, by name
+    # the strategy's stages that it has left behind, by name
+    passed: list[str] = field(default_factory=list)
     stage: int = 0  # how many those are, in a journal that has no names of them yet
     name: str = ""  # of the stage that is walked to or waited at
     entered: float = 0.0  # since when it is in its phase
-    gates: dict[str, GateRecord] = field(default_factory=dict)  # what those of the stage have come to
-    background: dict[str, GateRecord] = field(default_factory=dict)  # what those that are asked all along have come to
-    paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)  # where an operator said so
+    # what those of the stage have come to
+    gates: dict[str, GateRecord] = field(default_factory=dict)
+    # what those that are asked all along have come to
+    background: dict[str, GateRecord] = field(default_factory=dict)
+    # where an operator said so
+    paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)
     asked: int | None = None  # the share of requests the stage asks for, in percent
-    sent: dict[str, int] = field(default_factory=dict)  # requests since the stage was reached: new, all
+    # requests since the stage was reached: new, all
+    sent: dict[str, int] = field(default_factory=dict)
     full: bool = False  # promote_full was said: no more gates
     force: bool = False  # the switch was to be done with however many are ready
     reversible: bool = True  # False: there is no way back any more
-    baseline: int = 0  # the generation of fresh instances of the stable revision, to compare with; 0: there are none
+    # the generation of fresh instances of the stable revision, to compare with; 0: there are none
+    baseline: int = 0
     ending: Outcome = Outcome.NONE  # the one once it is back: rolled_back | aborted | superseded
-    request: str = ""  # of the play that asked for it last, and for which of its hosts: not asked again for the others
+    # of the play that asked for it last, and for which of its hosts: not asked again for the others
+    request: str = ""
     host: str = ""
-    given: dict[str, t.Any] = field(default_factory=dict)  # what it goes on with by an operator's word; see `remembered`
+    # what it goes on with by an operator's word; see `remembered`
+    given: dict[str, t.Any] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -139,13 +150,21 @@ class Rollout:
     def waiting(self) -> list[str]:
         """The gates that it waits at, with what they said last."""
         waiting = {key: gate for key, gate in self.gates.items() if gate.state == GateState.WAITING}
-        waiting |= {k: gate for k, gate in self.background.items() if gate.person and gate.state == GateState.WAITING}
+        waiting |= {
+            k: gate
+            for k, gate in self.background.items()
+            if gate.person and gate.state == GateState.WAITING
+        }
         return [f"{key}: {gate.message}" if gate.message else key for key, gate in waiting.items()]
 
     @property
     def analysis(self) -> dict[str, str]:
         """How each analysis stands that it is judged by now, in a sentence."""
-        return {key: gate.message for key, gate in (self.background | self.gates).items() if gate.memory is not None}
+        return {
+            key: gate.message
+            for key, gate in (self.background | self.gates).items()
+            if gate.memory is not None
+        }
 
     def counting(self, now: float) -> ProgressTracker:
         """The tally of the walk under way; a new one knows what failed in the stages before."""
@@ -167,13 +186,21 @@ class Rollout:
         return True
 
     def advance(self, passed: Iterable[str], name: str) -> None:
-        """Leave stages behind for the one of this name: what gates and failures have come to was of those (E-39, E-3a)."""
+        """Leave stages behind for the one of this name: what gates and failures have come to was
+        of those (E-39, E-3a).
+        """
         self.passed, self.name = [*self.passed, *passed], name
         self.gates, self.sent, self.tally = {}, {}, None
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
         """Close it."""
-        self.phase, self.outcome, self.reason, self.updated, self.tally = Phase.FINISHED, outcome, reason, now, None
+        self.phase, self.outcome, self.reason, self.updated, self.tally = (
+            Phase.FINISHED,
+            outcome,
+            reason,
+            now,
+            None,
+        )
         self.given = {}
         for gate in (*self.gates.values(), *self.background.values()):
             gate.memory = None  # no run continues it, and the history is kept for long
@@ -193,11 +220,16 @@ class Record:
     history: list[t.Annotated[dict[str, t.Any], Rollout]] = field(default_factory=list)
     obeyed: int = 0  # the number of the last operator's word taken in
     balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
-    deployed: dict[str, Deployment] = field(default_factory=dict)  # by instance, of a service that is deployed in place
+    # by instance, of a service that is deployed in place
+    deployed: dict[str, Deployment] = field(default_factory=dict)
     # By host that does not answer: what was last seen there.
-    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(default_factory=dict)
-    settings: dict[int, InstanceSettings] = field(default_factory=dict)  # by generation, of those that can be gone back to
-    placed: dict[str, list[str]] = field(default_factory=dict)  # by host, the instances there when the last rollout ended
+    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(
+        default_factory=dict
+    )
+    # by generation, of those that can be gone back to
+    settings: dict[int, InstanceSettings] = field(default_factory=dict)
+    # by host, the instances there when the last rollout ended
+    placed: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def open(self) -> Rollout | None:
@@ -217,10 +249,11 @@ class Record:
 
     @classmethod
     def load(cls, service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
-        """From plain data, which is kept `where`; an empty mapping is a service nothing is recorded of.
+        """From plain data, which is kept `where`; an empty mapping is a service nothing is recorded
+        of.
 
-        What another version of ours wrote is passed over, and what it did not write has its default; anything else
-        that is not what we write raises StoreError.
+        What another version of ours wrote is passed over, and what it did not write has its
+        default; anything else that is not what we write raises StoreError.
         """
         given = {key: value for key, value in data.items() if value is not None}
         try:

@@ -1,26 +1,29 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal and the lease in files, on the controller or on one inventory host; the agent does the work."""
+"""The journal and the lease in files, on the controller or on one inventory host; the agent does
+the work.
+"""
 
 from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseHeld, LeaseLost, StoreError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import PATH, TEXT, Field, Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import Lease, StoreDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import host_or_controller, label
+from ..base.errors import LeaseHeld, LeaseLost, StoreError
+from ..base.text import clean
+from ..inputs.options import PATH, TEXT, Field, Options
+from ..interfaces.context import Context
+from ..interfaces.store import Lease, StoreDriver
+from ..remote.inventory import host_or_controller, label
 
 OPTIONS = Options(
     Field("path", PATH, "Directory of the journals and leases.", default="/var/lib/rollout"),
     Field(
         "host",
         TEXT,
-        "Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers are thrown away.",
+        "Inventory host that keeps them, the controller if not given. AWX needs one, since its"
+        " controllers are thrown away.",
     ),
 )
 
@@ -48,20 +51,36 @@ class Driver(StoreDriver):
         return _lease(found) if found else None
 
     def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
-        """Take the lease, or renew our own; `details["previous"]` of the answer is the expired lease it took over, if any."""
+        """Take the lease, or renew our own; `details["previous"]` of the answer is the expired
+        lease it took over, if any.
+        """
         return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details))
 
-    def take_over(self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
-        """Replace exactly this lease, expired or not: for a holder known to be gone. LeaseHeld if it was renewed since."""
+    def take_over(
+        self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]
+    ) -> Lease:
+        """Replace exactly this lease, expired or not: for a holder known to be gone. LeaseHeld
+        if it was renewed since.
+        """
         instead = {"token": lease.token, "epoch": lease.epoch, "until": lease.until}
-        return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details), instead=instead)
+        return self._acquire(
+            token=token, holder=holder, ttl=ttl, details=dict(details), instead=instead
+        )
 
     def commit(
-        self, token: str, ttl: float, record: Mapping[str, t.Any] | None = None, events: Sequence[Mapping[str, t.Any]] = ()
+        self,
+        token: str,
+        ttl: float,
+        record: Mapping[str, t.Any] | None = None,
+        events: Sequence[Mapping[str, t.Any]] = (),
     ) -> None:
-        """Events go to the timeline of the rollout the record names in `id` (the stored record, if none is given)."""
+        """Events go to the timeline of the rollout the record names in `id` (the stored record,
+        if none is given).
+        """
         whole = None if record is None else dict(record)
-        self._ask("commit", token=token, ttl=ttl, record=whole, events=[dict(event) for event in events])
+        self._ask(
+            "commit", token=token, ttl=ttl, record=whole, events=[dict(event) for event in events]
+        )
 
     def release(self, token: str) -> None:
         self._ask("release", token=token)
@@ -76,7 +95,14 @@ class Driver(StoreDriver):
         said = t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
         nobody = {"rollout": "", "word": "", "by": "somebody"}
         return [
-            {**nobody, **{key: clean(value) if isinstance(value, str) else value for key, value in word.items()}} for word in said
+            {
+                **nobody,
+                **{
+                    key: clean(value) if isinstance(value, str) else value
+                    for key, value in word.items()
+                },
+            }
+            for word in said
         ]
 
     def _acquire(self, **request: t.Any) -> Lease:
@@ -84,11 +110,18 @@ class Driver(StoreDriver):
         return _lease(answer["lease"], answer["previous"])
 
     def _ask(self, op: str, **request: t.Any) -> dict[str, t.Any]:
-        answer = self._transport.ask("store", {self._host: {**self._request, "op": op, **request}}, TIMEOUT)[self._host]
+        answer = self._transport.ask(
+            "store", {self._host: {**self._request, "op": op, **request}}, TIMEOUT
+        )[self._host]
         if answer.unreachable:
-            raise StoreError(f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached: {answer.error}")
+            raise StoreError(
+                f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached:"
+                f" {answer.error}"
+            )
         if answer.value is None:
-            raise StoreError(f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}")
+            raise StoreError(
+                f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}"
+            )
         if "refused" in answer.value:
             raise _REFUSALS[answer.value["refused"]](answer.value["message"])
         return answer.value
@@ -96,4 +129,11 @@ class Driver(StoreDriver):
 
 def _lease(found: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
     details = dict(found["details"], previous=dict(previous)) if previous else found["details"]
-    return Lease(found["token"], clean(found["holder"]), found["since"], found["until"], found["epoch"], details)
+    return Lease(
+        found["token"],
+        clean(found["holder"]),
+        found["since"],
+        found["until"],
+        found["epoch"],
+        details,
+    )

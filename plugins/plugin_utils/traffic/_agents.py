@@ -9,21 +9,30 @@ import typing as t
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
+from ..base.errors import LeaseLost
+from ..base.text import clean
+from ..remote.agents import Answer
+from ..remote.inventory import label
 
-ENTRY: Mapping[str, type] = MappingProxyType({"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int})
+ENTRY: Mapping[str, type] = MappingProxyType(
+    {"address": str, "port": int, "in": bool, "weight": int, "name": str, "active": int}
+)
 
 
-def read(answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY) -> dict[str, dict[str, t.Any]]:
-    """By host either `entries`, each with these keys, or `error`. `program` is what messages call the load balancer.
+def read(
+    answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY
+) -> dict[str, dict[str, t.Any]]:
+    """By host either `entries`, each with these keys, or `error`. `program` is what messages call
+    the load balancer.
 
     Raises LeaseLost where a newer lease holder has acted.
     """
     told = {host: _value(answer, entry) for host, answer in answers.items()}
-    stale = [f"{program} on {label(host)}: {value['stale']}" for host, value in told.items() if "stale" in value]
+    stale = [
+        f"{program} on {label(host)}: {value['stale']}"
+        for host, value in told.items()
+        if "stale" in value
+    ]
     if stale:
         raise LeaseLost("; ".join(stale))
     return told
@@ -43,4 +52,6 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
 
 
 def _is(one: t.Any, entry: Mapping[str, type]) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in entry.items())
+    return isinstance(one, dict) and all(
+        isinstance(one.get(key), kind) for key, kind in entry.items()
+    )

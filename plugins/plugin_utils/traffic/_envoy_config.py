@@ -11,11 +11,13 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck, HttpRequest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
+from ..interfaces.check import HealthCheck, HttpRequest
+from . import _options as shared
 
-PLENTY = 1_000_000  # Envoy's default limits of 1024 requests and 3 retries at once would turn more of them away
-UNSENT = "connect-failure,refused-stream,reset-before-request"  # any request is retried: no instance has seen it
+# Envoy's default limits of 1024 requests and 3 retries at once would turn more of them away
+PLENTY = 1_000_000
+# any request is retried: no instance has seen it
+UNSENT = "connect-failure,refused-stream,reset-before-request"
 UNANSWERED = f"{UNSENT},reset"  # safe requests are retried
 HARMLESS = "GET|HEAD"  # the safe methods
 EXTENSIONS = "type.googleapis.com/envoy.extensions"
@@ -32,7 +34,9 @@ def cluster(service: str, path: str, health: HealthCheck, ca_path: str) -> dict[
     a second, while it shows them as done. If all are unhealthy, requests get a 503 instead of any
     of them. With a `port` of its own only the check speaks TLS, not the connections of clients.
     """
-    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), PLENTY)
+    limits = dict.fromkeys(
+        ("max_connections", "max_pending_requests", "max_requests", "max_retries"), PLENTY
+    )
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": service,
@@ -41,7 +45,10 @@ def cluster(service: str, path: str, health: HealthCheck, ca_path: str) -> dict[
         "eds_cluster_config": {
             "eds_config": {
                 "resource_api_version": "V3",
-                "path_config_source": {"path": f"{path}/eds-{service}.json", "watched_directory": {"path": path}},
+                "path_config_source": {
+                    "path": f"{path}/eds-{service}.json",
+                    "watched_directory": {"path": path},
+                },
             }
         },
         "ignore_health_on_host_removal": True,
@@ -59,11 +66,17 @@ def _transport(health: HealthCheck, ca_path: str) -> dict[str, t.Any]:
     socket = tls_socket(health, ca_path)
     if not health.port:
         return {"transport_socket": socket}
-    return {"transport_socket_matches": [{"name": "checks", "match": CHECKS, "transport_socket": socket}]}
+    return {
+        "transport_socket_matches": [
+            {"name": "checks", "match": CHECKS, "transport_socket": socket}
+        ]
+    }
 
 
 def chain(name: str, clusters: Sequence[str]) -> dict[str, t.Any]:
-    """Return a cluster that stands for the first of these with a healthy member. A missing one has none."""
+    """Return a cluster that stands for the first of these with a healthy member. A missing one
+    has none.
+    """
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
@@ -85,7 +98,12 @@ def tls_socket(health: HealthCheck, ca_path: str) -> dict[str, t.Any]:
     name, context = health.check.server_name, {}
     if health.validate_certs:
         names = [{"san_type": kind, "matcher": {"exact": name}} for kind in ("DNS", "IP_ADDRESS")]
-        context = {"validation_context": {"trusted_ca": {"filename": ca_path}, "match_typed_subject_alt_names": names}}
+        context = {
+            "validation_context": {
+                "trusted_ca": {"filename": ca_path},
+                "match_typed_subject_alt_names": names,
+            }
+        }
     config = {
         "@type": f"{EXTENSIONS}.transport_sockets.tls.v3.UpstreamTlsContext",
         "common_tls_context": context,
@@ -112,12 +130,20 @@ def health_check(health: HealthCheck) -> dict[str, t.Any]:
 
 
 def http_check(request: HttpRequest) -> dict[str, t.Any]:
-    """Return the request and the answers that pass; a text is searched in the first 64 KiB of the body."""
-    body = {"receive": [{"text": request.body.encode().hex()}], "response_buffer_size": BODY} if request.body else {}
+    """Return the request and the answers that pass; a text is searched in the first 64 KiB of
+    the body.
+    """
+    body = (
+        {"receive": [{"text": request.body.encode().hex()}], "response_buffer_size": BODY}
+        if request.body
+        else {}
+    )
     return {
         "path": request.path,
         "host": request.host,
-        "expected_statuses": [{"start": codes.start, "end": codes.stop} for codes in request.statuses],
+        "expected_statuses": [
+            {"start": codes.start, "end": codes.stop} for codes in request.statuses
+        ],
         "request_headers_to_add": [
             {"header": {"key": name, "value": text}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
             for name, text in request.headers.items()
@@ -131,7 +157,9 @@ def seconds(value: float) -> str:
     return f"{value:.3f}s"
 
 
-def routes(service: str, match: shared.Match | None, mirror: int, retry: int) -> list[dict[str, t.Any]]:
+def routes(
+    service: str, match: shared.Match | None, mirror: int, retry: int
+) -> list[dict[str, t.Any]]:
     """Return the routes: to the cluster, without a timeout; what matches goes to the new instances.
 
     `mirror`: percentage of requests to copy.
@@ -139,7 +167,9 @@ def routes(service: str, match: shared.Match | None, mirror: int, retry: int) ->
     every: dict[str, t.Any] = {"cluster": service, "timeout": "0s"}
     if mirror:
         fraction = {"default_value": {"numerator": mirror, "denominator": "HUNDRED"}}
-        every["request_mirror_policies"] = [{"cluster": f"{service}~copies", "runtime_fraction": fraction}]
+        every["request_mirror_policies"] = [
+            {"cluster": f"{service}~copies", "runtime_fraction": fraction}
+        ]
     found = []
     if match is not None:
         text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
@@ -148,13 +178,18 @@ def routes(service: str, match: shared.Match | None, mirror: int, retry: int) ->
     return found + repeated([], every, retry)
 
 
-def repeated(headers: Sequence[Mapping[str, t.Any]], action: Mapping[str, t.Any], retry: int) -> list[dict[str, t.Any]]:
-    """Return the routes of requests with these headers; unanswered ones are sent to another instance.
+def repeated(
+    headers: Sequence[Mapping[str, t.Any]], action: Mapping[str, t.Any], retry: int
+) -> list[dict[str, t.Any]]:
+    """Return the routes of requests with these headers; unanswered ones are sent to another
+    instance.
 
     A request that an instance may have seen is repeated only if its method is safe.
     """
     if not retry:
-        return [{"match": {"prefix": "/", **({"headers": headers} if headers else {})}, "route": action}]
+        return [
+            {"match": {"prefix": "/", **({"headers": headers} if headers else {})}, "route": action}
+        ]
     harmless = {"name": ":method", "string_match": {"safe_regex": {"regex": HARMLESS}}}
     return [
         {
@@ -167,7 +202,9 @@ def repeated(headers: Sequence[Mapping[str, t.Any]], action: Mapping[str, t.Any]
 
 def retry_policy(condition: str, retry: int) -> dict[str, t.Any]:
     """Return the policy of so many retries under this condition, at other instances than before."""
-    kind = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    kind = (
+        "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    )
     other = {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": kind}}
     return {
         "retry_on": condition,
@@ -178,19 +215,31 @@ def retry_policy(condition: str, retry: int) -> dict[str, t.Any]:
 
 
 def binding(cookie: str) -> dict[str, t.Any]:
-    """Return the filter that binds clients by a cookie to their instance, while that is in rotation."""
+    """Return the filter that binds clients by a cookie to their instance, while that is in
+    rotation.
+    """
     state = {
-        "@type": "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
+        "@type": (
+            "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
+        ),
         "cookie": {"name": cookie, "path": "/"},
     }
     session = {"name": "envoy.http.stateful_session.cookie", "typed_config": state}
-    config = {"@type": f"{FILTERS}.http.stateful_session.v3.StatefulSession", "session_state": session}
+    config = {
+        "@type": f"{FILTERS}.http.stateful_session.v3.StatefulSession",
+        "session_state": session,
+    }
     return {"name": "envoy.filters.http.stateful_session", "typed_config": config}
 
 
-def listener(service: str, listen: tuple[str, int], routes: Sequence[Mapping[str, t.Any]], cookie: str) -> dict[str, t.Any]:
+def listener(
+    service: str, listen: tuple[str, int], routes: Sequence[Mapping[str, t.Any]], cookie: str
+) -> dict[str, t.Any]:
     """Return the listener with its routes; clients are bound by the cookie, if one is named."""
-    router = {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{FILTERS}.http.router.v3.Router"}}
+    router = {
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": f"{FILTERS}.http.router.v3.Router"},
+    }
     manager = {
         "@type": f"{FILTERS}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": service,
@@ -206,5 +255,14 @@ def listener(service: str, listen: tuple[str, int], routes: Sequence[Mapping[str
         "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
         "name": service,
         "address": {"socket_address": {"address": listen[0], "port_value": listen[1]}},
-        "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}],
+        "filter_chains": [
+            {
+                "filters": [
+                    {
+                        "name": "envoy.filters.network.http_connection_manager",
+                        "typed_config": manager,
+                    }
+                ]
+            }
+        ],
     }

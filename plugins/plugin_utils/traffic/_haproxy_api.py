@@ -15,16 +15,17 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ..base.errors import InputError
+from ..base.text import clean
+from ..engine.model import Rotation
+from ..inputs import values
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Server
 
 ATTACHED = "still has connections attached"  # why a server is not deleted yet
 SUCCESS = re.compile(
-    rf"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket command'|{ATTACHED}"
+    r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket"
+    rf" command'|{ATTACHED}"
 )
 WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
 
@@ -53,7 +54,8 @@ class Row:
 
     name: str
     id: int
-    endpoint: Endpoint | None  # None: not an address of an instance (an unresolved name, a unix socket)
+    # None: not an address of an instance (an unresolved name, a unix socket)
+    endpoint: Endpoint | None
     status: str
     admin: Admin
     weight: int
@@ -78,7 +80,9 @@ class Row:
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
     def server(self, ours: bool) -> Server:
-        """Return the entry. `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows."""
+        """Return the entry. `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status`
+        shows.
+        """
         serves = self.ready and self.weight and self.status.startswith(("UP", "no check"))
         return Server(
             rotation=Rotation.IN if serves else Rotation.OUT,
@@ -162,10 +166,14 @@ def merge(one: Server, other: Server) -> Server:
 
 
 def read_answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
-    """Return what an agent answers for a balancer, by kind: `texts`, `stale`, `unusable` or `error`."""
+    """Return what an agent answers for a balancer, by kind: `texts`, `stale`, `unusable` or
+    `error`.
+    """
     kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
     for kind, shape in kinds.items():
         if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
-            if kind != "texts" or (len(answer[kind]) == lines and all(isinstance(text, str) for text in answer[kind])):
+            if kind != "texts" or (
+                len(answer[kind]) == lines and all(isinstance(text, str) for text in answer[kind])
+            ):
                 return kind, answer[kind]
     return "error", f"its agent does not answer as expected: {clean(answer)}"

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the servers that a HAProxy shows to those it is to have: the commands, and what they must lead to. Pure."""
+"""From the servers that a HAProxy shows to those it is to have: the commands, and what they must
+lead to. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TrafficError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Target
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._haproxy_api import ATTACHED, SUCCESS, Row, View, merge
+from ..base.errors import TrafficError
+from ..base.text import clean
+from ..engine.model import Rotation
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Server, Target
+from ._haproxy_api import ATTACHED, SUCCESS, Row, View, merge
 
 FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its configuration from 1
 
@@ -48,7 +50,9 @@ class Pool:
         for row in view:
             if row.endpoint and not self.free(row):
                 one = row.server(ours=self.added(row) or self.slot(row))
-                found[row.endpoint] = merge(found[row.endpoint], one) if row.endpoint in found else one
+                found[row.endpoint] = (
+                    merge(found[row.endpoint], one) if row.endpoint in found else one
+                )
         return found
 
     def name(self, endpoint: Endpoint, target: Target) -> str:
@@ -73,25 +77,50 @@ class Expected:
         return row.ready if self.target.rotation is Rotation.IN else not row.ready and not row.maint
 
     def __str__(self) -> str:
-        return f"{self.target.rotation.value} with weight {self.target.weight}" if self.target else "to leave"
+        return (
+            f"{self.target.rotation.value} with weight {self.target.weight}"
+            if self.target
+            else "to leave"
+        )
 
 
 class Plan:
     """The commands that bring one balancer to its targets; those that add capacity come first."""
 
-    def __init__(self, pool: Pool, balancer: str, view: View, targets: Mapping[Endpoint, Target]) -> None:
+    def __init__(
+        self, pool: Pool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
+    ) -> None:
         """Raises TrafficError for what cannot be done."""
         self._pool, self._balancer = pool, balancer
         self._expected: dict[str, Expected] = {}  # by the server's name
         used = [row for row in view if row.endpoint and not pool.free(row)]
-        wanted = [(row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets]
+        wanted = [
+            (row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets
+        ]
         known = {row.endpoint for row in used}
-        missing = {endpoint: target for endpoint, target in targets.items() if endpoint not in known}
+        missing = {
+            endpoint: target for endpoint, target in targets.items() if endpoint not in known
+        }
         self.commands = [
-            *(command for row, target in wanted if target.rotation is Rotation.IN for command in self._admit(row, target)),
+            *(
+                command
+                for row, target in wanted
+                if target.rotation is Rotation.IN
+                for command in self._admit(row, target)
+            ),
             *self._enter(view, missing),
-            *(command for row, target in wanted if target.rotation is Rotation.OUT for command in self._drain(row, target)),
-            *(command for row in used if row.endpoint not in targets for command in self._leave(row)),
+            *(
+                command
+                for row, target in wanted
+                if target.rotation is Rotation.OUT
+                for command in self._drain(row, target)
+            ),
+            *(
+                command
+                for row in used
+                if row.endpoint not in targets
+                for command in self._leave(row)
+            ),
         ]
 
     def verify(self, view: View, texts: str) -> None:
@@ -105,11 +134,18 @@ class Plan:
                 continue
             shown = f"is {row.status} with weight {row.weight}" if row else "is missing"
             raise TrafficError(
-                f"load balancer {self._balancer}: server {name} ({expected.endpoint}) {shown}, expected {expected}: {complaint}",
+                f"load balancer {self._balancer}: server {name} ({expected.endpoint}) {shown},"
+                f" expected {expected}: {complaint}",
                 "PR-307",
             )
 
-    def _expect(self, name: str, endpoint: Endpoint | None, target: Target | None = None, deleted: bool = False) -> None:
+    def _expect(
+        self,
+        name: str,
+        endpoint: Endpoint | None,
+        target: Target | None = None,
+        deleted: bool = False,
+    ) -> None:
         if endpoint:
             self._expected[name] = Expected(endpoint, target, deleted)
 
@@ -123,8 +159,8 @@ class Plan:
     def _admit(self, row: Row, target: Target) -> Iterator[str]:
         if not row.ready and not row.healthy:
             raise TrafficError(
-                f"load balancer {self._balancer}: server {row.name} ({row.endpoint}) cannot be put in rotation:"
-                f" HAProxy's own check has not passed (status {row.status})",
+                f"load balancer {self._balancer}: server {row.name} ({row.endpoint}) cannot be put"
+                f" in rotation: HAProxy's own check has not passed (status {row.status})",
                 "PR-308",
             )
         self._expect(row.name, row.endpoint, target)
@@ -143,16 +179,17 @@ class Plan:
         free = [row for row in view if self._pool.free(row)]
         if self._pool.slots and len(free) < len(missing):
             raise TrafficError(
-                f"rollout_traffic.slots: load balancer {self._balancer} has {len(free)} free servers named"
-                f" {self._pool.slots}*, {len(missing)} are needed; prepare more in its configuration",
+                f"rollout_traffic.slots: load balancer {self._balancer} has {len(free)} free"
+                f" servers named {self._pool.slots}*, {len(missing)} are needed; prepare more in"
+                " its configuration",
                 "PR-303",
             )
         number = max([FIRST_ID, *(row.id for row in view)])
         for index, (endpoint, target) in enumerate(missing.items()):
             if target.rotation is Rotation.IN:
                 raise TrafficError(
-                    f"load balancer {self._balancer} has no server for {endpoint} yet: it cannot be put in rotation"
-                    " before its check has passed",
+                    f"load balancer {self._balancer} has no server for {endpoint} yet: it cannot be"
+                    " put in rotation before its check has passed",
                     "PR-308",
                 )
             if self._pool.slots:
@@ -162,7 +199,9 @@ class Plan:
             else:
                 name = self._pool.name(endpoint, target)
                 server = f"{self._pool.backend}/{name}"
-                options = f"id {number + index + 1} weight {target.weight} {self._pool.server_options}"
+                options = (
+                    f"id {number + index + 1} weight {target.weight} {self._pool.server_options}"
+                )
                 yield f"add server {server} {endpoint} {options}"
                 yield f"enable health {server}"
             yield self._set(name, "state drain")

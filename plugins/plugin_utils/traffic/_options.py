@@ -10,9 +10,9 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError
+from ..inputs import values
+from ..inputs.options import (
     DURATION,
     TEXT,
     Field,
@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Options,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
+from ..interfaces.check import HealthCheck
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _VALUE = re.compile(r"[A-Za-z0-9._~:/+=-]{1,200}")
@@ -52,14 +52,17 @@ def match(given: t.Any, variable: str) -> Match | None:
     kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
     if len(kinds) != 1 or set(given) != {*kinds, "value"}:
         raise InputError(
-            f"{variable}: {given!r} is not one header or cookie and its value; write {{header: X-Canary, value: always}}",
+            f"{variable}: {given!r} is not one header or cookie and its value; write {{header:"
+            " X-Canary, value: always}",
             "PR-100",
         )
     name, value = str(given[kinds[0]]), given["value"]
     _named(name, f"{variable}.{kinds[0]}")
     if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
         raise InputError(
-            f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -; write it in quotes", "PR-100"
+            f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -;"
+            " write it in quotes",
+            "PR-100",
         )
     return Match(name, str(value), kinds[0] == "cookie")
 
@@ -69,13 +72,17 @@ def sticky(given: t.Any, variable: str) -> str:
     if not given:
         return ""
     if not isinstance(given, Mapping) or list(given) != ["cookie"]:
-        raise InputError(f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}", "PR-100")
+        raise InputError(
+            f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}", "PR-100"
+        )
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
 
 def _named(name: str, variable: str) -> str:
     if not _NAME.fullmatch(name):
-        raise InputError(f"{variable}: {name!r} is not a name; use letters, digits, _ and -", "PR-100")
+        raise InputError(
+            f"{variable}: {name!r} is not a name; use letters, digits, _ and -", "PR-100"
+        )
     return name
 
 
@@ -88,7 +95,9 @@ MATCH = Kind(
         Field("value", TEXT, "The value that such requests carry.", required=True),
     ),
 )
-STICKY = Kind("dict", sticky, fields=Options(Field("cookie", TEXT, "Name of the cookie.", required=True)))
+STICKY = Kind(
+    "dict", sticky, fields=Options(Field("cookie", TEXT, "Name of the cookie.", required=True))
+)
 PERCENT = whole(1, 100)
 DRAIN_TIMEOUT = Field(
     "drain_timeout",
@@ -101,7 +110,9 @@ DRAIN_TIMEOUT = Field(
 def _plain_path(given: t.Any, variable: str) -> str:
     path = values.absolute(given, variable)
     if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
-        raise InputError(f"{variable}: {path!r} has other characters than letters, digits and / . _ -", "PR-100")
+        raise InputError(
+            f"{variable}: {path!r} has other characters than letters, digits and / . _ -", "PR-100"
+        )
     return path
 
 
@@ -116,11 +127,14 @@ def certificate_name(health: HealthCheck) -> str:
     """
     name = health.check.server_name
     if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise InputError(f"rollout_health.headers.Host: {name!r} is not the name of a host", "PR-310")
+        raise InputError(
+            f"rollout_health.headers.Host: {name!r} is not the name of a host", "PR-310"
+        )
     if health.tls and health.validate_certs and not name:
         raise InputError(
-            "rollout_health.validate_certs: load balancers verify certificates by a name; give the name that those of"
-            " instances have as rollout_health.headers.Host, or set validate_certs: false",
+            "rollout_health.validate_certs: load balancers verify certificates by a name; give the"
+            " name that those of instances have as rollout_health.headers.Host, or set"
+            " validate_certs: false",
             "PR-310",
         )
     return name

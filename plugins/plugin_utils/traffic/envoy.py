@@ -3,23 +3,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Envoy, through files it watches (xDS) and its admin interface.
 
-Each service gets a listener, a cluster and a file of endpoints; several services share one Envoy. An instance in
-rotation is an endpoint HEALTHY, one out of rotation is DRAINING: health-checked, without new requests. An endpoint is
-proven once Envoy's own health check has passed, the first time with the first check (`rise` counts after a failure).
-What Envoy knows stands in the files, so a restarted Envoy comes back with the same table.
+Each service gets a listener, a cluster and a file of endpoints; several services share one Envoy.
+An instance in rotation is an endpoint HEALTHY, one out of rotation is DRAINING: health-checked,
+without new requests. An endpoint is proven once Envoy's own health check has passed, the first time
+with the first check (`rise` counts after a failure). What Envoy knows stands in the files, so a
+restarted Envoy comes back with the same table.
 
-Start Envoy with a bootstrap like this one, where /var/lib/envoy is `path`, may be written to by the user that the
-rollout becomes, and holds lds.json and cds.json with `{"resources": []}` in each before the first start:
+Start Envoy with a bootstrap like this one, where /var/lib/envoy is `path`, may be written to by the
+user that the rollout becomes, and holds lds.json and cds.json with `{"resources": []}` in each
+before the first start:
 
     node: {id: edge, cluster: edge}
     admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}
     dynamic_resources:
       lds_config:
-        resource_api_version: V3
-        path_config_source: {path: /var/lib/envoy/lds.json, watched_directory: {path: /var/lib/envoy}}
+        resource_api_version: V3 path_config_source: {path: /var/lib/envoy/lds.json,
+        watched_directory: {path: /var/lib/envoy}}
       cds_config:
-        resource_api_version: V3
-        path_config_source: {path: /var/lib/envoy/cds.json, watched_directory: {path: /var/lib/envoy}}
+        resource_api_version: V3 path_config_source: {path: /var/lib/envoy/cds.json,
+        watched_directory: {path: /var/lib/envoy}}
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError, TrafficError
+from ..engine.model import Rotation
+from ..inputs import values
+from ..inputs.options import (
     ADDRESS,
     LISTEN,
     PATH,
@@ -39,48 +41,58 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Options,
     whole,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import (
     Preview,
     Server,
     Table,
     Target,
     TrafficDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _envoy_config as config
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
+from ..remote import inventory
+from ..remote.inventory import label
+from . import _agents as agents
+from . import _envoy_config as config
+from . import _options as shared
 
 OPTIONS = Options(
-    Field("hosts", TEXT, "Inventory pattern of the Envoys' hosts. Without it Envoy is on the controller."),
+    Field(
+        "hosts",
+        TEXT,
+        "Inventory pattern of the Envoys' hosts. Without it Envoy is on the controller.",
+    ),
     Field(
         "path",
         PATH,
-        "Directory that Envoy watches. The rollout's user may write to it, and it belongs to the group that Envoy runs as.",
+        "Directory that Envoy watches. The rollout's user may write to it, and it belongs to the"
+        " group that Envoy runs as.",
         required=True,
     ),
-    Field("admin", ADDRESS, "Envoy's admin interface as seen from its host.", default="127.0.0.1:9901"),
-    Field("listen", LISTEN, "Address and port that clients of the service connect to.", required=True),
+    Field(
+        "admin", ADDRESS, "Envoy's admin interface as seen from its host.", default="127.0.0.1:9901"
+    ),
+    Field(
+        "listen", LISTEN, "Address and port that clients of the service connect to.", required=True
+    ),
     Field(
         "preview",
         LISTEN,
-        "Another address and port, which lead only to the new instances of a rollout, from when they are ready to its end.",
+        "Another address and port, which lead only to the new instances of a rollout, from when"
+        " they are ready to its end.",
     ),
     Field(
         "match",
         shared.MATCH,
-        "Requests that carry this header or cookie go only to the new instances, from when they are ready to the end of the "
-        "rollout, whatever the share. All others are divided as without it. While no new instance is healthy, they go where "
-        "the others go.",
+        "Requests that carry this header or cookie go only to the new instances, from when they are"
+        " ready to the end of the rollout, whatever the share. All others are divided as without"
+        " it. While no new instance is healthy, they go where the others go.",
     ),
     Field(
         "mirror",
         shared.PERCENT,
-        "Percentage of the requests that is sent to the new instances as well, as long as these get no other traffic. The "
-        "answers are thrown away.",
+        "Percentage of the requests that is sent to the new instances as well, as long as these get"
+        " no other traffic. The answers are thrown away.",
     ),
     Field(
         "sticky",
@@ -90,14 +102,16 @@ OPTIONS = Options(
     Field(
         "retry",
         whole(0, 10),
-        "Number of other instances, one after the other, that a request is sent to when the first did not answer. Failed "
-        "connections are retried for all requests, others only for C(GET) and C(HEAD).",
+        "Number of other instances, one after the other, that a request is sent to when the first"
+        " did not answer. Failed connections are retried for all requests, others only for C(GET)"
+        " and C(HEAD).",
         default=3,
     ),
     Field(
         "ca_path",
         shared.CA_PATH,
-        "File on the Envoys' hosts with the CA certificates that those of instances are verified against (O(health.tls)).",
+        "File on the Envoys' hosts with the CA certificates that those of instances are verified"
+        " against (O(health.tls)).",
     ),
     shared.DRAIN_TIMEOUT,
 )
@@ -114,14 +128,21 @@ class Driver(TrafficDriver):
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
         """`pool`: which one of the service, if not the one of its clients."""
         self.options, self.context, self.transport = options, context, context.transport
-        self.hosts = inventory.hosts_or_controller(self.transport, options["hosts"], "rollout_traffic.hosts")
+        self.hosts = inventory.hosts_or_controller(
+            self.transport, options["hosts"], "rollout_traffic.hosts"
+        )
         self.path, self.admin = options["path"], options["admin"]
         self.drain_timeout = options["drain_timeout"]
-        self.preview, self.match, self.mirror = options["preview"], options["match"], options["mirror"] or 0
+        self.preview, self.match, self.mirror = (
+            options["preview"],
+            options["match"],
+            options["mirror"] or 0,
+        )
         listen = options["listen"]
         if self.preview == listen:
             raise InputError(
-                f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it an address or a port of its own",
+                f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it"
+                " an address or a port of its own",
                 "PR-100",
             )
         service = context.service + pool
@@ -145,19 +166,23 @@ class Driver(TrafficDriver):
                     options["sticky"] or "",
                 )
             ],
-            "patience": PATIENCE + context.health.timeout,  # a cluster that changes is in use once checked
+            # a cluster that changes is in use once checked
+            "patience": PATIENCE + context.health.timeout,
         }
 
     def _ca_path(self) -> str:
-        """Return the file with the CA of the instances, "" if their certificates are not verified."""
+        """Return the file with the CA of the instances, "" if their certificates are not
+        verified.
+        """
         health, ca_path = self.context.health, self.options["ca_path"]
         if not (health.tls and health.validate_certs):
             return ""
         shared.certificate_name(health)
         if not ca_path:
             raise InputError(
-                "rollout_traffic.ca_path: required to verify the certificates of instances (rollout_health.tls); name the"
-                " file with their CA on the Envoys' hosts, or set rollout_health.validate_certs: false",
+                "rollout_traffic.ca_path: required to verify the certificates of instances"
+                " (rollout_health.tls); name the file with their CA on the Envoys' hosts, or set"
+                " rollout_health.validate_certs: false",
                 "PR-102",
             )
         return str(ca_path)
@@ -177,13 +202,19 @@ class Driver(TrafficDriver):
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
         """The driver of a cluster of its own, and of a listener where it has an address."""
         nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
-        driver = Driver({**self.options, **nothing, "listen": listen or self.options["listen"]}, self.context, pool)
+        driver = Driver(
+            {**self.options, **nothing, "listen": listen or self.options["listen"]},
+            self.context,
+            pool,
+        )
         if not listen:
             driver.common["listeners"] = []
         return driver
 
     def check(self) -> None:
-        """Raise unless every Envoy is live and watches the directory, which we may write to. Touches nothing."""
+        """Raise unless every Envoy is live and watches the directory, which we may write to.
+        Touches nothing.
+        """
         self._ask({host: {"op": "check"} for host in self.hosts})
 
     def observe(self) -> Table:
@@ -191,13 +222,18 @@ class Driver(TrafficDriver):
         return table(self._ask({host: {"op": "observe"} for host in self.hosts}))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """Bring every Envoy that has targets to them: one call each, and one before where there are several, so that none
-        is changed while another cannot be. The others are left alone: one can be put back while another does not answer."""
+        """Bring every Envoy that has targets to them: one call each, and one before where there
+        are several, so that none is changed while another cannot be. The others are left alone:
+        one can be put back while another does not answer.
+        """
         asked: dict[str, dict[str, t.Any]] = {}
         for host in self.hosts:
             if label(host) in targets:
                 mine = targets[label(host)]
-                asked[host] = {"op": "apply", "entries": [entry(endpoint, mine[endpoint]) for endpoint in sorted(mine)]}
+                asked[host] = {
+                    "op": "apply",
+                    "entries": [entry(endpoint, mine[endpoint]) for endpoint in sorted(mine)],
+                }
         if len(asked) > 1:
             self._ask({host: {**request, "dry": True} for host, request in asked.items()})
         return table(self._ask(asked))
@@ -211,8 +247,15 @@ class Driver(TrafficDriver):
         for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
-                what = f"rollout_traffic.{field}: {str(self.path if field == 'path' else self.admin)!r}: " if field else ""
-                errors.append(f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}")
+                what = (
+                    f"rollout_traffic.{field}:"
+                    f" {str(self.path if field == 'path' else self.admin)!r}: "
+                    if field
+                    else ""
+                )
+                errors.append(
+                    f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}"
+                )
         if errors:
             raise TrafficError("; ".join(errors))
         return {label(host): value for host, value in told.items()}
@@ -241,7 +284,8 @@ def entry(endpoint: Endpoint, target: Target) -> dict[str, t.Any]:
     """A target in the agent's words."""
     if target.weight < 1 and target.rotation is Rotation.IN:
         raise TrafficError(
-            f"{endpoint} cannot be in rotation with weight {target.weight}: Envoy's least is 1; take it out instead"
+            f"{endpoint} cannot be in rotation with weight {target.weight}: Envoy's least is 1;"
+            " take it out instead"
         )
     return {
         "address": endpoint.address,

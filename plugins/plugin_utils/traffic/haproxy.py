@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """HAProxy through its Runtime API: no reload, a few lines for the whole fleet.
 
-An instance is added in maintenance, health-checked in drain, and made ready only when HAProxy itself shows
-`DRAIN`: a server made ready at once is `UP 1/2` and gets requests before its first check. Servers that the
-driver adds have an id of a million or more, which tells them from those of the configuration.
-The API has no status codes, so what counts is the state read back; its texts only say why.
+An instance is added in maintenance, health-checked in drain, and made ready only when HAProxy
+itself shows `DRAIN`: a server made ready at once is `UP 1/2` and gets requests before its first
+check. Servers that the driver adds have an id of a million or more, which tells them from those of
+the configuration. The API has no status codes, so what counts is the state read back; its texts
+only say why.
 
-What HAProxy asks instances is in its backend (`option httpchk`, `http-check expect`). How often, at which
-port, and whether with TLS, a server that the driver adds is told; prepared ones (`slots`) are compared.
+What HAProxy asks instances is in its backend (`option httpchk`, `http-check expect`). How often, at
+which port, and whether with TLS, a server that the driver adds is told; prepared ones (`slots`) are
+compared.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, LeaseLost, TrafficError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import clean
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError, LeaseLost, TrafficError
+from ..base.text import clean
+from ..engine.model import Rotation
+from ..inputs import values
+from ..inputs.options import (
     PATH,
     TEXT,
     Field,
@@ -32,28 +34,31 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Options,
     one_or_more,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import HealthCheck
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+from ..interfaces.check import HealthCheck
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import (
     Preview,
     Table,
     Target,
     TrafficDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import CONTROLLER
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _haproxy_api as api
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._haproxy_api import Row, View
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic._haproxy_plan import Plan, Pool
+from ..remote import inventory
+from ..remote.connections import CONTROLLER
+from . import _haproxy_api as api
+from . import _options as shared
+from ._haproxy_api import Row, View
+from ._haproxy_plan import Plan, Pool
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def _name(value: t.Any, variable: str) -> str:
     if not _NAME.fullmatch(str(value)):
-        raise InputError(f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -",
+            "PR-100",
+        )
     return str(value)
 
 
@@ -64,14 +69,19 @@ def _socket(value: t.Any, variable: str) -> str:
         return text
     host, _colon, port = text.rpartition(":")
     if not host:
-        raise InputError(f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-100"
+        )
     return f"{host}:{values.port(port, variable)}"
 
 
 _WORD = Kind("str", _name)
 OPTIONS = Options(
     Field(
-        "hosts", TEXT, "Inventory pattern of the load balancers' hosts. Without it the sockets are reached from the controller."
+        "hosts",
+        TEXT,
+        "Inventory pattern of the load balancers' hosts. Without it the sockets are reached from"
+        " the controller.",
     ),
     Field(
         "socket",
@@ -83,39 +93,55 @@ OPTIONS = Options(
     Field(
         "preview",
         _WORD,
-        "Name of another backend, which contains only the new instances of a rollout, from when they are ready to its end.",
+        "Name of another backend, which contains only the new instances of a rollout, from when"
+        " they are ready to its end.",
     ),
     shared.DRAIN_TIMEOUT,
-    Field("slots", _WORD, "Prefix of the names of prepared servers. Without it servers are added and deleted as needed."),
+    Field(
+        "slots",
+        _WORD,
+        "Prefix of the names of prepared servers. Without it servers are added and deleted as"
+        " needed.",
+    ),
     Field(
         "ca_path",
         shared.CA_PATH,
-        "File with the CA certificates that those of instances are verified against (O(health.tls)), which HAProxy's "
-        "configuration names as well: it reads no files later. The system's CA certificates if not given.",
+        "File with the CA certificates that those of instances are verified against"
+        " (O(health.tls)), which HAProxy's configuration names as well: it reads no files later."
+        " The system's CA certificates if not given.",
     ),
     Field(
         "state_file",
         TEXT,
-        "File on the load balancer's host that the state of the servers is saved to after each change, for "
-        "C(load-server-state-from-file). It needs C(hosts), and one socket each.",
+        "File on the load balancer's host that the state of the servers is saved to after each"
+        " change, for C(load-server-state-from-file). It needs C(hosts), and one socket each.",
     ),
     Field(
         "path",
         PATH,
-        "Directory, made where it is missing, for the locks and epochs that keep a late command of an older run from "
-        "changing anything. It is on C(hosts), or on the controller without them.",
+        "Directory, made where it is missing, for the locks and epochs that keep a late command of"
+        " an older run from changing anything. It is on C(hosts), or on the controller without"
+        " them.",
         default="/var/lib/rollout",
     ),
 )
 
 SYSTEM_CA = "@system-ca"  # https://docs.haproxy.org/2.6/configuration.html#5.2-ca-file
 UNSUPPORTED = {
-    "mirror": "HAProxy does not copy requests; use Envoy, or route some of them to rollout_traffic.preview",
-    "sticky": "HAProxy binds clients as your own backend says; for a cookie NAME that your service sets, write"
-    " `stick-table type string len 64 size 100k expire 1h` and `stick on req.cook(NAME)` there",
-    "match": "HAProxy routes requests as your own frontend says; name a backend in rollout_traffic.preview, and write"
-    " `use_backend PREVIEW if { req.hdr(NAME) -m str VALUE } { nbsrv(PREVIEW) gt 0 }` there, with"
-    " req.cook(NAME) for a cookie",
+    "mirror": (
+        "HAProxy does not copy requests; use Envoy, or route some of them to"
+        " rollout_traffic.preview"
+    ),
+    "sticky": (
+        "HAProxy binds clients as your own backend says; for a cookie NAME that your service sets,"
+        " write `stick-table type string len 64 size 100k expire 1h` and `stick on req.cook(NAME)`"
+        " there"
+    ),
+    "match": (
+        "HAProxy routes requests as your own frontend says; name a backend in"
+        " rollout_traffic.preview, and write `use_backend PREVIEW if { req.hdr(NAME) -m str VALUE }"
+        " { nbsrv(PREVIEW) gt 0 }` there, with req.cook(NAME) for a cookie"
+    ),
 }
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
 _TIMEOUT = 5.0  # seconds for a balancer to answer all that it is asked in one call
@@ -135,31 +161,46 @@ class Driver(TrafficDriver):
         self.backend, self.preview = options["backend"], options["preview"] or ""
         if self.preview == self.backend:
             raise InputError(
-                f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name another one, or remove it",
+                f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name"
+                " another one, or remove it",
                 "PR-100",
             )
-        self.slots, self.state_file, self.path = options["slots"] or "", options["state_file"] or "", options["path"]
+        self.slots, self.state_file, self.path = (
+            options["slots"] or "",
+            options["state_file"] or "",
+            options["path"],
+        )
         self.balancers = self._balancers(options["hosts"], options["socket"])
-        added = "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
+        added = (
+            "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
+        )
         self.pool = Pool(self.backend, context.service, self.slots, added)
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
-        if self.state_file and (not pattern or len(sockets) > 1 or not self.state_file.startswith("/")):
+        if self.state_file and (
+            not pattern or len(sockets) > 1 or not self.state_file.startswith("/")
+        ):
             raise InputError(
-                f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on rollout_traffic.hosts"
-                " with one socket each",
+                f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on"
+                " rollout_traffic.hosts with one socket each",
                 "PR-100",
             )
         if not pattern:
             for one in sockets:
                 if one.startswith("/"):
                     raise InputError(
-                        f"rollout_traffic.socket: {one!r} is a path; name its hosts in rollout_traffic.hosts", "PR-100"
+                        f"rollout_traffic.socket: {one!r} is a path; name its hosts in"
+                        " rollout_traffic.hosts",
+                        "PR-100",
                     )
             return {one: (CONTROLLER, one) for one in sockets}
         found = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
-        return {host if len(sockets) == 1 else f"{host} {one}": (host, one) for host in found for one in sockets}
+        return {
+            host if len(sockets) == 1 else f"{host} {one}": (host, one)
+            for host in found
+            for one in sockets
+        }
 
     def previews(self) -> Sequence[Preview]:
         """The backend `preview`, at the same balancers.
@@ -169,38 +210,54 @@ class Driver(TrafficDriver):
         """
         if not self.preview:
             return ()
-        driver = Driver({**self.options, "backend": self.preview, "preview": None, "state_file": None}, self.context)
+        driver = Driver(
+            {**self.options, "backend": self.preview, "preview": None, "state_file": None},
+            self.context,
+        )
         driver.option = "preview"
         return [Preview(driver)]
 
     # -- the interface
 
     def check(self) -> None:
-        """Raise unless every balancer answers, is recent enough and lets the driver change the backend.
+        """Raise unless every balancer answers, is recent enough and lets the driver change the
+        backend.
 
         Touch nothing: `add server` without an address is always refused, and its text says what
         else is missing.
         """
-        probe = f"set server {self.backend}/- state ready" if self.slots else f"add server {self.backend}/-"
-        folders = {"path": self.path, **({"state_file": os.path.dirname(self.state_file)} if self.state_file else {})}
-        texts = self._ask({name: {"lines": ["show info", probe], "folders": folders} for name in self.balancers})
+        probe = (
+            f"set server {self.backend}/- state ready"
+            if self.slots
+            else f"add server {self.backend}/-"
+        )
+        folders = {
+            "path": self.path,
+            **({"state_file": os.path.dirname(self.state_file)} if self.state_file else {}),
+        }
+        texts = self._ask(
+            {name: {"lines": ["show info", probe], "folders": folders} for name in self.balancers}
+        )
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in api.WRONG_BACKEND):
                 raise TrafficError(
-                    f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}: {clean(refusal)}", "PR-304"
+                    f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}:"
+                    f" {clean(refusal)}",
+                    "PR-304",
                 )
             if "Permission denied" in refusal:
                 raise TrafficError(
-                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name} needs `level admin`:"
-                    f" {clean(refusal)}",
+                    f"rollout_traffic.socket: {self.balancers[name][1]!r} at load balancer {name}"
+                    f" needs `level admin`: {clean(refusal)}",
                     "PR-304",
                 )
         for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self.pool.slot(row)]
             if self.slots and not slots:
                 raise TrafficError(
-                    f"rollout_traffic.slots: backend {self.backend} at load balancer {name} has no server named {self.slots}*",
+                    f"rollout_traffic.slots: backend {self.backend} at load balancer {name} has no"
+                    f" server named {self.slots}*",
                     "PR-303",
                 )
             for row in slots:
@@ -211,14 +268,15 @@ class Driver(TrafficDriver):
         server, health = f"server {row.name} at load balancer {name}", self.context.health
         if row.fall == 1:
             raise TrafficError(
-                f"rollout_traffic.slots: {server} is checked with `fall 1`: HAProxy then shows it as passed before its"
-                " first check; use 2 or more",
+                f"rollout_traffic.slots: {server} is checked with `fall 1`: HAProxy then shows it"
+                " as passed before its first check; use 2 or more",
                 "PR-304",
             )
         if self.state_file and not row.named:
             raise TrafficError(
-                f"rollout_traffic.state_file: {server} has an address, which HAProxy does not replace from the file;"
-                " give it a name and an init-addr, as in `slot.invalid:1 init-addr last,127.0.0.1`",
+                f"rollout_traffic.state_file: {server} has an address, which HAProxy does not"
+                " replace from the file; give it a name and an init-addr, as in `slot.invalid:1"
+                " init-addr last,127.0.0.1`",
                 "PR-304",
             )
         if health.tls and not health.port and not row.tls:
@@ -229,8 +287,10 @@ class Driver(TrafficDriver):
             )
         if health.port != row.check_port:
             raise TrafficError(
-                f"rollout_health.port: {server} checks {f'port {row.check_port}' if row.check_port else 'the port of the instance'},"
-                f" and the rollout checks {f'port {health.port}' if health.port else 'that of the instance'};"
+                f"rollout_health.port: {server} checks"
+                f" {f'port {row.check_port}' if row.check_port else 'the port of the instance'},"
+                " and the rollout checks"
+                f" {f'port {health.port}' if health.port else 'that of the instance'};"
                 f" {f'write `port {health.port}`' if health.port else 'remove `port`'} in its line",
                 "PR-304",
             )
@@ -240,7 +300,8 @@ class Driver(TrafficDriver):
         return self._table(self._look(self.balancers))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """Observe every balancer that has targets, and raise every refusal, before the first change.
+        """Observe every balancer that has targets, and raise every refusal, before the first
+        change.
 
         The others are left alone: a balancer can be restored while another does not answer.
         """
@@ -248,13 +309,18 @@ class Driver(TrafficDriver):
             values.address(endpoint.address, "the address of an instance")
             if target.rotation not in (Rotation.IN, Rotation.OUT) or not 1 <= target.weight <= 256:
                 raise TrafficError(
-                    f"{endpoint}: HAProxy cannot make it {target.rotation.value} with weight {target.weight}; weights are 1 to 256",
+                    f"{endpoint}: HAProxy cannot make it {target.rotation.value} with weight"
+                    f" {target.weight}; weights are 1 to 256",
                     "PR-310",
                 )
         before = self._look(targets)
         self.pool.adopted.update(*targets.values())
         plans = {name: Plan(self.pool, name, before[name], its) for name, its in targets.items()}
-        work = {name: self._work(plan.commands, before[name]) for name, plan in plans.items() if plan.commands}
+        work = {
+            name: self._work(plan.commands, before[name])
+            for name, plan in plans.items()
+            if plan.commands
+        }
         if not work:
             return self._table(before)
         texts = self._ask(work)
@@ -293,13 +359,17 @@ class Driver(TrafficDriver):
         try:
             return api.view(text)
         except (ValueError, LookupError, TypeError, csv.Error):
-            raise TrafficError(f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305") from None
+            raise TrafficError(
+                f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305"
+            ) from None
 
     def _table(self, views: Mapping[str, View]) -> Table:
         return {name: self.pool.servers(view) for name, view in views.items()}
 
     def _work(self, plan: Sequence[str], view: View) -> dict[str, t.Any]:
-        """Return the agent's work: the commands, run only if each server is still at the address seen."""
+        """Return the agent's work: the commands, run only if each server is still at the address
+        seen.
+        """
         known = {row.name: row.at for row in view}
         named = dict.fromkeys(command.split()[2].partition("/")[2] for command in plan)
         state = f"show servers state {self.backend}"
@@ -317,22 +387,29 @@ class Driver(TrafficDriver):
         if not version or (int(version[1]), int(version[2])) < least:
             seen = version[0] if version else info[:80]
             raise TrafficError(
-                f"rollout_traffic.socket: load balancer {name} answers {clean(seen)!r}; HAProxy {least[0]}.{least[1]}"
-                f" or later is needed{'' if self.slots else ' (2.4 with rollout_traffic.slots)'}",
+                f"rollout_traffic.socket: load balancer {name} answers {clean(seen)!r}; HAProxy"
+                f" {least[0]}.{least[1]} or later is"
+                f" needed{'' if self.slots else ' (2.4 with rollout_traffic.slots)'}",
                 "PR-302",
             )
 
     def _ask(self, work: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[str]]:
         """Return the balancers' answers to their lines; all hosts are asked at once."""
         requests: dict[str, dict[str, t.Any]] = {}
-        common = {"path": self.path, "service": self.context.service, "epoch": self.context.epoch, "timeout": _TIMEOUT}
+        common = {
+            "path": self.path,
+            "service": self.context.service,
+            "epoch": self.context.epoch,
+            "timeout": _TIMEOUT,
+        }
         for name, its in work.items():
             host, address = self.balancers[name]
             requests.setdefault(host, {"sockets": {}, **common})["sockets"][address] = its
         most = max((len(request["sockets"]) for request in requests.values()), default=0)
         answers = self.context.transport.ask("haproxy", requests, (_TIMEOUT + _LOCKED) * most + 5)
         texts: dict[str, list[str]] = {}
-        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}  # in order of precedence
+        # in order of precedence
+        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}
         for name in work:
             host, address = self.balancers[name]
             where = f"load balancer {name} (rollout_traffic.socket {address})"
@@ -342,7 +419,9 @@ class Driver(TrafficDriver):
                 answer = {"error": answers[host].error or "no answer"}
             kind, what = api.read_answer(answer, len(work[name]["lines"]))
             if kind == "unusable":
-                problems[kind] += [f"rollout_traffic.{option}: {why} (for {where})" for option, why in what.items()]
+                problems[kind] += [
+                    f"rollout_traffic.{option}: {why} (for {where})" for option, why in what.items()
+                ]
             elif kind in problems:
                 problems[kind].append(f"{where}: {what}")
             else:
@@ -373,15 +452,24 @@ def server_options(health: HealthCheck, ca_path: str) -> str:
     fast = min(100, interval)
     rise = 1 if health.rise == HealthCheck.rise else health.rise
     fall = 2 if health.fall == HealthCheck.fall else max(2, health.fall)
-    check = f"check inter {interval}ms fastinter {fast}ms downinter {fast}ms rise {rise} fall {fall}"
+    check = (
+        f"check inter {interval}ms fastinter {fast}ms downinter {fast}ms rise {rise} fall {fall}"
+    )
     port = [f"port {health.port}"] if health.port else []
     return " ".join([check, *port, *(tls_options(health, ca_path) if health.tls else ())])
 
 
 def tls_options(health: HealthCheck, ca_path: str) -> Sequence[str]:
-    """Return the options of a server that speaks TLS; with a port of its own, only the check does."""
+    """Return the options of a server that speaks TLS; with a port of its own, only the check
+    does.
+    """
     name = shared.certificate_name(health)
-    kind = ["check-ssl"] if health.port else ["ssl", "check-ssl"]  # for added servers, `ssl` does not imply it
+    # for added servers, `ssl` does not imply it
+    kind = ["check-ssl"] if health.port else ["ssl", "check-ssl"]
     names = [f"check-sni {name}", *([] if health.port else [f"sni str({name})"])] if name else []
-    verify = [f"verify required ca-file {ca_path} verifyhost {name}"] if health.validate_certs else ["verify none"]
+    verify = (
+        [f"verify required ca-file {ca_path} verifyhost {name}"]
+        if health.validate_certs
+        else ["verify none"]
+    )
     return [*kind, *verify, *names]

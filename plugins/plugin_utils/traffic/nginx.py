@@ -1,14 +1,17 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nginx, the open source one, through a file that it includes: every change of what gets requests is a reload.
+"""nginx, the open source one, through a file that it includes: every change of what gets requests
+is a reload.
 
-An instance in rotation is a server of the service's upstream; one out of rotation is not there at all. nginx does not
-check instances, so they are asked from its own host, as `rollout_health` says: that shows that it reaches them. It does
-not count requests either. Those in flight are known from its connections, since our upstream keeps none open.
+An instance in rotation is a server of the service's upstream; one out of rotation is not there at
+all. nginx does not check instances, so they are asked from its own host, as `rollout_health` says:
+that shows that it reaches them. It does not count requests either. Those in flight are known from
+its connections, since our upstream keeps none open.
 
-A reload keeps requests in flight, and closes the idle connections of clients: one that sends its next request at that
-moment loses it. So nginx has to be set to `keepalive_timeout 0`, or, from 1.27.4 on, to a `keepalive_min_timeout`.
+A reload keeps requests in flight, and closes the idle connections of clients: one that sends its
+next request at that moment loses it. So nginx has to be set to `keepalive_timeout 0`, or, from
+1.27.4 on, to a `keepalive_min_timeout`.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ import time
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError, TrafficError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Health, Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health import agent as probes
-from ansible_collections.progressive.rollout.plugins.plugin_utils.health.streak import Streak, advance
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
-from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+from ..base.errors import InputError, TrafficError
+from ..engine.model import Health, Rotation
+from ..health import agent as probes
+from ..health.streak import Streak, advance
+from ..inputs import values
+from ..inputs.options import (
     LISTEN,
     PATH,
     TEXT,
@@ -31,36 +34,48 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Kind,
     Options,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Endpoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server, Table, Target, TrafficDriver
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import inventory
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.inventory import label
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _agents as agents
-from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import _options as shared
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Server, Table, Target, TrafficDriver
+from ..remote import inventory
+from ..remote.inventory import label
+from . import _agents as agents
+from . import _options as shared
 
 UNSUPPORTED = {
     "preview": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "match": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "mirror": "nginx has no pool for new instances; use Envoy, or remove the option",
-    "sticky": "nginx distributes requests in turn and binds no client to an instance; use HAProxy or Envoy, or remove the option",
+    "sticky": (
+        "nginx distributes requests in turn and binds no client to an instance; use HAProxy or"
+        " Envoy, or remove the option"
+    ),
 }
 _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def _upstream(value: t.Any, variable: str) -> str:
     if not _UPSTREAM.fullmatch(str(value)):
-        raise InputError(f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-100")
+        raise InputError(
+            f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-100"
+        )
     return str(value)
 
 
 OPTIONS = Options(
-    Field("hosts", TEXT, "Inventory pattern of the hosts of nginx. Without it nginx is on the controller."),
-    Field("path", PATH, "Directory of the files that nginx includes.", default="/etc/nginx/rollout"),
+    Field(
+        "hosts",
+        TEXT,
+        "Inventory pattern of the hosts of nginx. Without it nginx is on the controller.",
+    ),
+    Field(
+        "path", PATH, "Directory of the files that nginx includes.", default="/etc/nginx/rollout"
+    ),
     Field(
         "upstream",
         Kind("str", _upstream),
-        "Name of the service's upstream in nginx's configuration, and of its file. The service's name if not given.",
+        "Name of the service's upstream in nginx's configuration, and of its file. The service's"
+        " name if not given.",
     ),
     Field("config", PATH, "Configuration file of nginx.", default="/etc/nginx/nginx.conf"),
     Field("pid", PATH, "File with the pid of the master process.", default="/run/nginx.pid"),
@@ -87,17 +102,24 @@ class Driver(TrafficDriver):
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.transport = context, context.transport
         self.options = {**options, "upstream": options["upstream"] or context.service}
-        self.hosts = inventory.hosts_or_controller(self.transport, options["hosts"], "rollout_traffic.hosts")
+        self.hosts = inventory.hosts_or_controller(
+            self.transport, options["hosts"], "rollout_traffic.hosts"
+        )
         self.drain_timeout = options["drain_timeout"]
         self.health = context.health
-        self.streaks: dict[Place, tuple[Streak, float]] = {}  # what asking came to, and when it was asked last
+        # what asking came to, and when it was asked last
+        self.streaks: dict[Place, tuple[Streak, float]] = {}
         self.common = {
-            **{name: self.options[name] for name in ("path", "config", "pid", "upstream", "status")},
+            **{
+                name: self.options[name] for name in ("path", "config", "pid", "upstream", "status")
+            },
             "fall": self.health.fall,
         }
 
     def check(self) -> None:
-        """Raise unless every nginx runs, includes our file, accepts its configuration, and may be reloaded by us. Touches nothing."""
+        """Raise unless every nginx runs, includes our file, accepts its configuration, and may
+        be reloaded by us. Touches nothing.
+        """
         self._ask({host: {"op": "check"} for host in self.hosts})
 
     def observe(self) -> Table:
@@ -105,15 +127,24 @@ class Driver(TrafficDriver):
         return self._look(self.hosts)
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """See drivers.Traffic. Every nginx that has targets is looked at, and every refusal of ours raised, before the
-        first is changed. The others are left alone: one can be put back while another does not answer."""
+        """See drivers.Traffic. Every nginx that has targets is looked at, and every refusal of
+        ours raised, before the first is changed. The others are left alone: one can be put back
+        while another does not answer.
+        """
         asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
-        entries = {host: [entry(endpoint, its[endpoint]) for endpoint in sorted(its)] for host, its in asked.items()}
+        entries = {
+            host: [entry(endpoint, its[endpoint]) for endpoint in sorted(its)]
+            for host, its in asked.items()
+        }
         before = self._look(asked)
         for host, its in asked.items():
             for endpoint, target in its.items():
                 refuse(label(host), endpoint, target, before[label(host)].get(endpoint))
-        return self._table(self._ask({host: {"op": "apply", "entries": wanted} for host, wanted in entries.items()}))
+        return self._table(
+            self._ask(
+                {host: {"op": "apply", "entries": wanted} for host, wanted in entries.items()}
+            )
+        )
 
     def _look(self, hosts: Iterable[str]) -> Table:
         told = self._ask({host: {"op": "observe"} for host in hosts})
@@ -121,15 +152,26 @@ class Driver(TrafficDriver):
         return self._table(told)
 
     def _table(self, told: Mapping[str, Sequence[Entry]]) -> Table:
-        return {label(host): {endpoint(one): self._server(host, one) for one in its} for host, its in told.items()}
+        return {
+            label(host): {endpoint(one): self._server(host, one) for one in its}
+            for host, its in told.items()
+        }
 
     def _server(self, host: str, one: Entry) -> Server:
         streak, _asked = self.streaks.get(place(host, one), NEW)
         lb_healthy = streak.health is Health.PASSING
-        return Server(Rotation.IN if one["in"] else Rotation.OUT, lb_healthy, one["active"], one["weight"], name=one["name"])
+        return Server(
+            Rotation.IN if one["in"] else Rotation.OUT,
+            lb_healthy,
+            one["active"],
+            one["weight"],
+            name=one["name"],
+        )
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
-        """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at every look."""
+        """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at
+        every look.
+        """
         now = time.monotonic()
         due: dict[str, dict[str, Entry]] = {}
         for host, its in told.items():
@@ -138,18 +180,29 @@ class Driver(TrafficDriver):
                 if streak.health is not Health.PASSING or now - asked >= self.health.interval:
                     due.setdefault(host, {})[str(endpoint(one))] = one
         requests = {
-            host: probes.request(self.health, {name: endpoint(one) for name, one in its.items()}) for host, its in due.items()
+            host: probes.request(self.health, {name: endpoint(one) for name, one in its.items()})
+            for host, its in due.items()
         }
-        answers = self.transport.ask("probe", requests, self.health.timeout + probes.REACH) if requests else {}
+        answers = (
+            self.transport.ask("probe", requests, self.health.timeout + probes.REACH)
+            if requests
+            else {}
+        )
         rules = self.health.rise, self.health.fall
         for host, asked_there in due.items():
             value = answers[host].value
             if value is None:
-                raise TrafficError(f"nginx on {label(host)}: instances cannot be asked from there: {answers[host].error}")
+                raise TrafficError(
+                    f"nginx on {label(host)}: instances cannot be asked from there:"
+                    f" {answers[host].error}"
+                )
             for name, probe in probes.probes(self.health.check, value).items():
                 one = asked_there[name]
                 streak, _asked = self.streaks.get(place(host, one), NEW)
-                self.streaks[place(host, one)] = advance(streak, probe.passed, *rules, one["in"]), now
+                self.streaks[place(host, one)] = (
+                    advance(streak, probe.passed, *rules, one["in"]),
+                    now,
+                )
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
         """The entries that each nginx's agent answers; raises for all that answer with an error."""
@@ -173,7 +226,9 @@ def endpoint(one: Entry) -> Endpoint:
 
 
 def place(host: str, one: Entry) -> Place:
-    """What is asked: with its name, since another instance at the same address has to prove itself."""
+    """What is asked: with its name, since another instance at the same address has to prove
+    itself.
+    """
     return host, endpoint(one), one["name"]
 
 
@@ -181,8 +236,8 @@ def entry(endpoint: Endpoint, target: Target) -> Entry:
     """A target in the agent's words. All of it comes to stand in nginx's configuration."""
     if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
         raise TrafficError(
-            f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's configuration: weights are 1 to 256,"
-            " and names have letters, digits and . _ - only"
+            f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's"
+            " configuration: weights are 1 to 256, and names have letters, digits and . _ - only"
         )
     return {
         "address": values.address(endpoint.address, "the address of an instance"),
@@ -200,7 +255,8 @@ def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | No
     known = shown is not None and shown.name == target.name
     if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.lb_healthy):
         raise TrafficError(
-            f"nginx on {balancer}: {endpoint} is not put in rotation: {'its check has not passed from' if known else 'it has no entry'}"
-            " there; put it there out of rotation first, and wait until it is proven",
+            f"nginx on {balancer}: {endpoint} is not put in rotation:"
+            f" {'its check has not passed from' if known else 'it has no entry'} there; put it"
+            " there out of rotation first, and wait until it is proven",
             "PR-308",
         )

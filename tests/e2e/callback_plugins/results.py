@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes every task's result as a line of JSON to the file named in RESULTS, for `tests/playbook.py`."""
+"""Writes every task's result as a line of JSON to the file named in RESULTS, for
+`tests/playbook.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ class CallbackModule(CallbackBase):
     def _write(self, status: str, result: t.Any) -> None:
         task = result.task if hasattr(result, "task") else result._task
         data = result.result if hasattr(result, "result") else result._result
-        line = {"task": task.name or task.action, "action": task.action, "status": status, "result": data, "at": time.time()}
+        line = {
+            "task": task.name or task.action,
+            "action": task.action,
+            "status": status,
+            "result": data,
+            "at": time.time(),
+        }
         with open(os.environ["RESULTS"], "a") as file:
             file.write(json.dumps(line, default=str) + "\n")
 

@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential test of errors: does the new revision fail more often than the stable one? Pure.
 
-Of all errors the new revision should have its share of the requests, and a Beta-binomial mixture tells when it has more
-than that, by an e-value (`evalue.py`), after every measurement anew (https://arxiv.org/abs/2011.03567). Error rates may
-change with time, since both revisions share them. Where the share of the requests changes a stratum begins,
-and all strata tell of one odds ratio (`combined_log_e`).
+Of all errors the new revision should have its share of the requests, and a Beta-binomial mixture
+tells when it has more than that, by an e-value (`evalue.py`), after every measurement anew
+(https://arxiv.org/abs/2011.03567). Error rates may change with time, since both revisions share
+them. Where the share of the requests changes a stratum begins, and all strata tell of one odds
+ratio (`combined_log_e`).
 
-What is assumed: errors are independent of each other, both revisions get the same mix of requests, and the share is
-steady within a stratum. Errors in bursts (one cause, many failed requests) count as more evidence than they are.
+What is assumed: errors are independent of each other, both revisions get the same mix of requests,
+and the share is steady within a stratum. Errors in bursts (one cause, many failed requests) count
+as more evidence than they are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import (
+from .evalue import (
     ALPHA,
     FAR,
     e_value,
@@ -28,25 +30,31 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     log_mean,
     shown,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data, Verdict
+from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected
-SPREAD = 1.28  # standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
+# standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
+SPREAD = 1.28
 STRATA = 50  # that are kept; two of them are merged for each further one
 POINTS = 64  # of the mixture over odds ratios, from 1.02 to 255
-EXCESSES = [2 * (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]  # odds ratios - 1
+# odds ratios - 1
+EXCESSES = [2 * (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]
 LOG_ODDS = [math.log1p(excess) for excess in EXCESSES]
 
 
 def tolerated(theta: float, tolerance: float) -> float:
-    """The share of errors to expect of a side with `theta` of the requests that may fail `tolerance` times as often."""
+    """The share of errors to expect of a side with `theta` of the requests that may fail
+    `tolerance` times as often.
+    """
     part = tolerance * theta
     return part / (1 - theta + part) if part > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Requests and errors. They need not be whole: Prometheus' `increase` is not. Use `of` for what comes from outside."""
+    """Requests and errors. They need not be whole: Prometheus' `increase` is not. Use `of` for
+    what comes from outside.
+    """
 
     requests: float = 0.0
     errors: float = 0.0
@@ -63,7 +71,9 @@ class Counts:
         return Counts(self.requests + other.requests, self.errors + other.errors)
 
     def since(self, before: Counts, least: Counts) -> Counts:
-        """Return what was counted after `before`, at least `least`: a counter that falls was reset."""
+        """Return what was counted after `before`, at least `least`: a counter that falls was
+        reset.
+        """
         requests = max(self.requests - before.requests, least.requests)
         return Counts.of(requests, max(self.errors - before.errors, least.errors))
 
@@ -99,7 +109,8 @@ class Stratum:
     def log_e(self, tolerance: float) -> float:
         """The evidence that the new side is worse.
 
-        Where the new side is better, that is no evidence to the contrary; it counts as if both were alike.
+        Where the new side is better, that is no evidence to the contrary; it counts as if both were
+        alike.
         """
         if self.evidence is not None:
             return self.evidence
@@ -108,11 +119,15 @@ class Stratum:
         return log_e(min(max(self.new.errors, alike), errors), errors, theta)
 
     def merged(self, other: Stratum, tolerance: float) -> Stratum:
-        """Return one stratum for both: evidence is added, and the expected share is the mean, weighted by errors.
+        """Return one stratum for both: evidence is added, and the expected share is the mean,
+        weighted by errors.
 
         By the concavity of the logarithm that makes less of the errors, never more.
         """
-        evidence, errors = self.log_e(tolerance) + other.log_e(tolerance), self.errors + other.errors
+        evidence, errors = (
+            self.log_e(tolerance) + other.log_e(tolerance),
+            self.errors + other.errors,
+        )
         part = other.errors / errors if 0 < errors < math.inf else 0.0
         mean = (1 - part) * self.expected(tolerance) + part * other.expected(tolerance)
         return Stratum(self.name, self.new + other.new, self.stable + other.stable, evidence, mean)
@@ -121,9 +136,10 @@ class Stratum:
 def combined_log_e(strata: Sequence[Stratum], tolerance: float) -> float:
     """The evidence of all strata that the new side is worse; of a single one, its own.
 
-    After the first stratum it is the mean of two bets: that the odds ratio π is the same in all strata, with the
-    mixture as the first leaves it, and that each stratum is for itself, so that a side which was better and becomes
-    worse is found. The bet on a stratum is fixed before it begins, so alpha holds for all of them together.
+    After the first stratum it is the mean of two bets: that the odds ratio π is the same in all
+    strata, with the mixture as the first leaves it, and that each stratum is for itself, so that a
+    side which was better and becomes worse is found. The bet on a stratum is fixed before it
+    begins, so alpha holds for all of them together.
     """
     if not strata:
         return 0.0
@@ -134,10 +150,11 @@ def combined_log_e(strata: Sequence[Stratum], tolerance: float) -> float:
 
 
 def _common_odds(strata: Iterable[Stratum], tolerance: float) -> float:
-    """The evidence of strata that share one odds ratio π: the mean of their likelihood ratios over many π above 1.
+    """The evidence of strata that share one odds ratio π: the mean of their likelihood ratios over
+    many π above 1.
 
-    With an odds ratio π the new side has the share π θ₀ / (1 - θ₀ + π θ₀) of the errors. The mean is at
-    most 1, no evidence, where the new side has no more than its expected share.
+    With an odds ratio π the new side has the share π θ₀ / (1 - θ₀ + π θ₀) of the errors. The mean
+    is at most 1, no evidence, where the new side has no more than its expected share.
     """
     found = [0.0] * POINTS
     for stratum in strata:
@@ -157,7 +174,9 @@ class CountHistory:
     strata: tuple[Stratum, ...] = ()
 
     def add(self, name: str, new: Counts, stable: Counts, tolerance: float = 1.0) -> CountHistory:
-        """Return the history with counts, both since the start of the analysis, added to the stratum of this name."""
+        """Return the history with counts, both since the start of the analysis, added to the
+        stratum of this name.
+        """
         closed, last = self.strata, Stratum(name, Counts(), Counts())
         if closed and closed[-1].name == name:
             *most, last = closed
@@ -181,7 +200,14 @@ class CountHistory:
     @classmethod
     def load(cls, data: Iterable[Mapping[str, t.Any]]) -> CountHistory:
         """Return the history that `dump` made the data of."""
-        return cls(tuple(Stratum(**{**item, "new": Counts(**item["new"]), "stable": Counts(**item["stable"])}) for item in data))
+        return cls(
+            tuple(
+                Stratum(
+                    **{**item, "new": Counts(**item["new"]), "stable": Counts(**item["stable"])}
+                )
+                for item in data
+            )
+        )
 
 
 def _with_one_less(strata: tuple[Stratum, ...], tolerance: float) -> tuple[Stratum, ...]:
@@ -191,7 +217,9 @@ def _with_one_less(strata: tuple[Stratum, ...], tolerance: float) -> tuple[Strat
     return (*strata[:at], strata[at].merged(strata[at + 1], tolerance), *strata[at + 2 :])
 
 
-def compare_errors(history: CountHistory, alpha: float = ALPHA, tolerance: float = 1.0, detect: float = DETECT) -> Verdict:
+def compare_errors(
+    history: CountHistory, alpha: float = ALPHA, tolerance: float = 1.0, detect: float = DETECT
+) -> Verdict:
     """Judge whether the new side fails more than `tolerance` times as often.
 
     Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1) would have
@@ -210,7 +238,9 @@ def compare_errors(history: CountHistory, alpha: float = ALPHA, tolerance: float
     return verdict if worse else _with_missing(verdict, total, alpha, tolerance, detect)
 
 
-def _with_missing(verdict: Verdict, total: Stratum, alpha: float, tolerance: float, detect: float) -> Verdict:
+def _with_missing(
+    verdict: Verdict, total: Stratum, alpha: float, tolerance: float, detect: float
+) -> Verdict:
     """Return the verdict with whether there is enough data to rely on it."""
     enough = _enough_requests(total, alpha, tolerance, detect)
     if enough is None:
@@ -224,9 +254,12 @@ def _with_missing(verdict: Verdict, total: Stratum, alpha: float, tolerance: flo
 
 
 def _enough_requests(total: Stratum, alpha: float, tolerance: float, detect: float) -> int | None:
-    """How many requests to the new side detect an error rate of `detect` about nine times in ten; None: no number does."""
+    """How many requests to the new side detect an error rate of `detect` about nine times in
+    ten; None: no number does.
+    """
     theta, limit = tolerated(total.share, tolerance), math.log(1 / alpha)
-    on_stable = total.stable.errors / total.new.requests  # errors on stable for each request to the new side
+    # errors on stable for each request to the new side
+    on_stable = total.stable.errors / total.new.requests
 
     def detects(requests: int) -> bool:
         failed = requests * detect

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """E-values of Bernoulli counts: the arithmetic of the sequential judge. Pure.
 
-An e-value is evidence against a null hypothesis. It reaches 1/alpha with a probability of at most alpha where that
-hypothesis is true, however often one looks: a test that stops there is anytime-valid, and checking after every
-measurement does not inflate false alarms (https://arxiv.org/abs/2210.01948).
+An e-value is evidence against a null hypothesis. It reaches 1/alpha with a probability of at most
+alpha where that hypothesis is true, however often one looks: a test that stops there is
+anytime-valid, and checking after every measurement does not inflate false alarms
+(https://arxiv.org/abs/2210.01948).
 
 All numbers here are logarithms of e-values, since those overflow. 0 is no evidence.
 """
@@ -32,7 +33,12 @@ def log_e(k: float, n: float, theta: float, a: float = 1.0, b: float = 1.0) -> f
     """
     if not (0 < theta < 1 and 0 <= k <= n < math.inf):
         return 0.0
-    return _log_beta(a + k, b + n - k) - _log_beta(a, b) - k * math.log(theta) - (n - k) * math.log1p(-theta)
+    return (
+        _log_beta(a + k, b + n - k)
+        - _log_beta(a, b)
+        - k * math.log(theta)
+        - (n - k) * math.log1p(-theta)
+    )
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -44,7 +50,9 @@ def least_evidence(theta: float, alpha: float = ALPHA) -> int | None:
     if not 0 < theta < 1:
         return None
     turn = -1 / math.log(theta)  # from here on each error adds evidence
-    return first_true(lambda errors: log_e(errors, errors, theta) >= math.log(1 / alpha), math.floor(turn))
+    return first_true(
+        lambda errors: log_e(errors, errors, theta) >= math.log(1 / alpha), math.floor(turn)
+    )
 
 
 def log_mean(logarithms: Sequence[float]) -> float:
@@ -65,7 +73,9 @@ def shown(logarithm: float) -> str:
 
 
 def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:
-    """Return the least whole number over `low` for which a predicate that changes once is true, or None."""
+    """Return the least whole number over `low` for which a predicate that changes once is true,
+    or None.
+    """
     step = 1
     while not predicate(low + step):
         low, step = low + step, 2 * step
@@ -75,7 +85,9 @@ def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:
 
 
 def last_true(predicate: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the last number for which a predicate is true that is for `low`, is not for `high`, and changes once."""
+    """Return the last number for which a predicate is true that is for `low`, is not for `high`,
+    and changes once.
+    """
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if predicate(middle) else (low, middle)

@@ -1,7 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential test of single instances: which of the new ones fail more often than all others? Pure."""
+"""The sequential test of single instances: which of the new ones fail more often than all
+others? Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import Counts, Stratum
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA, e_value, shown
+from .errors import Counts, Stratum
+from .evalue import ALPHA, e_value, shown
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,31 @@ class Outliers:
 
 @dataclass(frozen=True)
 class Period:
-    """A time in which the instances and the share of the requests stay the same: only over such a time are they compared."""
+    """A time in which the instances and the share of the requests stay the same: only over such
+    a time are they compared.
+    """
 
     name: str  # of the stage and its share
     began: Mapping[str, Counts]  # of each new instance, when the period began
     stable: Counts  # likewise
     evidence: Mapping[str, float]  # against each instance, of the periods before
 
-    def after(self, name: str, new: Mapping[str, Counts], stable: Counts, tolerance: float) -> Period:
-        """Return the period that these counts, all since the start of the analysis, fall into: this one, or a new one."""
+    def after(
+        self, name: str, new: Mapping[str, Counts], stable: Counts, tolerance: float
+    ) -> Period:
+        """Return the period that these counts, all since the start of the analysis, fall into:
+        this one, or a new one.
+        """
         if name == self.name and new.keys() == self.began.keys():
             return self
-        counted = self.counts({instance: counts for instance, counts in new.items() if instance in self.began})
+        counted = self.counts(
+            {instance: counts for instance, counts in new.items() if instance in self.began}
+        )
         found = _evidence(counted, _others(counted, stable.since(self.stable, Counts())), tolerance)
-        evidence = {instance: self.evidence.get(instance, 0.0) + found.get(instance, 0.0) for instance in new}
+        evidence = {
+            instance: self.evidence.get(instance, 0.0) + found.get(instance, 0.0)
+            for instance in new
+        }
         return Period(name, dict(new), stable, evidence)
 
     def counts(self, new: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -62,7 +75,8 @@ def find_outliers(
     tolerance: float = 1.0,
     before: Mapping[str, float] | None = None,
 ) -> Outliers:
-    """Find the new instances that fail more than `tolerance` times as often as all other instances, stable ones included.
+    """Find the new instances that fail more than `tolerance` times as often as all other instances,
+    stable ones included.
 
     All are counted over the same period. `alpha` is for all instances together (Bonferroni).
     `before` is the evidence against each of earlier periods.
@@ -75,15 +89,24 @@ def find_outliers(
         if evidence >= threshold:
             counts = f"errors {new[name]} against {others[name]} on all others"
             found[name] = f"{name}: {counts}; e-value {shown(evidence)} >= {e_value(threshold):g}"
-    return Outliers(tuple(found), "; ".join(found.values()) or "no instance is worse than the others")
+    return Outliers(
+        tuple(found), "; ".join(found.values()) or "no instance is worse than the others"
+    )
 
 
 def _others(new: Mapping[str, Counts], stable: Counts) -> dict[str, Counts]:
     """For each new instance, what was counted on all other instances."""
     total = sum(new.values(), stable)
-    return {name: Counts.of(total.requests - counts.requests, total.errors - counts.errors) for name, counts in new.items()}
+    return {
+        name: Counts.of(total.requests - counts.requests, total.errors - counts.errors)
+        for name, counts in new.items()
+    }
 
 
-def _evidence(new: Mapping[str, Counts], others: Mapping[str, Counts], tolerance: float) -> dict[str, float]:
+def _evidence(
+    new: Mapping[str, Counts], others: Mapping[str, Counts], tolerance: float
+) -> dict[str, float]:
     """The evidence against each new instance, compared with all others."""
-    return {name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()}
+    return {
+        name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()
+    }

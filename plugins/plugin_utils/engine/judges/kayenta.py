@@ -1,21 +1,29 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kayenta's judge, NetflixACAJudge-v1.0: the metrics of the new revision and of stable are compared and scored. Pure.
+"""Kayenta's judge, NetflixACAJudge-v1.0: the metrics of the new revision and of stable are compared
+and scored. Pure.
 
-https://github.com/spinnaker/kayenta/blob/master/docs/canary-config.md describes Kayenta's. This one differs:
+https://github.com/spinnaker/kayenta/blob/master/docs/canary-config.md describes Kayenta's. This one
+differs:
 
-- A metric that cannot be compared makes the whole judgement an error. Kayenta leaves it out of the score, even if critical.
-- The interval and the estimate are exact: differences of two samples. Kayenta searches them with an absolute tolerance of
+- A metric that cannot be compared makes the whole judgement an error. Kayenta leaves it out of the
+  score, even if critical.
+- The interval and the estimate are exact: differences of two samples. Kayenta searches them with an
+  absolute tolerance of
   1e-4, which fails where the samples are as small.
-- Two different constants are told apart without the random noise that Kayenta adds, since all their differences are equal.
-- Where most samples are equal on both sides (mostly no errors), the estimate and an end of the interval are both 0, and what
+- Two different constants are told apart without the random noise that Kayenta adds, since all their
+  differences are equal.
+- Where most samples are equal on both sides (mostly no errors), the estimate and an end of the
+  interval are both 0, and what
   Kayenta finds for them is chance. Here the test itself decides whether there is a shift.
-- A critical metric without a ratio, since one side is 0, fails when it is high or low. Kayenta lets it pass.
-- By default 1.1 and 0.9 times the mean are allowed, not 1.0, with which any steady shift would fail, however small.
+- A critical metric without a ratio, since one side is 0, fails when it is high or low. Kayenta lets
+  it pass.
+- By default 1.1 and 0.9 times the mean are allowed, not 1.0, with which any steady shift would
+  fail, however small.
 
-It is made to be asked a few times: each has its own chance of a false alarm, about 1 in 100. The sequential judge may be
-asked any number of times.
+It is made to be asked a few times: each has its own chance of a false alarm, about 1 in 100. The
+sequential judge may be asked any number of times.
 """
 
 from __future__ import annotations
@@ -53,24 +61,29 @@ class Label(str, Enum):
     ERROR = "error"
 
 
-ALLOWED = {"mean_ratio": (1.1, 0.9), "cles": (0.5, 0.5)}  # increase and decrease, by the measure of the effect
+# increase and decrease, by the measure of the effect
+ALLOWED = {"mean_ratio": (1.1, 0.9), "cles": (0.5, 0.5)}
 CRITICAL = {"mean_ratio": 1.0, "cles": 0.5}
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is judged, in Kayenta's terms and with its defaults, except for what is allowed."""
+    """How a metric is judged, in Kayenta's terms and with its defaults, except for what is
+    allowed.
+    """
 
     name: str
     direction: str = "either"  # what is bad: increase, decrease or either
     nan_strategy: str = "remove"  # or replace: a NaN is a 0
     outliers: str = "keep"  # or remove
     outlier_factor: float = 3.0
-    effect: str = "mean_ratio"  # or cles: the probability that a sample of the new side is greater than one of stable
+    # or cles: the probability that a sample of the new side is greater than one of stable
+    effect: str = "mean_ratio"
     allowed_increase: float | None = None  # of the effect; None: as `ALLOWED` says
     allowed_decrease: float | None = None
     critical: bool = False
-    critical_increase: float | None = None  # an increase of at least this is critical; None: 1.0 (cles: 0.5)
+    # an increase of at least this is critical; None: 1.0 (cles: 0.5)
+    critical_increase: float | None = None
     critical_decrease: float | None = None
     must_have_data: bool = False
     muted: bool = False
@@ -79,7 +92,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Shift:
-    """By how much samples are greater than others: the Hodges-Lehmann estimate, and its confidence interval."""
+    """By how much samples are greater than others: the Hodges-Lehmann estimate, and its
+    confidence interval.
+    """
 
     low: float
     high: float
@@ -116,19 +131,32 @@ def judge(
     passing: float = 95.0,
     marginal: float = 75.0,
 ) -> Judgement:
-    """Judge all metrics by their samples (of the new revision, of stable); `weights` of groups are parts of 100."""
-    results = tuple(classify(metric, *samples.get(metric.name, ((), ()))) for metric in metrics if not metric.muted)
+    """Judge all metrics by their samples (of the new revision, of stable); `weights` of groups
+    are parts of 100.
+    """
+    results = tuple(
+        classify(metric, *samples.get(metric.name, ((), ())))
+        for metric in metrics
+        if not metric.muted
+    )
     failed = [result for result in results if result.judged is Class.ERROR]
     if failed or not results:
-        why = "; ".join(f"{result.metric.name}: {result.reason}" for result in failed) or "no metric to judge"
+        why = (
+            "; ".join(f"{result.metric.name}: {result.reason}" for result in failed)
+            or "no metric to judge"
+        )
         return Judgement(Label.ERROR, 0.0, {}, results, why)
     groups = _groups(results)
     score, said = _score(results, groups, weights or {})
     label = Label.PASS if score >= passing else Label.MARGINAL if score >= marginal else Label.FAIL
     bad = [
-        f"{result.metric.name} {result.judged.value}: {result.reason}" for result in results if result.judged is not Class.PASS
+        f"{result.metric.name} {result.judged.value}: {result.reason}"
+        for result in results
+        if result.judged is not Class.PASS
     ]
-    return Judgement(label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{said}", *bad]))
+    return Judgement(
+        label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{said}", *bad])
+    )
 
 
 # -- one metric -------------------------------------------------------------------------------------------------------
@@ -146,7 +174,8 @@ def classify(metric: Metric, new: Sequence[float], stable: Sequence[float]) -> R
     shift, effect = shifted(x, y), (cles(x, y) if metric.effect == "cles" else mean_ratio(x, y))
     judged, critical = _judged(metric, shift, effect)
     reason = (
-        f"mean {statistics.fmean(x):.3g} against {statistics.fmean(y):.3g} on stable, shift {shift.low:.3g} to {shift.high:.3g}"
+        f"mean {statistics.fmean(x):.3g} against {statistics.fmean(y):.3g} on stable, shift"
+        f" {shift.low:.3g} to {shift.high:.3g}"
     )
     if effect is not None:
         reason += f", {metric.effect} {effect:.3g}"
@@ -159,7 +188,9 @@ def _prepared(metric: Metric, samples: Sequence[float]) -> list[float]:
         values = sorted(0.0 if math.isnan(value) else value for value in samples)
     else:
         values = sorted(value for value in samples if not math.isnan(value))
-    return inside(values, metric.outlier_factor) if values and metric.outliers == "remove" else values
+    return (
+        inside(values, metric.outlier_factor) if values and metric.outliers == "remove" else values
+    )
 
 
 def _nodata(metric: Metric, side: str) -> Result:
@@ -176,10 +207,22 @@ def _judged(metric: Metric, shift: Shift, effect: float | None) -> tuple[Class, 
     bound, no_estimate = TOLERANCE * abs(shift.estimate), shift.estimate == 0
     greater = shift.low > bound or (no_estimate and shift.sign > 0)
     less = shift.high < -bound or (no_estimate and shift.sign < 0)
-    if greater and metric.direction != "decrease" and (effect is None or effect >= _given(metric.allowed_increase, increase)):
-        return Class.HIGH, metric.critical and (effect is None or effect >= _given(metric.critical_increase, limit))
-    if less and metric.direction != "increase" and (effect is None or effect <= _given(metric.allowed_decrease, decrease)):
-        return Class.LOW, metric.critical and (effect is None or effect <= _given(metric.critical_decrease, limit))
+    if (
+        greater
+        and metric.direction != "decrease"
+        and (effect is None or effect >= _given(metric.allowed_increase, increase))
+    ):
+        return Class.HIGH, metric.critical and (
+            effect is None or effect >= _given(metric.critical_increase, limit)
+        )
+    if (
+        less
+        and metric.direction != "increase"
+        and (effect is None or effect <= _given(metric.allowed_decrease, decrease))
+    ):
+        return Class.LOW, metric.critical and (
+            effect is None or effect <= _given(metric.critical_decrease, limit)
+        )
     return Class.PASS, False
 
 
@@ -193,10 +236,11 @@ def _given(value: float | None, default: float) -> float:
 def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDENCE) -> Shift:
     """Return by how much x is greater than y, by the Mann-Whitney U test.
 
-    https://en.wikipedia.org/wiki/Mann-Whitney_U_test, by normal approximation, corrected for ties and
-    continuity. The statistic falls in steps, at the differences of two samples, so its roots are among
-    these. Where there are none, with very few samples, the interval ends at the least or the greatest
-    difference, as Kayenta's does. Time and memory grow with the product of the numbers of samples.
+    https://en.wikipedia.org/wiki/Mann-Whitney_U_test, by normal approximation, corrected for ties
+    and continuity. The statistic falls in steps, at the differences of two samples, so its roots
+    are among these. Where there are none, with very few samples, the interval ends at the least or
+    the greatest difference, as Kayenta's does. Time and memory grow with the product of the numbers
+    of samples.
     """
     differences = sorted(a - b for a, b in itertools.product(x, y))
     pairs, z = len(differences), statistics.NormalDist().inv_cdf((1 + confidence) / 2)
@@ -224,16 +268,23 @@ def mean_ratio(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def cles(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the probability that one of x is greater than one of y (common language effect size); ties count half."""
+    """Return the probability that one of x is greater than one of y (common language effect
+    size); ties count half.
+    """
     wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(x, y))
     return wins / (len(x) * len(y))
 
 
 def inside(values: Sequence[float], factor: float) -> list[float]:
-    """Return sorted values without outliers, which are beyond `factor` interquartile ranges and not in the inner 98 %."""
+    """Return sorted values without outliers, which are beyond `factor` interquartile ranges and
+    not in the inner 98 %.
+    """
     first, third = percentile(values, 25), percentile(values, 75)
     reach = factor * (third - first)
-    low, high = min(percentile(values, 1), first - reach), max(percentile(values, 99), third + reach)
+    low, high = (
+        min(percentile(values, 1), first - reach),
+        max(percentile(values, 99), third + reach),
+    )
     return [value for value in values if low <= value <= high]
 
 
@@ -249,18 +300,27 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _groups(results: Iterable[Result]) -> dict[str, float]:
-    """Return the score of each group: the percentage of its metrics with data that passed; 100 if none has data."""
+    """Return the score of each group: the percentage of its metrics with data that passed; 100
+    if none has data.
+    """
     counted: dict[str, list[bool]] = {}
     for result in results:
         for group in result.metric.groups:
             passed = counted.setdefault(group, [])
             if result.judged is not Class.NODATA:
                 passed.append(result.judged is Class.PASS)
-    return {group: 100 * sum(passed) / len(passed) if passed else 100.0 for group, passed in counted.items()}
+    return {
+        group: 100 * sum(passed) / len(passed) if passed else 100.0
+        for group, passed in counted.items()
+    }
 
 
-def _score(results: Sequence[Result], groups: Mapping[str, float], weights: Mapping[str, float]) -> tuple[float, str]:
-    """Return the score of all groups, and a remark. Groups without a weight share what is left of 100."""
+def _score(
+    results: Sequence[Result], groups: Mapping[str, float], weights: Mapping[str, float]
+) -> tuple[float, str]:
+    """Return the score of all groups, and a remark. Groups without a weight share what is left
+    of 100.
+    """
     critical = [result.metric.name for result in results if result.critical]
     if critical:
         return 0.0, f" (critical: {', '.join(critical)})"
@@ -269,4 +329,7 @@ def _score(results: Sequence[Result], groups: Mapping[str, float], weights: Mapp
         return 0.0, f" ({empty} of {len(results)} metrics have no data)"
     others = [group for group in groups if group not in weights]
     share = (100 - sum(weights.values())) / len(others) if others else 0.0
-    return round(sum(score * weights.get(group, share) / 100 for group, score in groups.items()), 2), ""
+    return (
+        round(sum(score * weights.get(group, share) / 100 for group, score in groups.items()), 2),
+        "",
+    )

@@ -1,10 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential test of a quantile, as of latency: is the new revision slower than the stable one? Pure.
+"""The sequential test of a quantile, as of latency: is the new revision slower than the stable one?
+Pure.
 
-For each side there is a confidence sequence of the quantile, an interval that holds it at all times with a probability of
-at least 1 - alpha (https://arxiv.org/abs/2205.14762). The new side is slower once its interval is above that of stable.
+For each side there is a confidence sequence of the quantile, an interval that holds it at all times
+with a probability of at least 1 - alpha (https://arxiv.org/abs/2205.14762). The new side is slower
+once its interval is above that of stable.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import (
+from .evalue import (
     ALPHA,
     last_true,
     least_evidence,
     log_e,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data, Verdict
+from .verdict import Data, Verdict
 
 FINE = 32  # buckets to a doubling: 2.2 % wide
 LEAST, MOST = 1e-9, 1e9
@@ -69,7 +71,8 @@ class Histogram:
         def is_refuted(rank: int) -> bool:
             return log_e(rank, count, quantile) >= limit
 
-        fewest, most = 0, count  # how many samples may be up to the quantile, with no evidence against it
+        # how many samples may be up to the quantile, with no evidence against it
+        fewest, most = 0, count
         if is_refuted(0):
             fewest = 1 + last_true(is_refuted, 0, middle)
         if is_refuted(count):
@@ -78,7 +81,9 @@ class Histogram:
         return low, self._edge(most + 1, 0) if most < count else math.inf
 
     def _edge(self, rank: int, side: int) -> float:
-        """The lower (-1) or upper (0) edge of the bucket in which the sample of this rank is, from 1."""
+        """The lower (-1) or upper (0) edge of the bucket in which the sample of this rank is,
+        from 1.
+        """
         for bucket in sorted(self.buckets):
             rank -= self.buckets[bucket]
             if rank <= 0:
@@ -87,21 +92,29 @@ class Histogram:
 
 
 def compare_quantile(
-    new: Histogram, stable: Histogram, quantile: float = 0.5, alpha: float = ALPHA, tolerance: float = 1.1
+    new: Histogram,
+    stable: Histogram,
+    quantile: float = 0.5,
+    alpha: float = ALPHA,
+    tolerance: float = 1.1,
 ) -> Verdict:
     """Judge whether a quantile of the new side is more than `tolerance` times that of stable.
 
     Samples have to be independent of each other: single requests, or one figure an interval. The
     data is lacking until each side has enough samples for an end of its interval.
     """
-    (low, high), (least, most) = new.interval(quantile, alpha / 2), stable.interval(quantile, alpha / 2)
+    (low, high), (least, most) = (
+        new.interval(quantile, alpha / 2),
+        stable.interval(quantile, alpha / 2),
+    )
     worse = low > tolerance * most
     name = "median" if quantile == 0.5 else f"{100 * quantile:g}th percentile"
     mine = f"{_range(low, high)} ({new.count:,} samples)"
     parts = [f"{name} {mine} against {_range(least, most)} on stable ({stable.count:,} samples)"]
     if worse:
         parts.append(f"more than {tolerance:g} times")
-    # As many as it takes for an interval of the new side with a lower end, and one of stable with an upper end.
+    # As many as it takes for an interval of the new side with a lower end, and one of stable with
+    # an upper end.
     new_missing = max(0, (least_evidence(1 - quantile, alpha / 2) or 0) - new.count)
     stable_missing = max(0, (least_evidence(quantile, alpha / 2) or 0) - stable.count)
     if new_missing:
@@ -109,7 +122,9 @@ def compare_quantile(
     if stable_missing:
         parts.append(f"needs {stable_missing:,} more samples of stable")
     missing = max(new_missing, stable_missing)
-    return Verdict(worse, "; ".join(parts), data=Data.LACKING if missing else Data.ENOUGH, missing=missing)
+    return Verdict(
+        worse, "; ".join(parts), data=Data.LACKING if missing else Data.ENOUGH, missing=missing
+    )
 
 
 def _range(low: float, high: float) -> str:

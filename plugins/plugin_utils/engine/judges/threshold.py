@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The threshold judge: measurements are counted, and the counts compared with limits. Pure.
 
-The semantics are those of Argo's AnalysisRun (https://argo-rollouts.readthedocs.io/en/stable/features/analysis/), with four
-differences: a metric that is stopped early is `terminated` and has not passed; failures in a row may have a limit of their
-own; a metric without conditions is inconclusive; so is a result with a NaN that no condition handles.
+The semantics are those of Argo's AnalysisRun
+(https://argo-rollouts.readthedocs.io/en/stable/features/analysis/), with four differences: a metric
+that is stopped early is `terminated` and has not passed; failures in a row may have a limit of
+their own; a metric without conditions is inconclusive; so is a result with a NaN that no condition
+handles.
 """
 
 from __future__ import annotations
@@ -44,9 +46,12 @@ ORDER = tuple(AnalysisPhase)
 
 @dataclass(frozen=True)
 class Limits:
-    """How often a metric is measured, and how often it may fail. Times in seconds. A negative limit is none."""
+    """How often a metric is measured, and how often it may fail. Times in seconds. A negative
+    limit is none.
+    """
 
-    count: int | None = None  # measurements without errors; None or 0: one, or without end if there is an interval
+    # measurements without errors; None or 0: one, or without end if there is an interval
+    count: int | None = None
     interval: float | None = None
     initial_delay: float = 0.0
     failure_limit: int | None = None  # None: 0, or no limit if failures in a row have one
@@ -78,7 +83,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class MeasurementCounts:
-    """The measurements so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)` the counts again."""
+    """The measurements so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)`
+    the counts again.
+    """
 
     count: int = 0  # measurements without errors
     successful: int = 0
@@ -92,7 +99,12 @@ class MeasurementCounts:
     def add(self, phase: AnalysisPhase) -> MeasurementCounts:
         """The tally after a measurement of this phase."""
         if phase is AnalysisPhase.ERROR:
-            return replace(self, error=self.error + 1, consecutive_error=self.consecutive_error + 1, consecutive_success=0)
+            return replace(
+                self,
+                error=self.error + 1,
+                consecutive_error=self.consecutive_error + 1,
+                consecutive_success=0,
+            )
         success, failure = phase is AnalysisPhase.SUCCESSFUL, phase is AnalysisPhase.FAILED
         return MeasurementCounts(
             count=self.count + 1,
@@ -106,7 +118,9 @@ class MeasurementCounts:
 
 
 def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
-    """Return the phase of a measurement by what its conditions say; None: there is no such condition."""
+    """Return the phase of a measurement by what its conditions say; None: there is no such
+    condition.
+    """
     if failure:
         return AnalysisPhase.FAILED
     if success:
@@ -116,7 +130,9 @@ def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
     return AnalysisPhase.FAILED if failure is None else AnalysisPhase.INCONCLUSIVE
 
 
-def assess(limits: Limits, counts: MeasurementCounts, terminating: bool = False) -> tuple[AnalysisPhase, str]:
+def assess(
+    limits: Limits, counts: MeasurementCounts, terminating: bool = False
+) -> tuple[AnalysisPhase, str]:
     """Return the phase of a metric, and why; `terminating`: no more is measured."""
     if found := _exceeded(limits, counts) or _finished(limits, counts):
         return found
@@ -124,23 +140,37 @@ def assess(limits: Limits, counts: MeasurementCounts, terminating: bool = False)
         return AnalysisPhase.TERMINATED, f"stopped after {counts.count} measurements"
     if counts == MeasurementCounts():
         return AnalysisPhase.PENDING, "not measured yet"
-    return AnalysisPhase.RUNNING, f"{counts.count} of {limits.measurements or 'endless'} measurements"
+    return (
+        AnalysisPhase.RUNNING,
+        f"{counts.count} of {limits.measurements or 'endless'} measurements",
+    )
 
 
 def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
-    """Return the limit that is exceeded: errors go before inconclusive results, and those before failures, as in Argo."""
+    """Return the limit that is exceeded: errors go before inconclusive results, and those before
+    failures, as in Argo.
+    """
     if counts.consecutive_error > limits.consecutive_error_limit >= 0:
         return (
             AnalysisPhase.ERROR,
-            f"{counts.consecutive_error} errors in a row > consecutive_error_limit {limits.consecutive_error_limit}",
+            (
+                f"{counts.consecutive_error} errors in a row > consecutive_error_limit"
+                f" {limits.consecutive_error_limit}"
+            ),
         )
     if counts.inconclusive > limits.inconclusive_limit >= 0:
-        return AnalysisPhase.INCONCLUSIVE, f"{counts.inconclusive} inconclusive > inconclusive_limit {limits.inconclusive_limit}"
+        return (
+            AnalysisPhase.INCONCLUSIVE,
+            f"{counts.inconclusive} inconclusive > inconclusive_limit {limits.inconclusive_limit}",
+        )
     if limits.failures is not None and counts.failed > limits.failures:
         return AnalysisPhase.FAILED, f"{counts.failed} failed > failure_limit {limits.failures}"
     row = limits.failures_in_a_row
     if row is not None and counts.consecutive_failure > row:
-        return AnalysisPhase.FAILED, f"{counts.consecutive_failure} failed in a row > consecutive_failure_limit {row}"
+        return (
+            AnalysisPhase.FAILED,
+            f"{counts.consecutive_failure} failed in a row > consecutive_failure_limit {row}",
+        )
     return None
 
 
@@ -148,7 +178,13 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
     """Return the phase of a metric that has enough measurements, or enough successes."""
     wanted = limits.consecutive_success_limit
     if 0 < wanted <= counts.consecutive_success:
-        return AnalysisPhase.SUCCESSFUL, f"{counts.consecutive_success} successful in a row >= consecutive_success_limit {wanted}"
+        return (
+            AnalysisPhase.SUCCESSFUL,
+            (
+                f"{counts.consecutive_success} successful in a row >= consecutive_success_limit"
+                f" {wanted}"
+            ),
+        )
     if limits.measurements is None or counts.count < limits.measurements:
         return None
     said = f"{counts.successful} of {counts.count} measurements successful"
@@ -159,8 +195,12 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
     return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), said
 
 
-def due(limits: Limits, began: float, finished: float | None = None, last: AnalysisPhase | None = None) -> float:
-    """Return when to measure next; `began` is when the analysis did, `finished` when the last measurement was."""
+def due(
+    limits: Limits, began: float, finished: float | None = None, last: AnalysisPhase | None = None
+) -> float:
+    """Return when to measure next; `began` is when the analysis did, `finished` when the last
+    measurement was.
+    """
     if finished is None:
         return began + limits.initial_delay
     return finished + (RETRY if last is AnalysisPhase.ERROR else limits.interval or 0.0)
