@@ -105,7 +105,14 @@ waypoints = st.integers(0, 10).flatmap(
 )
 
 
+# Only one of its load balancers has taken this instance out yet: it still serves.
+PARTLY_OUT = Instance(
+    "i00", "r", 2, State.READY, ready_since=0.0, rotation=Rotation.PARTIAL, lb_healthy=True
+)
+
+
 @given(fleets, waypoints, budgets(), rules_)
+@example([PARTLY_OUT], Waypoint(2, new=0, old=0, desired=1, weight=0), Budget(1, 0), Rules())
 @examples(500)
 def test_every_decision_of_any_fleet(
     fleet: list[Instance], waypoint: Waypoint, budget: Budget, rules: Rules

@@ -331,8 +331,9 @@ def _excess(
 
     `serving` and `spare` are how many that serve, and how many that are available, may be missing.
     """
-    useless = [*group.prepared]  # out of rotation, so they may go however few serve
-    useful: list[Instance] = []
+    # Out of rotation everywhere, so they may go however few serve.
+    useless = [i for i in group.prepared if not i.in_rotation]
+    useful = [i for i in group.prepared if i.in_rotation]
     for instance in pending:
         returns = instance.state is State.READY and serving < 0
         (useful if is_serving(instance) or returns else useless).append(instance)
