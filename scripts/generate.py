@@ -121,7 +121,11 @@ def merged(folder: str, shared: Sequence[Shared], everyone: int) -> Docs:
         if one.field.default not in (None, {}, []):
             default = f"V({shown(one.field.default)}) if not given."
         lines += [f"{whose(folder, one)}: {first} {default}".strip(), *others]
-    return {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
+    found: Docs = {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
+    if found["type"] == "list":
+        elements = {one.field.kind.elements for one in shared}
+        found["elements"] = elements.pop() if len(elements) == 1 else "raw"
+    return found
 
 
 def unlisted(found: Docs) -> Docs:

@@ -12,7 +12,8 @@ HEAD = """\
 
 Every message that asks something of you ends with an id, such as `[PR-104]`.
 The id stays the same when the wording changes.
-A message names the variable, host or instance that it is about; this page says what kind of trouble it is, and what to do.
+A message names the variable, host or instance that it is about.
+This page says what kind of trouble it is, and what to do.
 """
 
 

@@ -7,6 +7,7 @@ whom.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,8 @@ import hypothesis
 import pytest
 from ansible_collections.progressive.rollout.tests.support import seeds
 from hypothesis.configuration import set_hypothesis_home_dir
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
 FAST = ("unit", "property")  # folders that `make quick` runs whole
@@ -43,21 +46,35 @@ def dice(request: pytest.FixtureRequest) -> Random:
     return seeds.dice(request.node.name)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which sends a group to one worker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(TESTS).parts[0] in FAST:
             item.add_marker(pytest.mark.quick)
         if "dice" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.seeded)
-        if _shares(item) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     # they take longest: first, or all wait for them
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=lambda item: not _shares(item.nodeid))
 
 
-def _shares(item: pytest.Item) -> bool:
-    """Whether a test shares a fixture with others of its file: then one worker runs them, and
-    makes it once.
+class ByFixtures(LoadScopeScheduling):
+    """Tests of a file with a fixture for all of them go to one worker, others wherever one is free.
+
+    Groups of `--dist loadgroup` depend on internals of pytest that are gone.
     """
-    return any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values())
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0] if _shares(nodeid) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures:
+    return ByFixtures(config, log)
+
+
+def _shares(nodeid: str) -> bool:
+    """Whether a test shares a fixture with others of its file, which is made once."""
+    return _has_module_fixture(TESTS.parent / nodeid.partition("::")[0])
+
+
+@functools.cache
+def _has_module_fixture(file: Path) -> bool:
+    return 'scope="module"' in file.read_text()

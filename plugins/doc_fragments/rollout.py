@@ -129,6 +129,7 @@ options:
           - 'I(systemd): The program and its arguments. Required without C(unit).'
           - 'I(podman, docker): Arguments that follow the image. Without it the image says what is run.'
         type: list
+        elements: str
       cwd:
         description:
           - 'I(process): Working directory. An absolute path. V(/) if not given.'

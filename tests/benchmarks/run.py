@@ -106,7 +106,7 @@ def main() -> None:
     history.append(rows[1:])
 
 
-# -- whole rollouts ---------------------------------------------------------------------------------------------------
+# -- whole rollouts --------------------------------------------------------------------------------
 
 
 def rollouts(folder: Path) -> list[tuple[str, str, str]]:
@@ -389,7 +389,7 @@ def _end(pids: t.Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-# -- the same on hosts over SSH ----------------------------------------------------------------------------------------
+# -- the same on hosts over SSH --------------------------------------------------------------------
 
 # it logs every command
 VERBOSE = "echo LogLevel VERBOSE >/etc/ssh/sshd_config.d/count.conf; systemctl reload ssh"
@@ -488,7 +488,7 @@ def _everywhere(hosts: Hosts, script: str) -> list[str]:
         return list(pool.map(lambda name: hosts.run(name, "/bin/sh", "-c", script), hosts.names))
 
 
-# -- the engine -------------------------------------------------------------------------------------------------------
+# -- the engine ------------------------------------------------------------------------------------
 
 
 def engine() -> list[tuple[str, str, str]]:
@@ -544,7 +544,7 @@ def _instance(number: int, generation: int) -> Instance:
     )
 
 
-# -- the judges -------------------------------------------------------------------------------------------------------
+# -- the judges ------------------------------------------------------------------------------------
 
 GOALS = {"0 -> 0.3": f"at least {math.ceil(0.95 * verdict.RUNS)} by sequential"}
 GOALS |= {

@@ -97,14 +97,16 @@ class PlatformContract(ObserveContract):
         places = list(driver.place(4, (), 7))
         assert (
             len({endpoint for _host, endpoint, _slot in places})
-            == len({(host, slot) for host, _, slot in places})
+            == len({(host, slot) for host, _endpoint, slot in places})
             == 4
         )
-        counts = [sum(1 for host, _, _ in places if host == one) for one in driver.hosts()]
+        counts = [
+            sum(1 for host, _endpoint, _slot in places if host == one) for one in driver.hosts()
+        ]
         assert max(counts) - min(counts) <= 1
         taken = labels(driver, "shop-1", "shop-2")
         others = driver.place(2, taken, 7)
-        assert not {endpoint for _, endpoint, _ in others} & {one.endpoint for one in taken}
+        assert not {endpoint for _host, endpoint, _slot in others} & {one.endpoint for one in taken}
 
     def test_one_that_is_there_is_not_started_again(self, site: Site) -> None:
         driver = site.driver()

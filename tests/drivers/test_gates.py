@@ -41,7 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     WAIT,
     Answer,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import http_client
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
@@ -67,7 +67,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.001)
+    monkeypatch.setattr(http_client, "PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def unused_port() -> int:
 
 
 # pause
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("duration", ["10m", 600, 600.0])
@@ -110,7 +110,7 @@ def test_time(duration: object) -> None:
 
 
 # approval
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_person_is_waited_for_without_asking_anybody() -> None:
@@ -193,7 +193,7 @@ def test_a_file_goes_before_the_service(server: Server, tmp_path: Path) -> None:
 
 
 # web
-# ------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_hook_is_told_of_the_rollout(server: Server) -> None:
@@ -266,7 +266,7 @@ def test_retries_come_to_an_end(server: Server) -> None:
 
 def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(http, "PAUSE", 0.5)
+    monkeypatch.setattr(http_client, "PAUSE", 0.5)
     monkeypatch.setattr(time, "sleep", pauses.append)
     server.replies = [(500, "")]
     ask(make(web, url=server.url, retries=6))
@@ -350,7 +350,7 @@ def test_certificates(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
 
 
 # command
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def python(code: str, *words: str) -> list[str]:
@@ -453,7 +453,7 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
 
 
 # What is refused
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

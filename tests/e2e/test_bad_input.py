@@ -606,7 +606,11 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_store.host", "far1", "cannot be reached"),
     ),
     # canary, blue-green, gates and people
-    ("canary without steps", {"rollout_strategy": "canary"}, ("rollout_steps: []", "set_weight")),
+    (
+        "canary without steps",
+        {"rollout_strategy": "canary"},
+        ("rollout_steps:", "set_weight", "PR-109"),
+    ),
     (
         "steps of rolling",
         {"rollout_steps": [{"set_weight": 20}]},
@@ -620,7 +624,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "more than the replicas",
         canary({"set_replicas": 9}),
-        ("rollout_steps: step 1", "9", "3 replicas", "no more than that"),
+        ("rollout_steps: step 1", "9", "3 replicas", "PR-109"),
     ),
     (
         "Singularity's group of none",
@@ -636,7 +640,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "gates of an unknown moment",
         {"rollout_gates": {"confirm": []}},
-        ("rollout_gates.confirm:", "no such setting"),
+        ("rollout_gates.confirm:", "PR-101"),
     ),
     ("approval a time", {"rollout_approval": "1h"}, ("rollout_approval", "of type str", "dict")),
     ("auto_promote neither", {"rollout_auto_promote": "later"}, ("rollout_auto_promote", "later")),
@@ -687,14 +691,18 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"plan": {"on_failure": "explode"}},
         ("rollout_on_failure: 'explode'", "rollback"),
     ),
-    ("no instances to drain", {"drain": {}}, ("rollout_instances: None", "list")),
+    ("no instances to drain", {"drain": {}}, ("rollout_instances:", "PR-102")),
     (
         "instances as text",
         {"drain": {"instances": "shop-1"}},
         ("rollout_instances:", "list", "PR-100"),
     ),
     ("instances of nobody", {"drain": {"instances": []}}, ("rollout_instances:", "list", "PR-100")),
-    ("instances as numbers", {"drain": {"instances": [1]}}, ("rollout_instances: [1]", "list")),
+    (
+        "instances as numbers",
+        {"drain": {"instances": [1]}},
+        ("rollout_instances:", "list", "[1]", "PR-100"),
+    ),
     (
         "instance of another service",
         {"drain": {"instances": ["../x"]}},
@@ -713,7 +721,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "option of another step",
         {"scale": {"instances": ["shop-1"]}},
-        ("rollout_instances:", "no such"),
+        ("rollout_instances:", "PR-101"),
     ),
     (
         "a gate of a fleet that is only thought of",
@@ -750,7 +758,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "fleet without a revision",
         {"plan": {"fleet": [{"state": "ready"}]}},
-        ("rollout_fleet[0].revision: None",),
+        ("rollout_fleet[0].revision:", "PR-102"),
     ),
     # of canary and blue-green
     ("a step that is a number", {"begin": listed(20)}, ("rollout_steps[0]", "int", "mapping")),
@@ -778,7 +786,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "an analysis of nothing",
         {"begin": listed(ONE, {"analysis": {}})},
-        (f"{ANALYSIS}.metrics[0].of: 'errors'", "count nothing"),
+        (f"{ANALYSIS}.metrics[0].of:", "'errors'", "PR-310"),
     ),
     (
         "a background",
@@ -849,7 +857,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_freeze[0].timezone: 'Mars'",),
     ),
     # of gates, each refused when the rollout begins and not when it comes to them
-    ("a gate without a driver", gate(url="http://h"), (f"{GATE}.driver: None", "driver: web")),
+    ("a gate without a driver", gate(url="http://h"), (f"{GATE}.driver:", "PR-102")),
     ("a gate of no driver", gate("prayer"), (f"{GATE}.driver", "'prayer'")),
     (
         "a gate's interval",
@@ -884,9 +892,9 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "metrics that are none",
         gate("analysis", metrics="errors"),
-        (f"{GATE}.metrics: 'errors'", "[{name: errors}]"),
+        (f"{GATE}.metrics:", "list", "[{name: errors}]"),
     ),
-    ("a metric without a name", metric(name=None), (f"{METRIC}.name", "None")),
+    ("a metric without a name", metric(name=None), (f"{METRIC}.name", "PR-102")),
     ("a metric of no judge", metric(judge="me"), (f"{METRIC}.judge: 'me'", "kayenta")),
     ("a metric of no driver", metric(driver="stars"), (f"{METRIC}.driver", "'stars'")),
     ("a misspelt key of a metric", metric(interva="1s"), (f"{METRIC}.interva:", ".interval?")),
@@ -903,12 +911,12 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "Prometheus without a question",
         asked(),
-        (f"{METRIC}: it has no query", "errors and requests"),
+        (f"{METRIC}:", "no query", "errors and requests"),
     ),
     (
         "Prometheus asked half",
         asked(errors="up"),
-        (f"{METRIC}: it has errors", "errors and requests"),
+        (f"{METRIC}:", "has errors", "errors and requests"),
     ),
     (
         "Prometheus by a misspelt word",
@@ -933,7 +941,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a metric's command in a line",
         metric(driver="command", command="/bin/true now"),
-        (f"{METRIC}.command", "list of words"),
+        (f"{METRIC}.command", "list"),
     ),
     (
         "a hook's header",
@@ -990,7 +998,11 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_label: 'a\\nb'",),
     ),
     ("a share of 0", {"traffic": {"share": 0}}, ("rollout_share: 0", "at least 1")),
-    ("a share of more than all", {"traffic": {"share": 101}}, ("rollout_share: 101", "1 to 100")),
+    (
+        "a share of more than all",
+        {"traffic": {"share": 101}},
+        ("rollout_share: 101", "at most 100"),
+    ),
     ("back to nowhere", {"rollback": {"to": "../1"}}, ("rollout_to: '../1'", "letters")),
     ("no word", {"control": {}}, ("rollout_command:", "pause", "PR-102")),
     (
@@ -1006,7 +1018,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a word that is forced",
         {"control": {"command": "abort", "force": True}},
-        ("rollout_force: abort", "only promote"),
+        ("rollout_force:", "only promote", "abort"),
     ),
     (
         "force neither",
@@ -1210,7 +1222,7 @@ def test_a_lease_of_somebody_else_is_respected(fleet: Playground) -> None:
         ({"traffic": {"share": 20}}, ("rollout_share", "no rollout of shop", "PR-611")),
         (
             {"rollback": {"to": "7"}},
-            ("rollout_to: '7'", "never promoted", "known revisions: 1", "PR-609"),
+            ("rollout_to:", "'7'", "never promoted", "known revisions: 1", "PR-609"),
         ),
     ],
 )

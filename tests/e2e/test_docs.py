@@ -162,7 +162,7 @@ def deploy(
     return site.shell(RUN.format(playbook, revision))
 
 
-# -- README.md ------------------------------------------------------------------------------------------------------
+# -- README.md -------------------------------------------------------------------------------------
 
 
 def test_readme_installation(site: Site) -> None:
@@ -207,7 +207,7 @@ def test_readme_installation(site: Site) -> None:
     assert (installed / "plugins/action/begin.py").exists()
 
 
-# -- load balancers -------------------------------------------------------------------------------------------------
+# -- load balancers --------------------------------------------------------------------------------
 
 
 def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None:
@@ -343,7 +343,7 @@ def test_nginx(site: Site) -> None:
         nginx.stop()
 
 
-# -- platforms, and drivers of others -------------------------------------------------------------------------------
+# -- platforms, and drivers of others --------------------------------------------------------------
 
 
 ROLE = """\

@@ -53,7 +53,7 @@ Drawn = list[tuple[int, int]]  # errors of stable and of the new revision, inter
 Judge = Callable[[Drawn], int | None]  # the interval in which it fails the new revision
 
 
-# -- what happens -----------------------------------------------------------------------------------------------------
+# -- what happens ----------------------------------------------------------------------------------
 
 
 def poisson(random: Random, mean: float) -> int:
@@ -70,7 +70,7 @@ def drawn(seed: str, stable: float, new: float) -> Drawn:
     return [(poisson(random, stable), poisson(random, new)) for _interval in range(INTERVALS)]
 
 
-# -- who is asked -----------------------------------------------------------------------------------------------------
+# -- who is asked ----------------------------------------------------------------------------------
 
 
 def by_sequential(analysis: Drawn) -> int | None:
@@ -142,7 +142,7 @@ def table() -> Iterator[tuple[str, dict[str, Found]]]:
         )
 
 
-# -- a canary ---------------------------------------------------------------------------------------------------------
+# -- a canary --------------------------------------------------------------------------------------
 
 
 def canary(

@@ -96,7 +96,7 @@ def _server(env: Mapping[str, str]) -> socket.socket:
     return _servers[key]
 
 
-# -- the server -------------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 
 
 def serve(requests: socket.socket) -> dict[str, t.Any] | None:

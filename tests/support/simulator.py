@@ -366,7 +366,7 @@ class Simulator:
         self.made_as[name] = generation
         return node
 
-    # -- how things really are ------------------------------------------------------------------------------------
+    # -- how things really are ---------------------------------------------------------------------
 
     def answers(self, node: Node) -> bool:
         life, age = node.life, self.clock - node.created
@@ -421,7 +421,7 @@ class Simulator:
         for balancer in self.balancers:
             balancer.work()
 
-    # -- what is observed of it -----------------------------------------------------------------------------------
+    # -- what is observed of it --------------------------------------------------------------------
 
     def look(self) -> list[Instance]:
         for node in self.nodes.values():
@@ -505,7 +505,7 @@ class Simulator:
         """This file's own idea of it."""
         return self.ripe(instance) and instance.rotation is Rotation.IN
 
-    # -- the walk, as the reconcile loop does it -----------------------------------------------------------------------
+    # -- the walk, as the reconcile loop does it ---------------------------------------------------
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
         """To its end, or to a moment of the clock; killed runs are followed by the next one."""
@@ -673,7 +673,7 @@ class Simulator:
                 "6: switched, and an old one is in rotation"
             )
 
-    # -- a whole rollout, as the steps do it ------------------------------------------------------------------------
+    # -- a whole rollout, as the steps do it -------------------------------------------------------
 
     def roll(
         self,
@@ -964,7 +964,7 @@ class Simulator:
     def _walking(self, stage: Stage) -> str:
         return Phase.PROMOTING if stage.part == FINISH else Phase.PROGRESSING
 
-    # -- what the balancers show ------------------------------------------------------------------------------------
+    # -- what the balancers show -------------------------------------------------------------------
 
     def _allow(self, waypoint: Waypoint) -> None:
         """Note whether the new ones may have requests, as soon as one balancer is told: the run

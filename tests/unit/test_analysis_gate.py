@@ -424,7 +424,7 @@ def test_kayenta_is_refused_where_there_is_no_end(now: SimpleNamespace) -> None:
 
 
 # Going on
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 MEASURED = st.one_of(
     st.sampled_from([0.01, 0.2, 0.9, None, float("nan")]), st.just(MetricError("no route"))

@@ -209,4 +209,4 @@ def test_a_gate_has_in_the_journal_only_what_it_says() -> None:
     gates = WHOLE.dump()["rollout"]["gates"] | WHOLE.dump()["rollout"]["background"]
     assert gates["pause"].keys() == {"since", "state", "message", "by", "person"}
     assert gates["errors"].keys() == {"since", "state", "message", "by", "memory"}
-    assert type(gates["pause"]["state"]) is str
+    assert repr(gates["pause"]["state"]) == "'waiting'"

@@ -173,7 +173,7 @@ def parsed(**given: t.Any) -> settings.Settings:
     )
 
 
-# -- every page -----------------------------------------------------------------------------------------------------
+# -- every page ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -244,7 +244,7 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
     assert len(playbooks) == 1
 
 
-# -- README.md ------------------------------------------------------------------------------------------------------
+# -- README.md -------------------------------------------------------------------------------------
 
 LINE = re.compile(  # of progress
     r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+"
@@ -290,7 +290,7 @@ def test_readme_shows_the_example_that_molecule_runs() -> None:
     assert parsed().service == "shop"
 
 
-# -- strategies, gates, freezes, variables --------------------------------------------------------------------------
+# -- strategies, gates, freezes, variables ---------------------------------------------------------
 
 LISTED = {  # the stages of six instances, and new and old ones of each
     "README.md": {"canary.yml": "step 1 1+6, promote 6+0"},
@@ -390,7 +390,7 @@ def test_the_smaller_snippets_of_load_balancers_are_parts_of_those_that_are_run(
     assert parsed(rollout_traffic=traffic("haproxy", "slots.yml")).traffic.name == "haproxy"
 
 
-# -- examples, which Molecule runs on hosts: extensions/molecule/shared/hosts ----------------------------------------
+# -- examples, which Molecule runs on hosts: extensions/molecule/shared/hosts ----------------------
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
@@ -405,7 +405,7 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     assert (ROOT / "extensions/molecule" / Path(page).parent.name / "molecule.yml").exists()
 
 
-# -- analysis -------------------------------------------------------------------------------------------------------
+# -- analysis --------------------------------------------------------------------------------------
 
 ANALYSIS, TESTING = f"{HOW_TO}/analysis.md", "docs/explanation/sequential-testing.md"
 ERRORS = re.compile(
@@ -503,7 +503,7 @@ class Hosts:
         return self
 
 
-# -- deploying in place, drivers, the idea, reference -----------------------------------------------------------------
+# -- deploying in place, drivers, the idea, reference ----------------------------------------------
 
 
 def test_everything_of_serial_has_a_row() -> None:

@@ -211,7 +211,7 @@ def test_nothing_is_started_before_it_is_confirmed() -> None:
 
 
 # Kept as it is
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_as_it_is_is_kept_in_repair() -> None:
@@ -319,7 +319,7 @@ def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
 
 
 # New ones that break
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 CRASHES_LATER = Life(start=1, crash=6)  # ready, in rotation, counted on, and gone
 

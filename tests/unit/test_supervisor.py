@@ -248,7 +248,7 @@ def test_what_follows_where_no_stable_instance_serves_any_more(now: SimpleNamesp
     assert caught.value.then == "hold"
 
 
-# -- phases: how a walk comes into each of them ---------------------------------------------------------------------
+# -- phases: how a walk comes into each of them ----------------------------------------------------
 
 
 def progressing(now: SimpleNamespace) -> Walk:
@@ -497,7 +497,7 @@ def test_it_is_known_what_a_word_not_obeyed_yet_leads_to(now: SimpleNamespace, w
     assert refusal(commands.ahead("holding", word), "abort") == ""
 
 
-# -- gates ----------------------------------------------------------------------------------------------------------
+# -- gates -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion, holding])
@@ -623,7 +623,7 @@ def test_a_forced_promotion_is_recorded(now: SimpleNamespace) -> None:
     assert walk.rollout.force
 
 
-# -- staying --------------------------------------------------------------------------------------------------------
+# -- staying ---------------------------------------------------------------------------------------
 
 
 def test_who_paused_it_is_recorded_and_a_later_run_still_stays(now: SimpleNamespace) -> None:
@@ -723,7 +723,7 @@ def test_the_reason_of_a_rollback_is_kept(now: SimpleNamespace) -> None:
     assert (walk.rollout.phase, walk.rollout.reason) == ("progressing", "rolled back from 2")
 
 
-# -- parking --------------------------------------------------------------------------------------------------------
+# -- parking ---------------------------------------------------------------------------------------
 
 
 def parks(walk: Walk, after: float) -> None:
@@ -822,7 +822,7 @@ def test_after_a_long_freeze_a_person_is_waited_for_as_ever(now: SimpleNamespace
     parks(walk, HOUR)
 
 
-# -- hooks that pull the cord ---------------------------------------------------------------------------------------
+# -- hooks that pull the cord ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -896,7 +896,7 @@ def test_an_operator_is_heard_before_a_hook(now: SimpleNamespace) -> None:
     assert outcome(walk) == "aborted"
 
 
-# -- gates that are asked all along ---------------------------------------------------------------------------------
+# -- gates that are asked all along ----------------------------------------------------------------
 
 
 def watched(

@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 UNITS = "/etc/systemd/system"
 SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how our templates begin
-SHOWN = """LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts InvocationID ExecMainCode ExecMainStatus
-    ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic ActiveExitTimestampMonotonic""".split()
+SHOWN = """
+    LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts InvocationID
+    ExecMainCode ExecMainStatus
+    ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
+    ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
 # results that the exit code or the signal says, too

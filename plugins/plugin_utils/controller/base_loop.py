@@ -75,7 +75,7 @@ class BaseLoop:
             context=context,
             checker=checker,
             watch_new=self.rules.watch_new,
-            say=lambda line: self.say(line),
+            say=say,
             now=now,
         )
         self.actuator = Actuator(

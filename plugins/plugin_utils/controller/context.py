@@ -99,7 +99,7 @@ class StepContext:
         """The journal's record, as last read or written."""
         return self.session.record
 
-    # -- begin and end ------------------------------------------------------------------------------------------
+    # -- begin and end -----------------------------------------------------------------------------
 
     def __enter__(self) -> t.Self:
         self.guard.__enter__()
@@ -180,7 +180,7 @@ class StepContext:
         last = self.record.rollout
         return last.host if last and self.session.identity.repeats(last.request, last.host) else ""
 
-    # -- results ------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def left_to(self, host: str, **more: t.Any) -> Result:
         """Return the result where the task of another host of the play does the step."""

@@ -38,7 +38,7 @@ class Forward(StepPart):
         self.lifecycle = Lifecycle(step)
         self.rollback = Rollback(step)
 
-    # -- the steps ----------------------------------------------------------------------------------------------
+    # -- the steps ---------------------------------------------------------------------------------
 
     def advance(self, through: str) -> Result:
         """Replace, then promote and finish as far as `through` says, under one lease and with
@@ -98,7 +98,7 @@ class Forward(StepPart):
         self.lifecycle.close(Outcome.PROMOTED, rollout.reason)
         return self.step.report(True)
 
-    # -- their stages -------------------------------------------------------------------------------------------
+    # -- their stages ------------------------------------------------------------------------------
 
     def run(self, rollout: Rollout, part: str) -> None:
         """Run the strategy's stages up to the last one that belongs to this part, or to a part

@@ -61,7 +61,7 @@ class InPlace(StepPart):
         self.lifecycle = Lifecycle(step)
         self.rollback = Rollback(step)
 
-    # -- the steps ----------------------------------------------------------------------------------------------
+    # -- the steps ---------------------------------------------------------------------------------
 
     def skip_unreachable(self, rollout: Rollout) -> None:
         """Count hosts that are unreachable as failed; they are not touched, and stay in
@@ -230,7 +230,7 @@ class InPlace(StepPart):
             return f"rollout held, {have}; rerun to resume"
         return f"{have}; rerun to continue"
 
-    # -- stages and failures ------------------------------------------------------------------------------------
+    # -- stages and failures -----------------------------------------------------------------------
 
     def _run_stage(self, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
         """Run a stage; return False where it failed, and what follows is in the journal."""

@@ -47,7 +47,7 @@ class Lifecycle(StepPart):
         """The stages of rollouts on this platform."""
         return stages_for(self.step)
 
-    # -- begin --------------------------------------------------------------------------------------------------
+    # -- begin -------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
         """Rebuild the record from running instances' labels when the journal is missing, or has
@@ -228,7 +228,7 @@ class Lifecycle(StepPart):
         )
         self.close(Outcome.PROMOTED if done else Outcome.SUPERSEDED, f"superseded by {revision}")
 
-    # -- in progress --------------------------------------------------------------------------------------------
+    # -- in progress -------------------------------------------------------------------------------
 
     def enter(self, rollout: Rollout, phase: Phase, reason: str = "") -> None:
         """Enter a phase; the next commit writes it to the journal."""
@@ -281,7 +281,7 @@ class Lifecycle(StepPart):
             self.loop.platform.check()
         self.validation.check_hosts(replicas, plan)
 
-    # -- end ----------------------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def make_stable(self, rollout: Rollout) -> None:
         """Make the rollout's revision the stable one."""

@@ -28,7 +28,7 @@ class Rollback(StepPart):
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
 
-    # -- of a rollout in progress -------------------------------------------------------------------------------
+    # -- of a rollout in progress ------------------------------------------------------------------
 
     def start(self, rollout: Rollout, reason: str, outcome: Outcome = Outcome.NONE) -> None:
         """Decide that the rollout is rolled back. `outcome` is how it ends then, if not as
@@ -92,7 +92,7 @@ class Rollback(StepPart):
             fleet, rollout.asked, target, rollout.baseline, self.settings.headroom
         )
 
-    # -- while no rollout is in progress ------------------------------------------------------------------------
+    # -- while no rollout is in progress -----------------------------------------------------------
 
     def target(self, to: str | None = None) -> Composition | None:
         """Return where a rollback leads while no rollout is in progress; None where there is

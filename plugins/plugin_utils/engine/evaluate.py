@@ -138,7 +138,7 @@ def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
     return tuple(instance.id for instance in instances)
 
 
-# -- how the stage is going -------------------------------------------------------------------------------------------
+# -- how the stage is going ------------------------------------------------------------------------
 
 
 def _is_reached(count: FleetCount, waypoint: Waypoint) -> bool:
@@ -203,7 +203,7 @@ def _only_stable_fails(count: FleetCount, waypoint: Waypoint, progress: Progress
     )
 
 
-# -- what to create ---------------------------------------------------------------------------------------------------
+# -- what to create --------------------------------------------------------------------------------
 
 
 def _stable_to_return(
@@ -257,7 +257,7 @@ def _may_fail(wanted: int, group: GroupCount, starting: int, limits: Iterable[Fa
     return max(0, min([wanted, *left]))
 
 
-# -- what to put in rotation and take out -----------------------------------------------------------------------------
+# -- what to put in rotation and take out ----------------------------------------------------------
 
 
 def _rotate(

@@ -28,7 +28,7 @@ from ..inputs.options import Field, Kind, Options
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
-from ..remote.http import Client, origin, url
+from ..remote.http_client import Client, origin, url
 
 
 def _file(value: t.Any, variable: str) -> str:

@@ -35,13 +35,17 @@ from ..inputs.options import (
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
-from ..remote import http
+from ..remote import http_client
 
 OPTIONS = Options(
-    Field("url", Kind("str", http.url), "URL of the web service.", required=True),
+    Field("url", Kind("str", http_client.url), "URL of the web service.", required=True),
     Field("method", choice("POST", "GET"), "HTTP method. V(GET) sends nothing.", default="POST"),
     Field(
-        "headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True
+        "headers",
+        Kind("dict", http_client.headers),
+        "Headers of the request.",
+        default={},
+        no_log=True,
     ),
     Field(
         "secret",
@@ -54,7 +58,7 @@ OPTIONS = Options(
         "retries",
         whole(0, 10),
         "How often a request is repeated that had no answer, or 5xx.",
-        default=http.RETRIES,
+        default=http_client.RETRIES,
     ),
     Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
     Field(
@@ -77,12 +81,12 @@ class Driver(GateDriver):
             raise InputError(
                 "gate.secret: GET sends nothing that could be signed; use method POST", "PR-107"
             )
-        self._client = http.Client(
+        self._client = http_client.Client(
             timeout=options["answer_within"],
             retries=options["retries"],
             headers=options["headers"],
             secrets=[*options["headers"].values(), self._secret],
-            verify=http.verify(options["validate_certs"], options["ca_path"], "gate"),
+            verify=http_client.verify(options["validate_certs"], options["ca_path"], "gate"),
         )
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -36,7 +36,10 @@ class GateDriver(BaseDriver):
     folder = "gates"
 
     blocking: bool = True
-    """Whether `ask` waits for anything else. If not, it is called in every iteration, in no thread."""
+    """Whether `ask` waits for anything else.
+
+    If not, it is called in every iteration, in no thread.
+    """
 
     @abc.abstractmethod
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

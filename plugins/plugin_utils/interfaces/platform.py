@@ -105,10 +105,11 @@ class PlatformDriver(BaseDriver):
     `Context.deployed`.
     """
     host_options: t.ClassVar[Collection[str] | None] = None
-    """The options that belong to the hosts; all others shape an instance, and the journal keeps them.
+    """The options of the hosts; all others shape an instance, and the journal keeps them.
 
     An instance is then started with the settings of its generation (`Context.settings`), the
-    secret ones kept by `keep` and `recall`. None: all instances are started with the present options.
+    secret ones kept by `keep` and `recall`. None: all instances are started with the present
+    options.
     """
     machines: Mapping[str, Machine] = {}
     """By host, what `check` found there; used with `limits`."""

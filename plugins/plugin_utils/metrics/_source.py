@@ -13,11 +13,15 @@ from collections.abc import Collection, Mapping
 
 from ..base.errors import InputError, MetricError
 from ..inputs.options import FLAG, TEXT, Field, Kind, Options, duration
-from ..remote import http
+from ..remote import http_client
 
 OPTIONS = Options(
     Field(
-        "headers", Kind("dict", http.headers), "Headers of the request.", default={}, no_log=True
+        "headers",
+        Kind("dict", http_client.headers),
+        "Headers of the request.",
+        default={},
+        no_log=True,
     ),
     Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
     Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
@@ -48,12 +52,12 @@ class Source:
     ) -> None:
         headers = {**options["headers"], **(more or {})}
         self.timeout = options["answer_within"]
-        self.client = http.Client(
+        self.client = http_client.Client(
             timeout=self.timeout,
             retries=0,
             headers=headers,
             secrets=[*headers.values(), *secrets],
-            verify=http.verify(options["validate_certs"], options["ca_path"], "metric"),
+            verify=http_client.verify(options["validate_certs"], options["ca_path"], "metric"),
             certificate=_certificate(options["client_cert"], options["client_key"]),
             most=_MOST,
             variable="metric",
@@ -66,14 +70,15 @@ class Source:
         """Return the answer, a JSON document, and its headers. Raises MetricError."""
         reply = self.client.ask(method, address, body, headers)
         if not 200 <= reply.status < 300:
-            raise MetricError(f"{method} {http.origin(address)} returned {reply}", "PR-425")
+            raise MetricError(f"{method} {http_client.origin(address)} returned {reply}", "PR-425")
         if len(reply.body) > _MOST:
-            raise MetricError(f"{http.origin(address)}: response exceeds 1 MiB", "PR-425")
+            raise MetricError(f"{http_client.origin(address)}: response exceeds 1 MiB", "PR-425")
         try:
             return json.loads(reply.body), reply.headers
         except (ValueError, RecursionError):
             raise MetricError(
-                f"{http.origin(address)}: response is not JSON: {reply.text or 'empty'}", "PR-425"
+                f"{http_client.origin(address)}: response is not JSON: {reply.text or 'empty'}",
+                "PR-425",
             ) from None
 
 
@@ -83,5 +88,5 @@ def _certificate(certificate: str | None, key: str | None) -> tuple[str, str] | 
         raise InputError(f"metric.client_key: {key!r} needs client_cert as well", "PR-107")
     if not certificate:
         return None
-    http.file(certificate, "metric.client_cert")
-    return certificate, http.file(key, "metric.client_key") if key else certificate
+    http_client.file(certificate, "metric.client_cert")
+    return certificate, http_client.file(key, "metric.client_key") if key else certificate

@@ -34,14 +34,14 @@ from ..inputs.options import TEXT, Field, Kind, Options
 from ..inputs.placeholders import QueryTemplate
 from ..interfaces.context import Context
 from ..interfaces.metric import MetricDriver, Question
-from ..remote import http
+from ..remote import http_client
 from . import _source
 from ._facts import facts
 
 
 def _address(given: t.Any, variable: str) -> str:
     """Return the URL of Prometheus, which may have a path."""
-    address = http.url(given, variable, ())
+    address = http_client.url(given, variable, ())
     if re.search(r"[?#{}]", address):
         raise InputError(f"{variable}: must not have ? or #; write https://host:9090")
     return address
@@ -99,7 +99,7 @@ class Driver(MetricDriver):
     """Measures by queries of Prometheus."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._origin = http.origin(options["address"])
+        self._origin = http_client.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, query = _query(options)
         self._query = QueryTemplate(query, "metric.query")
@@ -252,7 +252,7 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
             f"metric.username: {user!r} contains a colon, which basic authentication does not allow"
         )
     if token is not None:
-        return http.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
+        return http_client.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
     if user is not None:
         return {
             "Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -25,14 +25,14 @@ from ..inputs.placeholders import (
 )
 from ..interfaces.context import Context
 from ..interfaces.metric import MetricDriver, Question
-from ..remote import http
+from ..remote import http_client
 from . import _source
 from ._facts import facts
 
 OPTIONS = Options(
     Field(
         "url",
-        Kind("str", partial(http.url, names=OF_METRICS)),
+        Kind("str", partial(http_client.url, names=OF_METRICS)),
         "URL of a service that answers with JSON. Judges that compare need a mapping with V(new)"
         " and V(stable) there.",
         required=True,

@@ -101,7 +101,8 @@ SHAPE = ("Type=", "User=", "KillSignal=", "TimeoutStopSec=")
 # Its program, and the arguments, are the shell's business: systemd would take none of a variable.
 START = 'cd "$$ROLLOUT_CWD" && eval "unset ROLLOUT_CWD ROLLOUT_COMMAND; exec $$ROLLOUT_COMMAND"'
 TEMPLATE = f"""\
-{agent.OURS} for the service {{service}}, and again when it differs: put what you want to change into {{template}}.d/
+{agent.OURS} for the service {{service}}, and again when it differs:
+# put your changes into {{template}}.d/
 [Unit]
 Description={{service}}, slot %i
 Wants=network-online.target

@@ -32,7 +32,6 @@ class Outcome(t.Protocol):
     @property
     def summary(self) -> str:
         """Return in a few words how it ended."""
-        ...
 
 
 _Outcome = t.TypeVar("_Outcome", bound=Outcome)

@@ -45,11 +45,14 @@ class Transport:
         self._apart: list[Transport] = []  # made from this one
         # where hosts are named that are waited for
         self.say: Callable[[str], None] = lambda line: None
-        self._pool = Pool(lambda line: self.say(line))
+        self._pool = Pool(self._tell)
         self.hosts = connections.hosts
         self.left_out = connections.left_out
         self.variable = connections.variable
         self.address = connections.address
+
+    def _tell(self, line: str) -> None:
+        self.say(line)
 
     @classmethod
     def from_action(cls, action: t.Any, task_vars: Mapping[str, t.Any]) -> Transport:

@@ -159,7 +159,7 @@ def judge(
     )
 
 
-# -- one metric -------------------------------------------------------------------------------------------------------
+# -- one metric ------------------------------------------------------------------------------------
 
 
 def classify(metric: Metric, new: Sequence[float], stable: Sequence[float]) -> Result:
@@ -230,7 +230,7 @@ def _given(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-# -- the arithmetic ---------------------------------------------------------------------------------------------------
+# -- the arithmetic --------------------------------------------------------------------------------
 
 
 def shifted(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDENCE) -> Shift:
@@ -296,7 +296,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return values[below] + (at - below) * (values[above] - values[below])
 
 
-# -- the score --------------------------------------------------------------------------------------------------------
+# -- the score -------------------------------------------------------------------------------------
 
 
 def _groups(results: Iterable[Result]) -> dict[str, float]:
