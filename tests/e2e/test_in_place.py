@@ -260,7 +260,7 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
             IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks}
         )
         message = outcome.failed.msg
-        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, (
+        assert outcome.rc != 0 and f"shop {new}: rolled back to {old}" in message, (
             outcome.output
         )
         assert "web1: unreachable before its tasks came to an end" in message
@@ -577,7 +577,7 @@ def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
 ROLES: dict[str, t.Any] = {"hosts": "web", "roles": ["progressive.rollout.in_place"]}
 PORTS = {"rollout_platform": {"driver": "static", "hosts": "web", "port": "{{ shop_port }}"}}
 PLAYS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], list[str], str]] = [
-    ("serial", {"serial": 2}, {}, [], "take serial out of the play"),
+    ("serial", {"serial": 2}, {}, [], "remove serial from the play"),
     ("free", {"strategy": "free"}, {}, [], "strategy: with free "),
     ("host_pinned", {"strategy": "host_pinned"}, {}, [], "strategy: with host_pinned "),
     ("percentage", {"max_fail_percentage": 0}, {}, [], "max_fail_percentage: is 0 in the play"),

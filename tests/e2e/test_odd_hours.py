@@ -201,7 +201,7 @@ def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playgr
         balancer.stop()
         run = playground.start(ROLLBACK)
         until(
-            lambda: "waiting:" in run.output or run.process.poll() is not None,
+            lambda: "retrying:" in run.output or run.process.poll() is not None,
             "it waits, or gives up",
         )
         balancer.start()

@@ -202,7 +202,7 @@ def test_a_run_that_would_do_nothing_is_refused(
         f"{' '.join(options)}: "
         in outcome.failed.result["results"][0 if "--limit" in options else 1]["msg"]
     )
-    assert "so nothing would be done; run it without" in outcome.output
+    assert "so nothing would be done; run without" in outcome.output
     assert playground.files() == set()
 
 
@@ -213,7 +213,7 @@ def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
         outcome = playground.run("progressive.rollout.in_place", {}, "--limit", "lb1")
         assert outcome.rc != 0 and not playground.files()
         assert (
-            "--limit lb1: leaves out every host of rollout_platform.hosts (web), so nothing would"
+            "--limit lb1: excludes every host of rollout_platform.hosts (web), so nothing would"
             " be done" in outcome.failed.msg
         )
 

@@ -397,7 +397,7 @@ def held(playground: Playground) -> Playground:
     outcome = playground.run(variables={"rollout_revision": "fail"})
     ended_red(outcome, "shop fail:", "shop-4", "not ready within 1 s", "rollout held")
     assert (
-        outcome.failed.task == "Fail, and say why"
+        outcome.failed.task == "Fail with the reason"
         and playground.journal()["rollout"]["phase"] == "held"
     )
     assert playground.revisions().count("1") == 3
