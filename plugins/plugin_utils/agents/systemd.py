@@ -40,7 +40,8 @@ UNITS = "/etc/systemd/system"
 SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how our templates begin
 SHOWN = """
-    LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result NRestarts InvocationID
+    LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
+    NRestarts InvocationID
     ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()

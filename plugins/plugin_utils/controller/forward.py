@@ -47,7 +47,9 @@ class Forward(StepPart):
         result = self.replace()
         acted = result["changed"]
         for part in PARTS[1 : PARTS.index(through) + 1]:
-            self.loop.refresh()  # the platform is observed again at the moment of the switch
+            # the platform is observed again, and hosts that were away have time to answer
+            self.loop.platform.retry_silent_hosts()
+            self.loop.refresh()
             result = self.promote() if part == PROMOTE else self.finish()
             acted = acted or result["changed"]
         return {**result, "changed": acted}

@@ -154,6 +154,9 @@ class PlatformDriver(BaseDriver):
         are reported UNREACHABLE, as last seen, and `Context.away` names these hosts.
         """
 
+    def retry_silent_hosts(self) -> None:
+        """Wait for hosts that did not answer at the next `sync`, as if they were asked first."""
+
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Bring what instances of a revision need to every host, or make sure that it is there.
 

@@ -90,6 +90,12 @@ class Calls:
                 self._look_after(host, call)
         return self._silent | answers
 
+    def retry_silent(self) -> None:
+        """Give hosts that did not answer time again, as at the beginning of a step."""
+        for host in self._silent.keys() - self._under_way.keys():
+            del self._silent[host]
+            self._took.pop(host, None)
+
     def _late(self) -> dict[str, Answer]:
         """What has come since it was last asked for."""
         found = {host: answer for host, call in self._under_way.items() if (answer := call.later())}

@@ -413,6 +413,9 @@ class Hosts(PlatformDriver):
             )
         return {host: answers[host].value or {} for host in self._hosts}
 
+    def retry_silent_hosts(self) -> None:
+        self._calls.retry_silent()
+
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
