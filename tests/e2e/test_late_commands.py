@@ -142,7 +142,7 @@ def test_a_late_command_changes_nothing(
                 reports = load.stop()
             assert failures(reports) == []
             again = shop.to("1" if back else "2")
-            assert "nothing to do" in again.output and not again.one("Begin").result["changed"]
+            assert "nothing to do" in again.output and not again.one("begin").result["changed"]
     finally:
         t.cast(t.Any, front).close()
 
@@ -162,7 +162,7 @@ def test_what_was_left_at_a_load_balancer_is_put_right_by_any_run() -> None:
                 )
                 assert ("127.0.0.9", 9) in front.known()
                 checked = shop.run(ROLLOUT, {"rollout_revision": "1"}, "--check")
-                assert checked.one("Begin").result["changed"], "what --check sees"
+                assert checked.one("begin").result["changed"], "what --check sees"
                 shop.to("1")
                 shop.settled("1")
             assert "nothing to do" in shop.to("1").output

@@ -182,8 +182,7 @@ def test_a_rollout_goes_on_with_the_settings_given_where_no_host_has_its_own(sit
         path.unlink()
     told = site.to("2", site.given(NEW), **canary)
     assert (
-        "shop 2: instances started from now on have the settings given now (no host had them any"
-        " more)" in told.output
+        "shop 2: new instances get the present settings (no host has them any more)" in told.output
     )
     site.to("2", site.given(NEW), "promote", **canary)
     assert site.run_with() == {("2", NEW, ""): 3}
@@ -219,7 +218,7 @@ def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> N
     path.write_text(
         json.dumps({key: value for key, value in site.journal().items() if key != "settings"})
     )
-    said = "the settings that 1 was rolled out with are not known"
+    said = "the settings that 1 was rolled out with are unknown"
     assert said in site.to("2", site.given(NEW)).output
     assert said not in site.to("3", site.given(NEW)).output
     site.to("3", site.given(OLD), "rollback", rollout_to="1")
