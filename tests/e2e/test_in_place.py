@@ -566,7 +566,7 @@ def test_what_cannot_be_done_in_place_is_refused(fleet: Fleet) -> None:
     for task, (wrong, message) in zip(outcome.of("begin"), WRONG, strict=True):
         assert task.status == "failed" and message in task.msg, (wrong, task.msg)
     assert (
-        f"To go back, deploy {before['before']['revision']}, which was before"
+        f"To go back, deploy {before['before']['revision']}, the previous revision"
         in outcome.one("rollback").msg
     )
     assert fleet.journal() == before
