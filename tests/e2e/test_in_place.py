@@ -260,7 +260,9 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
             IN_PLACE, {"rollout_revision": new, "rollout_failure_limit": 2, **tasks}
         )
         message = outcome.failed.msg
-        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, outcome.output
+        assert outcome.rc != 0 and f"shop {new}: now rolled back to {old}" in message, (
+            outcome.output
+        )
         assert "web1: unreachable before its tasks came to an end" in message
         assert (
             "web3: Restart the shop: non-zero return code: the disk is full" in message
