@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import (
     assemble,
@@ -21,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    NOWHERE,
     Endpoint,
     Labels,
     Report,
@@ -147,12 +150,41 @@ def test_targets_by_balancer() -> None:
     }
     shall = targets(fleet, table, admit=["shop-2"], out=["shop-1"], leaving=[])
     assert shall == {
-        "a": {HERE: Target(OUT, name="shop-1"), two: Target(IN, name="shop-2")},
-        "b": {HERE: Target(OUT, name="shop-1"), two: Target(OUT, name="shop-2")},
+        "a": {HERE: Target(OUT, 100, "shop-1", 1), two: Target(IN, 100, "shop-2", 1)},
+        "b": {HERE: Target(OUT, 100, "shop-1", 1), two: Target(OUT, 100, "shop-2", 1)},
     }
     assert targets(fleet, table, [], [], leaving=["shop-1"])["a"] == {
-        two: Target(OUT, name="shop-2")
+        two: Target(OUT, 100, "shop-2", 1)
     }
+
+
+def test_one_without_a_place_has_no_entry() -> None:
+    fleet = [report("ordered-1", Process.STARTING, NOWHERE), report("shop-2")]
+    assert set(targets(fleet, {"a": {}}, [], [], [])["a"]) == {HERE}
+    assert [i.rotation for i in assemble(fleet, {"a": {HERE: server()}}, {}, {})] == [
+        Rotation.ABSENT,
+        IN,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("platform", "ours", "health", "since"),
+    [
+        (Health.PASSING, Health.NONE, State.READY, 130.0),
+        (Health.PASSING, Health.PASSING, State.READY, 130.0),
+        (Health.PENDING, Health.PASSING, State.STARTING, None),
+        (Health.PASSING, Health.PENDING, State.STARTING, None),
+        (Health.FAILING, Health.PASSING, State.NOT_READY, None),
+        (Health.PASSING, Health.FAILING, State.NOT_READY, None),
+        (Health.NONE, Health.PASSING, State.READY, 120.0),
+    ],
+)
+def test_the_platforms_checks_and_ours_have_to_pass(
+    platform: Health, ours: Health, health: State, since: float | None
+) -> None:
+    checked = replace(report(), health=platform, health_since=130.0)
+    (instance,) = assemble([checked], None, {"shop-1": HealthStatus(ours, 120.0)}, {})
+    assert (instance.state, instance.ready_since) == (health, since)
 
 
 @pytest.mark.parametrize("process", [Process.STOPPING, Process.FAILED, Process.STOPPED])

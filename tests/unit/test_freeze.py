@@ -174,7 +174,8 @@ def test_without_cronsim_only_cron_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def no_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without time zone data."""
-    monkeypatch.setitem(sys.modules, "tzdata", None)
+    for name in {"tzdata", *(one for one in sys.modules if one.startswith("tzdata."))}:
+        monkeypatch.setitem(sys.modules, name, None)
     zoneinfo.reset_tzpath(to=[])
     ZoneInfo.clear_cache()
     yield

@@ -194,6 +194,31 @@ MESSAGES: Mapping[str, Message] = {
         "Instances run on a host that is no longer among `rollout_platform.hosts`.",
         "Stop them there, or add the host again.",
     ),
+    "PR-224": Message(
+        "The API server of Kubernetes does not answer, or refused a request.",
+        "Do what its own words in the message say; the rollout retries meanwhile.",
+    ),
+    "PR-225": Message(
+        "No cluster of Kubernetes can be logged in to.",
+        "Name a kubeconfig and one of its contexts; try `kubectl --context NAME get deployments`.",
+    ),
+    "PR-226": Message(
+        "The workload, or its container, does not exist.",
+        "Create it, or correct `workload`, `namespace` or `container`.",
+    ),
+    "PR-227": Message(
+        "The workload cannot be rolled out as it is, or something else changes it meanwhile.",
+        "Do what the message says.",
+    ),
+    "PR-228": Message(
+        "The account lacks rights in the namespace. Nothing was touched.",
+        "Apply the Role of the message, and bind it to the account.",
+    ),
+    "PR-229": Message(
+        "Kubernetes makes no more pods: a quota is used up, or an admission refuses them.",
+        "Raise the quota, or mend what the message names; the rollout waits until its progress"
+        " deadline.",
+    ),
     # -- load balancers
     "PR-300": Message(
         "A load balancer could not be asked or changed.",
@@ -376,6 +401,10 @@ MESSAGES: Mapping[str, Message] = {
     "PR-619": Message(
         "Too few ready instances of the new revision for the share of requests asked for.",
         "Scale it first.",
+    ),
+    "PR-620": Message(
+        "All instances are where they are to be, and the platform did not take the rollout over.",
+        "Do what the message says, then rerun: it continues there.",
     ),
     # -- operator commands
     "PR-700": Message(

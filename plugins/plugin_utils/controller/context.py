@@ -69,6 +69,7 @@ class StepContext:
         self.context = Context(settings.service, self.transport, settings.checks, self._platform)
         self.context.counted = settings.traffic.module.driver.counts
         self.checker = HealthMonitor(settings.checks, self.transport)
+        self.context.wake = self.checker.wake
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.

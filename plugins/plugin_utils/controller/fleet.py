@@ -50,7 +50,9 @@ def assemble(
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
     living = {
-        report.labels.endpoint: report.labels.id for report in reports if report.process in _ALIVE
+        report.labels.endpoint: report.labels.id
+        for report in reports
+        if report.process in _ALIVE and report.labels.endpoint.known
     }
     nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
@@ -105,7 +107,7 @@ def _instance(
     crashed: bool,
 ) -> Instance:
     """Return one instance as the engine sees it."""
-    status = status or HealthStatus(Health.PENDING, report.created)
+    status = _both(report, status or HealthStatus(Health.PENDING, report.created))
     # A known instance is not starting because its first check failed: it may be serving.
     health = Health.FAILING if known and status.health is Health.PENDING else status.health
     # An instance that was stopped because it crashed has failed.
@@ -150,6 +152,19 @@ def _instance(
     )
 
 
+_WORST_FIRST = (Health.FAILING, Health.PENDING, Health.PASSING)
+
+
+def _both(report: Report, status: HealthStatus) -> HealthStatus:
+    """Return an instance's health by the platform's checks and by ours: the worse of the two."""
+    found = [status, HealthStatus(report.health, report.health_since, report.detail)]
+    checked = [one for one in found if one.health is not Health.NONE]
+    if len(checked) < 2:
+        return checked[0] if checked else status
+    worst = min(checked, key=lambda one: _WORST_FIRST.index(one.health))
+    return replace(worst, since=max(one.since for one in checked if one.health is worst.health))
+
+
 def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     """Return an instance's rotation, health and requests in flight over all load balancers."""
     there = [entry for entry in entries if entry is not None]
@@ -180,7 +195,11 @@ def targets(
     `split`; without it, weights stay as they are.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
-    wanted = [r for r in reports if r.labels.id not in gone and r.process in _ALIVE]
+    wanted = [
+        r
+        for r in reports
+        if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
+    ]
     return {
         name: _targets(wanted, servers, admitted, kept_out, split)
         for name, servers in table.items()
@@ -216,7 +235,9 @@ def _targets(
         weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
         if split and rotation is Rotation.IN:
             weight = weights[not split.is_new(report.labels.generation)]
-        found[report.labels.endpoint] = Target(rotation, max(1, weight), report.labels.id)
+        found[report.labels.endpoint] = Target(
+            rotation, max(1, weight), report.labels.id, report.labels.generation
+        )
     return found
 
 

@@ -192,7 +192,7 @@ class Forward(StepPart):
             self.lifecycle.hold(rollout, str(exc))
             left = "; rollout held. Rerun to resume, or run rollback.yml"
         elif action == FailureAction.CONTINUE:
-            self.lifecycle.close(Outcome.FAILED, str(exc))
+            self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
             self.rollback.start(rollout, str(exc), Outcome(exc.ending))

@@ -226,7 +226,8 @@ class Lifecycle(StepPart):
         done = (
             self.record.stable is not None and self.record.stable.generation == rollout.generation
         )
-        self.close(Outcome.PROMOTED if done else Outcome.SUPERSEDED, f"superseded by {revision}")
+        outcome = Outcome.PROMOTED if done else Outcome.SUPERSEDED
+        self.close(outcome, f"superseded by {revision}", settled=False)
 
     # -- in progress -------------------------------------------------------------------------------
 
@@ -287,12 +288,17 @@ class Lifecycle(StepPart):
         """Make the rollout's revision the stable one."""
         self.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
 
-    def close(self, outcome: Outcome, reason: str) -> None:
-        """Close the rollout: remove what is left of stopped instances, and write the history."""
+    def close(self, outcome: Outcome, reason: str, settled: bool = True) -> None:
+        """Close the rollout: remove what is left of stopped instances, and write the history.
+
+        `settled`: the fleet is where it is to be, so that the platform can conclude the rollout.
+        """
         record, rollout = self.record, self.record.open
         if rollout is None:
             return
         rollout.step = "finish"
+        if settled:
+            self.loop.conclude(record.stable)
         left = rollout.previous
         if (
             outcome == Outcome.PROMOTED

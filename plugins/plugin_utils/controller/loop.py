@@ -13,7 +13,7 @@ from ..base.errors import (
 )
 from ..engine.evaluate import Decision, evaluate
 from ..engine.instances import can_admit, can_stop
-from ..engine.model import Phase, Process, Rotation
+from ..engine.model import Composition, Phase, Process, Rotation
 from ..engine.progress import ProgressTracker
 from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint
@@ -35,9 +35,10 @@ class ReconcileLoop(BaseLoop):
     _background: GateRunner | None = None  # goes on from stage to stage
 
     def close(self) -> None:
-        """Ask gates nothing any more."""
+        """Ask gates nothing any more, and observe nothing in the background."""
         if self._background:
             self._background.close()
+        self.platform.close()
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
@@ -167,6 +168,20 @@ class ReconcileLoop(BaseLoop):
         ):
             message = f"the preview is not empty; the next rollout empties it: {left}"
             self.event(events.Trouble(message=message))
+
+    def conclude(self, stable: Composition | None) -> None:
+        """Have the platform do what is left to do at a rollout's end; raises RolloutFailed."""
+
+        def wait() -> str:
+            try:
+                if self.recorder.due:
+                    self.commit()  # the lease is kept while waiting
+                return self.platform.conclude(stable)
+            except TRANSIENT as exc:
+                return str(exc)
+
+        if left := self._until(wait, self.rules.progress_deadline):
+            raise RolloutFailed(f"the rollout cannot be concluded: {left}", "PR-620")
 
     def cancel_drain(self, generation: int) -> None:
         """Keep the instances of a generation that were to be drained and were not told to stop."""

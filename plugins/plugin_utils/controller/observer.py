@@ -78,7 +78,7 @@ class Observer:
         """Observe the service; the first time, wait until each instance was checked once."""
         # under a lease, this fences off commands of older ones
         self._context.epoch = self._session.epoch
-        if self._now() >= self.next_platform:
+        if self._now() >= self.next_platform or self._platform.changed():
             self.sync()
         if self._traffic:
             self._table = self._traffic.observe()
@@ -216,6 +216,7 @@ class Observer:
                 r.labels.id: (r.labels.endpoint, r.labels.host, r.labels.id in known, r.created)
                 for r in self.reports
                 if r.process in WATCHED
+                and (r.labels.endpoint.known or not self._context.health.enabled)
             }
         )
         if first:

@@ -14,7 +14,7 @@ from ..engine.evaluate import Decision
 from ..engine.model import Process
 from ..engine.rebalance import LEAVING, instances_to_move
 from ..engine.strategy import Waypoint
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver
+from ..interfaces.platform import NOWHERE, Endpoint, Labels, PlatformDriver
 from ..state.lease import Session
 from ..state.record import Rollout
 from .observer import Observer, Snapshot
@@ -67,6 +67,8 @@ class Placement:
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
+        if self._platform.names_instances:
+            return [Labels("", record.service, revision, generation, "", NOWHERE, 0)] * count
         for host, endpoint, slot in (
             self._places(count, generation, others, leaving) if count else ()
         ):

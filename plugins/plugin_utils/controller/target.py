@@ -23,6 +23,8 @@ def requested(
     revision, replicas = step.settings.revision, step.settings.replicas
     if replicas is None and step.in_place:
         replicas = step.loop.platform.capacity()
+    if replicas is None and step.session.read().open is None:
+        replicas = step.loop.platform.replicas()
     if revision is None or replicas is None:
         record = step.session.read()
         known = record.open or (record.stable if restart else None)

@@ -40,6 +40,8 @@ class Context:
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
     # By key, the secret part of these settings; in memory only.
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
+    # Wakes the reconcile loop; any thread may call it.
+    wake: Callable[[], None] = lambda: None
     # What the load balancers count of each instance: errors, latency.
     counted: Collection[str] = ()
     # By instance, what the load balancers have counted during this run.

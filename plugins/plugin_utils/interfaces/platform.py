@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import PlatformError
-from ..engine.model import Process
+from ..engine.model import Composition, Health, Process
 from .driver import BaseDriver
 
 
@@ -24,6 +24,11 @@ class Endpoint:
     address: str
     port: int
 
+    @property
+    def known(self) -> bool:
+        """Whether the instance can be reached there; otherwise it is `NOWHERE` yet."""
+        return bool(self.address and self.port)
+
     def __str__(self) -> str:
         return (
             f"[{self.address}]:{self.port}"
@@ -32,9 +37,15 @@ class Endpoint:
         )
 
 
+NOWHERE = Endpoint("", 0)  # of an instance that its platform has not placed yet
+
+
 @dataclass(frozen=True)
 class Labels:
-    """What is stored with an instance, so that a later run recognizes it."""
+    """What is stored with an instance, so that a later run recognizes it.
+
+    A platform that names its instances is asked for one without id, host and endpoint.
+    """
 
     id: str
     service: str
@@ -56,6 +67,10 @@ class Report:
     detail: str = ""  # of a failed instance: how it ended, and its last log lines
     restarts: int = 0  # by a supervisor of the host, as systemd
     restarted: float | None = None  # time of the first restart, as `created`
+    # By the platform's own checks, and since when, as `created`; NONE: it has none. Where
+    # `rollout_health` checks it, too, both have to pass.
+    health: Health = Health.NONE
+    health_since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,13 @@ class PlatformDriver(BaseDriver):
 
     Nothing is started or stopped there. What such a driver cannot see, it reports from
     `Context.deployed`.
+    """
+    names_instances: bool = False
+    """Whether the platform itself names and places instances, as an orchestrator does.
+
+    `sync` is then told how many to start, by labels without id and place, and has to report those
+    that it has ordered and not seen yet, or they are ordered again. It may name another instance
+    than the one that was to stop, where it cannot choose.
     """
     host_options: t.ClassVar[Collection[str] | None] = None
     """The options of the hosts; all others shape an instance, and the journal keeps them.
@@ -153,6 +175,27 @@ class PlatformDriver(BaseDriver):
         A host that hangs does not delay the others for long: instances on hosts that do not answer
         are reported UNREACHABLE, as last seen, and `Context.away` names these hosts.
         """
+
+    def changed(self) -> bool:
+        """Return whether something has changed since the last `sync`, which is then called at once.
+
+        A platform that is told of changes calls `Context.wake` as well.
+        """
+        return False
+
+    def replicas(self) -> int | None:
+        """Return how many instances the platform itself is asked for; None if only we ask."""
+        return None
+
+    def conclude(self, stable: Composition | None) -> str:
+        """Do what is left to do when a rollout ends, with what the service consists of now.
+
+        Called again and again until it returns "". Otherwise it returns what it waits for.
+        """
+        return ""
+
+    def close(self) -> None:
+        """Stop what runs in the background. Nothing is asked of the driver any more."""
 
     def retry_silent_hosts(self) -> None:
         """Wait for hosts that did not answer at the next `sync`, as if they were asked first."""

@@ -21,6 +21,7 @@ class Target:
     rotation: Rotation  # IN, or OUT: known, health-checked, without new requests
     weight: int = 100
     name: str = ""  # the instance's id, for balancers that name their entries
+    generation: int = 0  # the instance's, for balancers that weigh groups of entries
 
 
 @dataclass(frozen=True)

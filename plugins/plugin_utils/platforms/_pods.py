@@ -1,0 +1,400 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What objects of Kubernetes mean to a rollout: groups of pods, and reports of them. Pure."""
+
+from __future__ import annotations
+
+import calendar
+import hashlib
+import json
+import time
+import typing as t
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..base.text import clean
+from ..engine import hand_back
+from ..engine.model import UNKNOWN, Health, Process
+from ..interfaces.platform import NOWHERE, Endpoint, Labels, Report
+
+Object = Mapping[str, t.Any]
+DOMAIN = "rollout.progressive"
+SERVICE = f"{DOMAIN}/service"  # label of our ReplicaSets, and of those taken from the Deployment
+MARK = f"{DOMAIN}/rollout"  # annotation of a ReplicaSet: what a rollout started in it
+LABELS = f"{DOMAIN}/labels"  # of a ReplicaSet taken from the Deployment: the labels that it had
+STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
+EPOCH = f"{DOMAIN}/epoch"
+PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
+HASH = "pod-template-hash"
+COST = "controller.kubernetes.io/pod-deletion-cost"
+LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
+ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
+
+
+def template_of(obj: Object) -> dict[str, t.Any]:
+    """Return the pod template of a Deployment or ReplicaSet, without what tells sets apart."""
+    found: dict[str, t.Any] = json.loads(json.dumps(obj["spec"]["template"]))
+    metadata = found.setdefault("metadata", {})
+    metadata.pop("creationTimestamp", None)
+    labels = metadata.get("labels") or {}
+    labels.pop(HASH, None)
+    metadata["labels"] = labels
+    return found
+
+
+def digest(template: Object) -> str:
+    """Return the same text for the same template."""
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def notes_of(obj: Object) -> Mapping[str, str]:
+    """Return the annotations of an object."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def labels_of(obj: Object) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return obj["metadata"].get("labels") or {}
+
+
+def owned_by(obj: Object, owner: Object) -> bool:
+    """Return whether an object is controlled by another."""
+    return any(
+        one.get("uid") == owner["metadata"]["uid"] and one.get("controller")
+        for one in obj["metadata"].get("ownerReferences") or ()
+    )
+
+
+def mark(name: str, generation: int, revision: str) -> str:
+    """Return the annotation of a ReplicaSet of this name, for `Group.marked`."""
+    return json.dumps({"set": name, "generation": generation, "revision": revision})
+
+
+def seconds(stamp: str | None) -> float:
+    """Return a time of the API in seconds since the epoch; 0 if there is none."""
+    try:
+        return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """A ReplicaSet of the service, and its pods."""
+
+    obj: Object
+    deployment: Object
+    pods: Sequence[Object] = ()
+    adopted: int = ADOPTED  # the generation of the Deployment's own pods that have no mark
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the ReplicaSet."""
+        return str(self.obj["metadata"]["name"])
+
+    @cached_property
+    def template(self) -> str:
+        """A digest of its pod template."""
+        return digest(template_of(self.obj))
+
+    @property
+    def owned(self) -> bool:
+        """Whether it belongs to the Deployment."""
+        return owned_by(self.obj, self.deployment)
+
+    @cached_property
+    def current(self) -> bool:
+        """Whether it is the one that the Deployment keeps pods in."""
+        return self.owned and self.template == digest(template_of(self.deployment))
+
+    @property
+    def released(self) -> bool:
+        """Whether it was taken from the Deployment, to be given back."""
+        return LABELS in notes_of(self.obj) and not self.labelled
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the Deployment's selector finds it."""
+        mine = labels_of(self.obj)
+        return all(mine.get(key) == value for key, value in selector(self.deployment).items())
+
+    @cached_property
+    def marked(self) -> tuple[int, str] | None:
+        """The generation and the revision that a rollout started in it.
+
+        Annotations are copied from object to object by `kubectl rollout undo` and the Deployment's
+        controller: only the one with the name of this ReplicaSet counts.
+        """
+        try:
+            found = json.loads(notes_of(self.obj).get(MARK, "null"))
+            if found and found["set"] == self.name:
+                return int(found["generation"]), str(found["revision"])
+        except (ValueError, KeyError, TypeError):
+            pass
+        return None
+
+    @property
+    def generation(self) -> int:
+        """The generation of its pods."""
+        return self.marked[0] if self.marked else self.adopted if self.current else 0
+
+    @property
+    def scaled(self) -> Object:
+        """The object whose number of replicas is its own."""
+        return self.deployment if self.current else self.obj
+
+    @property
+    def replicas(self) -> int:
+        """How many pods it is to have."""
+        return int(self.scaled["spec"].get("replicas", 1))
+
+    @property
+    def stopped(self) -> list[str]:
+        """The ids of the pods that were to be stopped by lowering the number, in this order."""
+        try:
+            return [str(one) for one in json.loads(notes_of(self.scaled).get(STOPPED, "[]"))]
+        except ValueError:
+            return []
+
+    @cached_property
+    def living(self) -> Mapping[str, Object]:
+        """By name, the pods that count for its controller, and that it has not deleted."""
+        return {
+            str(pod["metadata"]["name"]): pod
+            for pod in self.pods
+            if not pod["metadata"].get("deletionTimestamp") and not ended(pod)
+        }
+
+    @cached_property
+    def ids(self) -> Mapping[str, str]:
+        """By name, the id of each living pod.
+
+        The controller chooses which pod it deletes. One that was to be stopped and was kept in the
+        place of another is another instance from then on.
+        """
+        stopped, leaving = self.stopped, self.leaving
+        found = {}
+        for name in self.living:
+            number, this = 1, name
+            while this in stopped and this not in leaving:
+                number += 1
+                this = f"{name}/{number}"
+            found[name] = this
+        return found
+
+    @cached_property
+    def leaving(self) -> Collection[str]:
+        """The ids of the living pods that the controller has yet to delete, or others for them."""
+        surplus = len(self.living) - self.replicas
+        mine = [one for one in self.stopped if one.partition("/")[0] in self.living]
+        return mine[-surplus:] if surplus > 0 else []
+
+    @property
+    def missing(self) -> int:
+        """How many pods are ordered, and not seen yet."""
+        return max(0, self.replicas - len(self.living))
+
+    @property
+    def ordered(self) -> list[str]:
+        """The ids of the pods that are ordered, and not seen yet.
+
+        They are other ones after each change of the number: none that was to be stopped comes back.
+        """
+        change = self.scaled["metadata"].get("generation", 0)
+        return [f"{self.name}/ordered-{change}-{one + 1}" for one in range(self.missing)]
+
+    @property
+    def refusal(self) -> str:
+        """Why its controller cannot make pods, as the server says it: a quota, an admission."""
+        conditions = (self.obj.get("status") or {}).get("conditions") or ()
+        found = [c for c in conditions if c.get("type") == "ReplicaFailure"]
+        return clean(found[0].get("message", "")) if found and self.missing else ""
+
+    def state(self) -> hand_back.ReplicaSet:
+        """Return what matters of it for the hand-back."""
+        return hand_back.ReplicaSet(
+            self.name,
+            int(self.obj["spec"].get("replicas", 1)),
+            self.template,
+            self.owned,
+            self.labelled,
+            self.released,
+        )
+
+
+def state_of(deployment: Object) -> hand_back.Deployment:
+    """Return what matters of a Deployment for the hand-back."""
+    seen = (deployment.get("status") or {}).get("observedGeneration", 0)
+    return hand_back.Deployment(
+        int(deployment["spec"].get("replicas", 1)),
+        digest(template_of(deployment)),
+        bool(deployment["spec"].get("paused")),
+        seen >= deployment["metadata"]["generation"],
+    )
+
+
+def selector(deployment: Object) -> Mapping[str, str]:
+    """Return the labels that the Deployment selects by."""
+    return deployment["spec"]["selector"].get("matchLabels") or {}
+
+
+def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -> list[Group]:
+    """Return the ReplicaSets of the service, each with its pods, in the order of their names."""
+    name = deployment["metadata"]["name"]
+    by_owner: dict[str, list[Object]] = {}
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner.get("controller"):
+                by_owner.setdefault(str(owner["uid"]), []).append(pod)
+    found = [
+        Group(one, deployment, by_owner.get(str(one["metadata"]["uid"]), ()))
+        for one in sets
+        if labels_of(one).get(SERVICE) == name or owned_by(one, deployment)
+    ]
+    if any(group.marked and group.marked[0] == ADOPTED for group in found):
+        found = [replace(group, adopted=0) for group in found]  # there was none to adopt
+    return sorted(found, key=lambda group: group.name)
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How pods are read: whose they are, where they listen, and what time it is."""
+
+    service: str
+    container: str
+    image: str  # of an instance, with a placeholder
+    port: int  # 0: the container's first one
+    now: float
+    skew: float = 0.0  # seconds that our clock is ahead of the server's
+
+    def reports(self, group: Group, ordered: float) -> Iterable[Report]:
+        """Yield what is to be seen of a group, whose missing pods are `ordered` since then."""
+        for pod in group.pods:
+            yield self._report(group, pod)
+        for name in group.ordered:
+            labels = self._labels(group, name, {})
+            yield Report(labels, Process.STARTING, ordered, group.refusal)
+
+    def revision(self, group: Group) -> str:
+        """Return the revision of a group: marked, or that of its image."""
+        if group.marked:
+            return group.marked[1]
+        images = [
+            c.get("image", "")
+            for c in group.obj["spec"]["template"]["spec"]["containers"]
+            if self.container in ("", c["name"])
+        ]
+        before, _placeholder, after = self.image.partition("{revision}")
+        image = images[0] if images else ""
+        if image.startswith(before) and image.endswith(after) and len(image) > len(before + after):
+            return image[len(before) : len(image) - len(after)]
+        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+        return tag or UNKNOWN
+
+    def _report(self, group: Group, pod: Object) -> Report:
+        name = str(pod["metadata"]["name"])
+        known = group.ids.get(name, name)
+        process = self._process(pod)
+        if known in group.leaving and process in (Process.STARTING, Process.RUNNING):
+            process = Process.STOPPING
+        health, since = self._health(pod) if process is Process.RUNNING else (Health.NONE, 0.0)
+        restarts, restarted = self._restarts(pod)
+        return Report(
+            self._labels(group, known, pod),
+            process,
+            self._at(pod["metadata"].get("creationTimestamp")),
+            trouble(pod),
+            restarts,
+            restarted,
+            health,
+            since,
+        )
+
+    def _labels(self, group: Group, name: str, pod: Object) -> Labels:
+        host = str((pod.get("spec") or {}).get("nodeName") or "")
+        address = str((pod.get("status") or {}).get("podIP") or "")
+        port = self.port or next(
+            (
+                int(port["containerPort"])
+                for c in (pod.get("spec") or {}).get("containers", ())
+                if self.container in ("", c["name"])
+                for port in c.get("ports") or ()
+            ),
+            0,
+        )
+        where = Endpoint(address, port) if address and port else NOWHERE
+        return Labels(name, self.service, self.revision(group), group.generation, host, where, 0)
+
+    def _process(self, pod: Object) -> Process:
+        if gone := pod["metadata"].get("deletionTimestamp"):
+            return Process.UNREACHABLE if self.now - self._at(gone) > LOST else Process.STOPPING
+        if ended(pod):
+            return Process.FAILED
+        phase = (pod.get("status") or {}).get("phase")
+        return {"Running": Process.RUNNING, "Pending": Process.STARTING}.get(
+            str(phase), Process.UNKNOWN
+        )
+
+    def _health(self, pod: Object) -> tuple[Health, float]:
+        """Return the health by the pod's own probes and gates, and since when."""
+        ready = condition(pod, "Ready")
+        since = self._at(ready.get("lastTransitionTime"))
+        if ready.get("status") == "True":
+            # The server counts whole seconds: what has just become ready may have been for one.
+            return Health.PASSING, min(self.now, since + 1)
+        begun = [
+            self._at(((one.get("state") or {}).get("running") or {}).get("startedAt"))
+            for one in (pod.get("status") or {}).get("containerStatuses") or ()
+        ]
+        was_ready = begun and since > max(begun)
+        return (Health.FAILING if was_ready else Health.PENDING), since
+
+    def _restarts(self, pod: Object) -> tuple[int, float | None]:
+        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+        count = sum(int(one.get("restartCount", 0)) for one in statuses)
+        ends = [
+            self._at(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
+            for one in statuses
+            if one.get("restartCount")
+        ]
+        return count, min(ends) if count and ends else None
+
+    def _at(self, stamp: str | None) -> float:
+        found = seconds(stamp)
+        return found + self.skew if found else 0.0
+
+
+def ended(pod: Object) -> bool:
+    """Return whether a pod has ended by itself."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
+def condition(pod: Object, kind: str) -> Mapping[str, t.Any]:
+    """Return a condition of a pod; empty if it has none of this kind."""
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return next((one for one in found if one.get("type") == kind), {})
+
+
+def trouble(pod: Object) -> str:
+    """Return why a pod does not run or is not ready, in the words of Kubernetes."""
+    status = pod.get("status") or {}
+    if ended(pod):
+        words = [status.get("reason"), status.get("message")]
+        return clean(": ".join(filter(None, words)) or f"it ended ({status.get('phase')})")
+    for one in status.get("containerStatuses") or ():
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        before = (one.get("lastState") or {}).get("terminated") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return clean(": ".join(filter(None, [waiting["reason"], waiting.get("message")])))
+        if before and not one.get("ready"):
+            return clean(f"restarted: {before.get('reason')}, exit code {before.get('exitCode')}")
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return clean(f"{scheduled.get('reason')}: {scheduled.get('message')}")
+    ready = condition(pod, "Ready")
+    return clean(ready.get("message") or "") if ready.get("status") == "False" else ""

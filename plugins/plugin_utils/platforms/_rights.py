@@ -1,0 +1,107 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is refused on Kubernetes before anything is touched: rights, and workloads that cannot be
+rolled out.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Iterable, Sequence
+
+from ..base.errors import InputError
+from ..remote.kubernetes import Cluster, Object
+from . import _pods
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+NEEDED: Sequence[tuple[str, str, tuple[str, ...]]] = (
+    ("apps", "deployments", ("get", "patch")),
+    ("apps", "replicasets", ("get", "list", "create", "patch", "delete")),
+    ("", "pods", ("get", "list", "watch", "patch")),
+    ("autoscaling", "horizontalpodautoscalers", ("list",)),
+)
+
+
+def check(cluster: Cluster, namespace: str) -> None:
+    """Raise InputError, with a Role that would do, where the account lacks rights."""
+    missing = [
+        f"{verb} {resource}"
+        for group, resource, verbs in NEEDED
+        for verb in verbs
+        if not _may(cluster, namespace, group, resource, verb)
+    ]
+    if missing:
+        raise InputError(
+            f"rollout_platform.context: in namespace {namespace} this account may not"
+            f" {', '.join(missing)}; apply this Role, and bind it to the account:"
+            f" {json.dumps(role(namespace))}",
+            "PR-228",
+        )
+
+
+def role(namespace: str) -> dict[str, t.Any]:
+    """Return the least rights that rollouts need."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "progressive-rollout", "namespace": namespace},
+        "rules": [
+            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+            for group, resource, verbs in NEEDED
+        ],
+    }
+
+
+def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:
+    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    return bool(cluster.post(REVIEWS, review).get("status", {}).get("allowed"))
+
+
+def check_deployment(deployment: Object, where: str) -> None:
+    """Raise InputError where a Deployment cannot be handed back, or is not to move."""
+    for wrong, why in _obstacles(deployment):
+        if wrong:
+            raise InputError(f"rollout_platform.workload: {where} {why}", "PR-227")
+
+
+def _obstacles(deployment: Object) -> Iterable[tuple[bool, str]]:
+    spec = deployment["spec"]
+    selector = spec["selector"]
+    pending = _pods.PENDING in _pods.notes_of(deployment)
+    yield (
+        (spec.get("strategy") or {}).get("type") == "Recreate",
+        "has the strategy Recreate, which never has old and new pods together; set RollingUpdate",
+    )
+    yield (
+        bool(selector.get("matchExpressions")) or not selector.get("matchLabels"),
+        "selects its pods by expressions; only labels (matchLabels) are supported",
+    )
+    yield (
+        _pods.HASH in (selector.get("matchLabels") or {}),
+        f"selects its pods by {_pods.HASH}, which differs from revision to revision",
+    )
+    yield (
+        bool(spec.get("paused")) and not pending,
+        "is paused by somebody else; resume it first: kubectl rollout resume",
+    )
+
+
+def check_autoscalers(cluster: Cluster, namespace: str, name: str, where: str) -> None:
+    """Raise InputError where an autoscaler changes the Deployment's number of replicas, too."""
+    path = f"/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers"
+    for one in cluster.get(path).get("items", ()):
+        target = one["spec"]["scaleTargetRef"]
+        if (target.get("kind"), target.get("name")) == ("Deployment", name):
+            raise InputError(
+                f"rollout_platform.workload: the HorizontalPodAutoscaler {one['metadata']['name']}"
+                f" scales {where}, too, and would undo each step of the rollout; delete it for as"
+                " long as the rollout lasts",
+                "PR-227",
+            )

@@ -1,0 +1,486 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods of a Deployment on Kubernetes. Nothing is installed in the cluster.
+
+The user's Deployment keeps the old template and is only scaled while a rollout lasts. The new pods
+are those of a ReplicaSet beside it, which it adopts at the end (`engine/hand_back.py`). So whatever
+happens to a run, the Deployment has what is stable, and no pod is started for the end alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+from ..base import clock
+from ..base.errors import InputError, LeaseLost, PlatformError
+from ..engine import hand_back
+from ..engine.hand_back import Step
+from ..engine.model import Composition
+from ..inputs.options import NAME, PATH, PORT, TEXT, Field, Kind, Options
+from ..inputs.placeholders import Template
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
+from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
+from . import _pods, _rights
+from ._pods import Group
+
+ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
+
+
+def _workload(value: t.Any, variable: str) -> str:
+    kind, _slash, name = str(value).partition("/")
+    if kind != "deployment" or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+        raise InputError(
+            f"{variable}: {value!r} is not a workload; write deployment/NAME", "PR-100"
+        )
+    return name
+
+
+def _image(value: t.Any, variable: str) -> str:
+    template = Template(str(value), variable, ("revision",))
+    if not template.names or re.search(r"\s", str(value)):
+        raise InputError(
+            f"{variable}: {value!r} is the same for all revisions; write"
+            " registry.example.com/shop:{revision}",
+            "PR-100",
+        )
+    return str(value)
+
+
+OPTIONS = Options(
+    Field(
+        "workload",
+        Kind("str", _workload),
+        "The Deployment, V(deployment/shop). It has to exist, and stays what it is: only its number"
+        " of replicas and its pod template are changed.",
+        required=True,
+    ),
+    Field(
+        "image",
+        Kind("str", _image),
+        "The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as"
+        " in the Deployment.",
+        required=True,
+    ),
+    Field("container", NAME, "The container with that image. Required where a pod has several."),
+    Field(
+        "port",
+        PORT,
+        "The port that checks and load balancers reach a pod at, the container's first one if not"
+        " given.",
+    ),
+    Field("namespace", NAME, "The namespace, that of the context if not given."),
+    Field(
+        "context",
+        TEXT,
+        "The context of the kubeconfig, the current one if not given. Without a kubeconfig, the"
+        " service account of the pod that the playbook runs in is used.",
+    ),
+    Field("kubeconfig", PATH, "The kubeconfig, that of E(KUBECONFIG) if not given."),
+)
+
+
+class Driver(PlatformDriver):
+    """The pods of one Deployment."""
+
+    names_instances = True
+    host_options = ("workload", "namespace", "context", "kubeconfig")
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self._options = options
+        self._name: str = options["workload"]
+        self._pods: Reflector | None = None
+        self._seen = -1  # changes of the pods that the last reports have taken in
+        self._ordered: dict[str, float] = {}  # by ReplicaSet, since when pods of it are missing
+        self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
+
+    # -- before anything is touched ----------------------------------------------------------------
+
+    def hosts(self) -> Sequence[str]:
+        """Return none: the scheduler finds a node for a pod."""
+        return ()
+
+    def capacity(self) -> int:
+        return ENOUGH
+
+    def place(
+        self, count: int, taken: Collection[Labels], generation: int
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        raise PlatformError("rollout_platform.driver: Kubernetes places pods itself")
+
+    def replicas(self) -> int | None:
+        return int(self._get()["spec"].get("replicas", 1)) or None
+
+    def check(self) -> None:
+        cluster = self._cluster
+        _rights.check(cluster, self._namespace)
+        deployment = self._get()
+        found = self._groups(deployment)
+        _rights.check_deployment(deployment, self._where)
+        self._container(deployment)
+        if not self.context.health.enabled:
+            self._check_probe(deployment)
+        _rights.check_autoscalers(cluster, self._namespace, self._name, self._where)
+        if busy := [one for one in found if one.owned and not one.current and one.replicas]:
+            raise InputError(
+                f"rollout_platform.workload: {self._where} is in a rolling update of its own"
+                f" ({busy[0].name} is still to have {busy[0].replicas} pods); wait for it: kubectl"
+                f" rollout status deployment/{self._name}",
+                "PR-227",
+            )
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        """Have the server check the new ReplicaSet, and admission webhooks see it."""
+        number = generation or 1
+        body = self._replica_set(self._get(), revision, number, 0)
+        body["metadata"]["name"] = f"{self._name}-dry-run"
+        self._cluster.post(self._path("replicasets"), body, dryRun="All")
+
+    # -- the rollout -------------------------------------------------------------------------------
+
+    def changed(self) -> bool:
+        return self._pods is not None and self._pods.changes != self._seen
+
+    def close(self) -> None:
+        if self._pods:
+            self._pods.close()
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        deployment, found = self._look()
+        if start or stop or forget:
+            self._refuse_without_lease()
+        if start or stop:
+            if _pods.PENDING in _pods.notes_of(deployment):
+                self._complete_pending(deployment)
+                deployment, found = self._look()
+            self._scale(deployment, found, start, stop)
+            deployment, found = self._look()
+        return self._reports(found)
+
+    def conclude(self, stable: Composition | None) -> str:
+        self._refuse_without_lease()
+        if stable is None:
+            return self._hand_back(None)
+        _deployment, found = self._look()
+        mine = [one for one in found if one.generation == stable.generation]
+        return self._hand_back(mine[0].name) if mine else f"no pods are of {stable.revision}"
+
+    # -- observe -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        options = self._options
+        return Cluster(options["kubeconfig"], options["context"], "rollout_platform.context")
+
+    @property
+    def _namespace(self) -> str:
+        return self._options["namespace"] or self._cluster.namespace
+
+    @property
+    def _where(self) -> str:
+        return f"deployment {self._name} in namespace {self._namespace}"
+
+    def _path(self, kind: str, *names: str) -> str:
+        group = "/api/v1" if kind == "pods" else "/apis/apps/v1"
+        return "/".join([group, "namespaces", self._namespace, kind, *names])
+
+    def _get(self) -> Object:
+        """Return the Deployment."""
+        try:
+            return self._cluster.get(self._path("deployments", self._name))
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+            raise InputError(
+                f"rollout_platform.workload: there is no {self._where}; create it first, with the"
+                " number of replicas 0 if nothing is to run yet",
+                "PR-226",
+            ) from None
+
+    def _look(self) -> tuple[Object, list[Group]]:
+        """Return the Deployment and its groups; under a lease, fence off older ones."""
+        deployment = self._get()
+        if self.context.epoch:
+            deployment = self._fence(deployment)
+        return deployment, self._groups(deployment)
+
+    def _groups(self, deployment: Object) -> list[Group]:
+        sets = self._cluster.get(self._path("replicasets")).get("items", ())
+        return _pods.groups(deployment, sets, self._list_pods(deployment))
+
+    def _list_pods(self, deployment: Object) -> Sequence[Object]:
+        """Return the service's pods, watched as long as a rollout lasts."""
+        wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
+        path = self._path("pods")
+        if not self.context.epoch:
+            found: Sequence[Object] = self._cluster.get(path, labelSelector=wanted).get("items", ())
+            return found
+        if self._pods is None:
+            self._pods = Reflector(self._cluster, path, self.context.wake, labelSelector=wanted)
+        self._seen = self._pods.changes
+        return self._pods.list()
+
+    def _reports(self, found: Sequence[Group]) -> list[Report]:
+        reading = _pods.Reading(
+            self.context.service,
+            self._options["container"] or "",
+            self._options["image"],
+            self._options["port"] or 0,
+            clock.now(),
+            self._cluster.skew,
+        )
+        reports: list[Report] = []
+        for group in found:
+            self._note_missing(group)
+            reports += reading.reports(group, self._ordered.get(group.name, 0.0))
+        return reports
+
+    def _note_missing(self, group: Group) -> None:
+        """Note since when pods are missing, and tell the operator why, in the server's words."""
+        if not group.missing:
+            self._ordered.pop(group.name, None)
+            self._said.pop(group.name, None)
+            return
+        self._ordered.setdefault(group.name, clock.now())
+        if group.refusal and group.refusal != self._said.get(group.name):
+            self._said[group.name] = group.refusal
+            self.context.transport.say(f"no more pods of {group.name}: {group.refusal} [PR-229]")
+
+    # -- act ---------------------------------------------------------------------------------------
+
+    def _refuse_without_lease(self) -> None:
+        if not self.context.epoch:
+            raise PlatformError(f"{self._where}: nothing is done without a lease")
+
+    def _fence(self, deployment: Object) -> Object:
+        """Write the lease's epoch to the Deployment; raises LeaseLost where a newer one is."""
+        notes, mine = _pods.notes_of(deployment), self.context.epoch
+        seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
+        if seen > mine:
+            raise LeaseLost(
+                f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is {mine})"
+            )
+        if seen == mine:
+            return deployment
+        body = _versioned(deployment, {"annotations": {_pods.EPOCH: str(mine)}})
+        return self._cluster.patch(self._path("deployments", self._name), body)
+
+    def _scale(
+        self,
+        deployment: Object,
+        found: Sequence[Group],
+        start: Sequence[Labels],
+        stop: Sequence[str],
+    ) -> None:
+        """Change the numbers of replicas: fewer pods first, so that the others have room."""
+        for group in found:
+            ids = [*group.ids.values(), *group.ordered]
+            if going := [one for one in stop if one in ids and one not in group.stopped]:
+                self._steer(group, going)
+                self._set(group, group.replicas - len(going), going)
+        more = Counter((labels.generation, labels.revision) for labels in start)
+        for (generation, revision), count in more.items():
+            mine = [one for one in found if one.generation == generation]
+            if not mine:
+                body = self._replica_set(deployment, revision, generation, count)
+                self._cluster.post(self._path("replicasets"), body)
+            elif mine[0].owned and not mine[0].current:
+                raise PlatformError(
+                    f"{self._where}: somebody else has changed its pod template since"
+                    f" {revision} was promoted, so that no pods of it can be started"
+                )
+            else:
+                self._set(mine[0], mine[0].replicas + count)
+
+    def _steer(self, group: Group, ids: Sequence[str]) -> None:
+        """Have the controller delete these pods before others.
+
+        Servers before 1.22 do not know it; there, what was kept is reported as another instance.
+        """
+        for name in {one.partition("/")[0] for one in ids} & set(group.living):
+            body = {"metadata": {"annotations": {_pods.COST: "-1000"}}}
+            try:
+                self._cluster.patch(self._path("pods", name), body)
+            except ApiError as exc:
+                if exc.status != 404:
+                    raise
+
+    def _set(self, group: Group, replicas: int, going: Sequence[str] = ()) -> None:
+        """Change a group's number, if it still is as seen, and note which pods are to go."""
+        kept = [one for one in group.stopped if one.partition("/")[0] in group.living]
+        kept += [one for one in going if one.partition("/")[0] in group.living]
+        obj = group.scaled
+        kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
+        notes = {**_pods.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
+        patch: list[Object] = [
+            {"op": "test", "path": "/spec/replicas", "value": group.replicas},
+            {"op": "test", "path": "/metadata/annotations", "value": _pods.notes_of(obj)},
+            {"op": "add", "path": "/metadata/annotations", "value": notes},
+            {"op": "replace", "path": "/spec/replicas", "value": max(0, replicas)},
+        ]
+        self._cluster.patch(self._path(kind, name), patch)
+
+    def _replica_set(
+        self, deployment: Object, revision: str, generation: int, replicas: int
+    ) -> dict[str, t.Any]:
+        """Return the ReplicaSet of a generation."""
+        name, template = f"{self._name}-g{generation}", _pods.template_of(deployment)
+        kept = self.context.settings.get(generation)
+        image = (kept.platform if kept else self._options).get("image", self._options["image"])
+        only = self._container(deployment)
+        for one in template["spec"]["containers"]:
+            if one["name"] == only:
+                one["image"] = image.replace("{revision}", revision)
+        hashed = {_pods.HASH: f"g{generation}"}
+        template["metadata"]["labels"] |= hashed
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": name,
+                "labels": {_pods.SERVICE: self._name},
+                "annotations": {_pods.MARK: _pods.mark(name, generation, revision)},
+            },
+            "spec": {
+                "replicas": replicas,
+                "minReadySeconds": deployment["spec"].get("minReadySeconds", 0),
+                "selector": {"matchLabels": {**_pods.selector(deployment), **hashed}},
+                "template": template,
+            },
+        }
+
+    def _container(self, deployment: Object) -> str:
+        """Return the name of the container whose image is the revision's."""
+        names = [str(c["name"]) for c in deployment["spec"]["template"]["spec"]["containers"]]
+        wanted = self._options["container"]
+        if wanted not in names and (wanted or len(names) != 1):
+            raise InputError(
+                f"rollout_platform.container: {wanted or 'not given'}; the containers of"
+                f" {self._where} are {', '.join(names)}",
+                "PR-226",
+            )
+        return str(wanted or names[0])
+
+    def _check_probe(self, deployment: Object) -> None:
+        only = self._container(deployment)
+        for one in deployment["spec"]["template"]["spec"]["containers"]:
+            if one["name"] == only and not one.get("readinessProbe"):
+                raise InputError(
+                    f"rollout_health: not given, and container {only} of {self._where} has no"
+                    " readinessProbe, so that a pod would be ready as soon as it runs; add one of"
+                    " them",
+                    "PR-227",
+                )
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _complete_pending(self, deployment: Object) -> None:
+        """Complete the hand-back that a run was killed in; raises PlatformError while it lasts."""
+        if left := self._hand_back(_pods.notes_of(deployment)[_pods.PENDING]):
+            raise PlatformError(f"{self._where}: an earlier hand-back is not complete: {left}")
+
+    def _hand_back(self, new: str | None) -> str:
+        """Go on with the hand-back until it is done or has to wait; return what it waits for."""
+        before: hand_back.Action | None = None
+        while True:
+            deployment, found = self._look()
+            try:
+                action = hand_back.next_step(
+                    _pods.state_of(deployment), [one.state() for one in found], new
+                )
+            except hand_back.Blocked as exc:
+                return str(exc)
+            if action.step is Step.DONE:
+                return ""
+            if action.step is Step.WAIT or action == before:
+                return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
+            self._take(action, deployment, {one.name: one for one in found}, new or "")
+            before = action
+
+    def _take(
+        self,
+        action: hand_back.Action,
+        deployment: Object,
+        found: Mapping[str, Group],
+        new: str,
+    ) -> None:
+        """Do one step of the hand-back: one change of one object, if it still is as seen."""
+        step, group = action.step, found.get(action.name)
+        mine = self._path("deployments", self._name)
+        if step is Step.PAUSE:
+            body = _versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
+            self._cluster.patch(mine, body)
+        elif step is Step.RESUME:
+            body = _versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
+            self._cluster.patch(mine, body)
+        elif group is None:
+            raise PlatformError(f"{action.name} is gone")
+        elif step is Step.RETARGET:
+            self._cluster.patch(mine, _retarget(deployment, group))
+        elif step is Step.DELETE:
+            self._delete(group)
+        else:
+            body = _versioned(group.obj, _METADATA[step](group))
+            self._cluster.patch(self._path("replicasets", group.name), body)
+
+    def _delete(self, group: Group) -> None:
+        metadata = group.obj["metadata"]
+        same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = {"preconditions": same, "propagationPolicy": "Background"}
+        self._cluster.delete(self._path("replicasets", group.name), body)
+
+
+def _released(group: Group) -> dict[str, t.Any]:
+    """Return how a ReplicaSet is taken from the Deployment, and remembers which labels it had."""
+    had = dict(_pods.labels_of(group.obj))
+    gone = dict.fromkeys(_pods.selector(group.deployment))
+    kept = {_pods.SERVICE: str(group.deployment["metadata"]["name"])}
+    return {
+        "labels": {**gone, **kept},
+        "annotations": {_pods.LABELS: json.dumps(had)},
+        "ownerReferences": None,
+    }
+
+
+def _given_back(group: Group) -> dict[str, t.Any]:
+    """Return how a ReplicaSet becomes one of the Deployment's history again."""
+    had = json.loads(_pods.notes_of(group.obj)[_pods.LABELS])
+    keep = {_pods.SERVICE: had.get(_pods.SERVICE)}
+    return {"labels": {**keep, **had}, "annotations": {_pods.LABELS: None}}
+
+
+def _adoptable(group: Group) -> dict[str, t.Any]:
+    """Return how the Deployment finds a ReplicaSet: by the labels of its pods."""
+    return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
+
+
+_METADATA = {Step.RELEASE: _released, Step.GIVE_BACK: _given_back, Step.ADOPT: _adoptable}
+
+
+def _retarget(deployment: Object, group: Group) -> list[Object]:
+    """Return how the Deployment gets the template and the number of a ReplicaSet."""
+    notes = {**_pods.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
+    template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/metadata/annotations", "value": notes},
+        {"op": "replace", "path": "/spec/template", "value": template},
+        {"op": "add", "path": "/spec/replicas", "value": group.replicas},
+    ]
+
+
+def _versioned(
+    obj: Object, metadata: Mapping[str, t.Any], spec: Mapping[str, t.Any] | None = None
+) -> dict[str, t.Any]:
+    """Return a merging patch that is refused if the object was changed meanwhile."""
+    version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+    return {"metadata": {**metadata, **version}, **({"spec": dict(spec)} if spec else {})}

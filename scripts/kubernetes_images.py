@@ -1,0 +1,79 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writes the images that the tests' cluster runs, as archives: kubernetes_images.py BUSYBOX DIRECTORY
+
+`local/pause:1` holds a pod's namespaces. `local/shop:REVISION` answers each request on port 8080 with
+its revision, START seconds after its begin; `broken` ends at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+REVISIONS = ("1", "2", "3", "broken")
+# Asked to stop, it answers what was sent before, and ends.
+SHOP = """#!/bin/sh
+trap 'kill $!; exit 0' TERM
+[ "$(cat /www/index.html)" != broken ] || exit 1
+sleep "${START:-0}"
+httpd -p 8080 -h /www
+while :; do sleep 3600 & wait $!; done
+"""
+
+
+def main(busybox: Path, where: Path) -> None:
+    """Write an archive for each image."""
+    where.mkdir(parents=True, exist_ok=True)
+    program = busybox.read_bytes()
+    tools = {f"bin/{name}": "busybox" for name in ("sh", "cat", "sleep", "httpd", "kill", "wget")}
+    pause = {"bin/busybox": program}
+    write(where / "pause.tar", "local/pause:1", pause, tools, ["/bin/sleep", "2000000000"])
+    for revision in REVISIONS:
+        files = {**pause, "shop": SHOP.encode(), "www/index.html": revision.encode()}
+        name = f"local/shop:{revision}"
+        write(where / f"shop-{revision}.tar", name, files, tools, ["/bin/sh", "/shop"])
+
+
+def write(
+    path: Path, name: str, files: dict[str, bytes], links: dict[str, str], command: list[str]
+) -> None:
+    """Write an image with one layer."""
+    layer = archive(files, links)
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Cmd": command, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [f"docker.io/{name}"], "Layers": ["layer"]}]
+    parts = {
+        "config.json": json.dumps(config).encode(),
+        "layer": layer,
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    path.write_bytes(archive(parts, {}))
+
+
+def archive(files: dict[str, bytes], links: dict[str, str]) -> bytes:
+    """Return a tar archive, the same for the same content."""
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w") as tar:
+        for name, content in files.items():
+            one = tarfile.TarInfo(name)
+            one.size, one.mode = len(content), 0o755
+            tar.addfile(one, io.BytesIO(content))
+        for name, target in links.items():
+            one = tarfile.TarInfo(name)
+            one.type, one.linkname = tarfile.SYMTYPE, target
+            tar.addfile(one)
+    return found.getvalue()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

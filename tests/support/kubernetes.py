@@ -1,0 +1,312 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An API server of Kubernetes in memory, with the controllers of Deployments and ReplicaSets.
+
+Its answers to patches are those of a real server (`tests/engines`); its Deployment controller is the
+model that the hand-back is tested with (`deployments.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import typing as t
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
+from ansible_collections.progressive.rollout.tests.support import deployments
+
+APPS, CORE = "/apis/apps/v1/namespaces/web", "/api/v1/namespaces/web"
+SHOP, SETS, PODS = f"{APPS}/deployments/shop", f"{APPS}/replicasets", f"{CORE}/pods"
+AUTOSCALERS = "/apis/autoscaling/v1/namespaces/web/horizontalpodautoscalers"
+Object = dict[str, t.Any]
+
+
+def template(revision: str, **more: t.Any) -> Object:
+    container = {
+        "name": "shop",
+        "image": f"local/shop:{revision}",
+        "ports": [{"containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}},
+    }
+    return {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [container], **more}}
+
+
+def deployment(revision: str, replicas: int) -> Object:
+    """As users write it."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "shop", "labels": {"app": "shop"}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "shop"}},
+            "template": template(revision),
+        },
+    }
+
+
+class Server:
+    """What drivers use of `remote.kubernetes.Cluster`, without a network."""
+
+    namespace, skew = "web", 0.0
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.changes: list[str] = []  # each change of ours
+        self.forbidden: set[tuple[str, str]] = set()  # verb, resource
+        self.fails: Callable[[str], None] = lambda change: None  # may raise, before each change
+        self.steers = True  # whether it knows the cost of deletion
+        self.quota = 1000  # pods
+        self.starts: Callable[[Object], bool] = lambda pod: True  # whether a pod becomes ready
+        self.stops_at_once = True
+        self._version = 0
+
+    # -- for users ---------------------------------------------------------------------------------
+
+    def create(self, path: str, body: Object) -> Object:
+        one = copy.deepcopy(body)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        one["metadata"] |= {
+            "uid": f"uid-{self._version}",
+            "generation": 1,
+            "creationTimestamp": now,
+        }
+        where = f"{path}/{one['metadata']['name']}"
+        if where in self.objects:
+            raise ApiError(f'POST {path}: "{one["metadata"]["name"]}" already exists (409)', 409)
+        self._put(where, one)
+        self.reconcile()
+        return self.objects[where]
+
+    def living(self) -> list[Object]:
+        return [one for one in self._all(PODS) if "deletionTimestamp" not in one["metadata"]]
+
+    def counts(self) -> dict[str, int]:
+        """How many living pods there are, by image tag."""
+        found: dict[str, int] = {}
+        for pod in self.living():
+            tag = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+            found[tag] = found.get(tag, 0) + 1
+        return found
+
+    # -- as `Cluster` ------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: str) -> Object:
+        if path in self.objects:
+            return copy.deepcopy(self.objects[path])
+        if path not in (SETS, PODS, AUTOSCALERS):
+            raise ApiError(f"GET {path}: not found (404)", 404)
+        wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
+        items = [
+            one
+            for one in self._all(path)
+            if wanted.items() <= (one["metadata"].get("labels") or {}).items()
+        ]
+        return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
+        raise ApiError("no watch in memory")
+
+    def post(self, path: str, body: Object, **query: str) -> Object:
+        if path.endswith("selfsubjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
+        if query.get("dryRun"):
+            return body
+        self._changes(f"create {body['metadata']['name']}")
+        return self.create(path, body)
+
+    def patch(self, path: str, body: t.Any, **query: str) -> Object:
+        if path not in self.objects:
+            raise ApiError(f"PATCH {path}: not found (404)", 404)
+        before = self.objects[path]
+        after = copy.deepcopy(before)
+        if isinstance(body, Mapping):
+            version = body.get("metadata", {}).get("resourceVersion")
+            if version not in (None, before["metadata"]["resourceVersion"]):
+                raise ApiError(f"PATCH {path}: the object has been modified (409)", 409)
+            after = _merged(after, body)
+        else:
+            for operation in body:
+                _apply(path, after, operation)
+        if after != before:
+            self._changes(f"patch {path.rpartition('/')[2]}")
+            if after["spec"] != before["spec"]:
+                after["metadata"]["generation"] += 1
+            self._put(path, after)
+            self.reconcile()
+        return copy.deepcopy(self.objects[path])
+
+    def delete(self, path: str, body: Object | None = None) -> None:
+        if path in self.objects:
+            self._changes(f"delete {path.rpartition('/')[2]}")
+            assert not self.objects[path]["spec"]["replicas"], "its pods would go with it"
+            del self.objects[path]
+
+    def _changes(self, what: str) -> None:
+        self.fails(what)
+        self.changes.append(what)
+
+    # -- controllers -------------------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Let the controllers act until nothing changes."""
+        before = None
+        while before != self._version:
+            before = self._version
+            self._deployment()
+            for path, one in list(self.objects.items()):
+                if path.startswith(SETS):
+                    self._set(path, one)
+
+    def _deployment(self) -> None:
+        if SHOP not in self.objects:
+            return
+        mine = self.objects[SHOP]
+        for path, one in list(self.objects.items()):
+            if path.startswith(SETS):
+                self._claim(path, one, mine)
+        groups = [group for group in _pods.groups(mine, self._all(SETS), ()) if group.owned]
+        groups.sort(key=lambda group: int(group.obj["metadata"]["uid"].partition("-")[2]))
+        model = deployments.Cluster(
+            _pods.state_of(mine), {group.name: group.state() for group in groups}
+        )
+        model.reconcile()
+        for name, state in model.sets.items():
+            path = f"{SETS}/{name}"
+            if path not in self.objects:
+                self.create(SETS, self._own_set(mine, name, state.replicas))
+                return
+            changed = copy.deepcopy(self.objects[path])
+            changed["spec"]["replicas"] = state.replicas
+            self._put(path, changed)
+        seen = {"observedGeneration": mine["metadata"]["generation"]}
+        self._put(SHOP, {**mine, "status": seen})
+
+    def _own_set(self, mine: Object, name: str, replicas: int) -> Object:
+        pods = copy.deepcopy(mine["spec"]["template"])
+        pods["metadata"]["labels"] |= {_pods.HASH: name}
+        owner = {"uid": mine["metadata"]["uid"], "controller": True}
+        return {
+            "metadata": {
+                "name": name,
+                "labels": dict(pods["metadata"]["labels"]),
+                "ownerReferences": [owner],
+                "annotations": dict(mine["metadata"].get("annotations") or {}),
+            },
+            "spec": {"replicas": replicas, "template": pods},
+        }
+
+    def _claim(self, path: str, one: Object, mine: Object) -> None:
+        """Adopt what the selector finds, and release what it does not find any more."""
+        labels = one["metadata"].get("labels") or {}
+        wanted = mine["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        if wanted != _pods.owned_by(one, mine):
+            changed = copy.deepcopy(one)
+            owner = {"uid": mine["metadata"]["uid"], "controller": True}
+            changed["metadata"]["ownerReferences"] = [owner] if wanted else []
+            self._put(path, changed)
+
+    def _set(self, path: str, one: Object) -> None:
+        mine = [
+            pod
+            for pod in self.living()
+            if pod["metadata"]["ownerReferences"][0]["uid"] == one["metadata"]["uid"]
+        ]
+        missing, room = one["spec"]["replicas"] - len(mine), self.quota - len(self._all(PODS))
+        for _pod in range(max(0, min(missing, room))):
+            self._start(one)
+        conditions = []
+        if missing > room:
+            refused = f'pods "{one["metadata"]["name"]}-" is forbidden: exceeded quota: q'
+            conditions = [{"type": "ReplicaFailure", "status": "True", "message": refused}]
+        if one.get("status", {}).get("conditions", []) != conditions:
+            self._put(path, {**one, "status": {"conditions": conditions}})
+        for pod in sorted(mine, key=self._last)[: max(0, -missing)]:
+            where = f"{PODS}/{pod['metadata']['name']}"
+            if self.stops_at_once:
+                del self.objects[where]
+                self._version += 1
+            else:
+                now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                pod["metadata"]["deletionTimestamp"] = now
+                self._put(where, pod)
+
+    def _last(self, pod: Object) -> tuple[bool, int, int]:
+        """Which pod is deleted first: not ready, cheap, new."""
+        notes = pod["metadata"].get("annotations") or {}
+        cost = int(notes.get(_pods.COST, 0)) if self.steers else 0
+        ready = _pods.condition(pod, "Ready").get("status") == "True"
+        return ready, cost, -int(pod["metadata"]["uid"].partition("-")[2])
+
+    def _start(self, owner: Object) -> None:
+        pod = copy.deepcopy(owner["spec"]["template"])
+        name = f"{owner['metadata']['name']}-{self._version}"
+        pod["metadata"] |= {
+            "name": name,
+            "uid": f"uid-{self._version}",
+            "creationTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "ownerReferences": [{"uid": owner["metadata"]["uid"], "controller": True}],
+        }
+        ready = self.starts(pod)
+        pod["spec"]["nodeName"] = "node1"
+        pod["status"] = {
+            "phase": "Running",
+            "podIP": f"198.18.65.{self._version % 250}",
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": str(ready),
+                    "lastTransitionTime": pod["metadata"]["creationTimestamp"],
+                }
+            ],
+        }
+        self._put(f"{PODS}/{name}", pod)
+
+    def _all(self, path: str) -> list[Object]:
+        return [one for where, one in self.objects.items() if where.startswith(f"{path}/")]
+
+    def _put(self, path: str, one: Object) -> None:
+        known = self.objects.get(path)
+        if known is None or _bare(known) != _bare(one):
+            self._version += 1
+            one["metadata"]["resourceVersion"] = str(self._version)
+            self.objects[path] = one
+
+
+def _bare(one: Object) -> str:
+    rest = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
+    return json.dumps({**one, "metadata": rest}, sort_keys=True)
+
+
+def _merged(one: t.Any, patch: t.Any) -> t.Any:
+    """A JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(one) if isinstance(one, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _merged(found.get(key), value)
+    return found
+
+
+def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:
+    """One operation of a JSON patch (RFC 6902), as far as drivers use them."""
+    *folders, last = operation["path"].strip("/").split("/")
+    for folder in folders:
+        one = one[folder]
+    if operation["op"] == "test" and one.get(last) != operation["value"]:
+        raise ApiError(f"PATCH {path}: the server rejected our request (422)", 422)
+    if operation["op"] in ("add", "replace"):
+        one[last] = copy.deepcopy(operation["value"])
+
+
+def serving(server: Server, of: Sequence[str] = ()) -> int:
+    """How many pods are ready."""
+    return sum(_pods.condition(pod, "Ready").get("status") == "True" for pod in server.living())

@@ -1,0 +1,551 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rollouts of a Deployment, over an API server in memory."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    LeaseLost,
+    PlatformError,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Health,
+    Process,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    NOWHERE,
+    Endpoint,
+    Labels,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _pods,
+    kubernetes,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
+from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
+
+
+def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Driver:
+    options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
+    said: list[str] = []
+    transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
+    made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+    made.__dict__["_cluster"] = server
+    return made
+
+
+def cluster(replicas: int = 4) -> api.Server:
+    server = api.Server()
+    server.create(f"{api.APPS}/deployments", api.deployment("1", replicas))
+    return server
+
+
+def ordered(count: int, generation: int = 2, revision: str = "2") -> list[Labels]:
+    return [Labels("", "shop", revision, generation, "", NOWHERE, 0)] * count
+
+
+# Whole rollouts
+# --------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As by a signal that nothing can be done about."""
+
+
+@dataclass
+class Pods(World):
+    """A service whose instances are pods."""
+
+    server: api.Server = field(default_factory=cluster)
+    fewest: int = 0
+    made: list[kubernetes.Driver] = field(default_factory=list)
+
+    def platform(self) -> t.Any:
+        made = driver(self.server)
+        self.made.append(made)
+        return made
+
+
+class Shop(Service):
+    """The service `shop`, as a play rolls it out."""
+
+    world: Pods
+
+    def __init__(self, path: Path, server: api.Server, **given: t.Any) -> None:
+        super().__init__(path, Pods(server=server), **given)
+        self.server = server
+        self.least, self.most = api.serving(server), len(server.living())
+        put = server._put
+
+        def watched(path: str, one: t.Any) -> None:
+            put(path, one)
+            self.least = min(self.least, api.serving(server))
+            self.most = max(self.most, len(server.living()))
+
+        server._put = watched  # type: ignore[method-assign]
+
+
+def is_ordinary(server: api.Server, revision: str, replicas: int) -> None:
+    """The Deployment is as if nothing but its template and number had been changed."""
+    mine = server.objects[api.SHOP]
+    assert server.counts() == {revision: replicas}
+    assert (mine["spec"]["replicas"], "paused" in mine["spec"]) == (replicas, False)
+    assert mine["spec"]["template"] == api.template(revision)
+    sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
+    assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
+    assert [one["spec"]["replicas"] for one in sets if one["spec"]["replicas"]] == [replicas]
+    assert _pods.PENDING not in _pods.notes_of(mine)
+    before = server.counts()
+    server.reconcile()
+    assert server.counts() == before
+
+
+@pytest.mark.parametrize("steers", [True, False])
+def test_a_deployment_is_rolled_out_and_handed_back(tmp_path: Path, steers: bool) -> None:
+    server = cluster()
+    server.steers = steers
+    shop = Shop(tmp_path, server)
+    old = {pod["metadata"]["name"] for pod in server.living()}
+    assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
+    is_ordinary(server, "2", 4)
+    assert (shop.least, shop.most) == (4, 5)
+    assert not old & {pod["metadata"]["name"] for pod in server.living()}
+    assert not shop.play(revision="2")["changed"]
+    shop.play(revision="3")
+    is_ordinary(server, "3", 4)
+    assert (shop.least, shop.most) == (4, 5)
+    assert len([path for path in server.objects if path.startswith(api.SETS)]) == 3, "the history"
+
+
+def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> None:
+    server = cluster()
+    shop, pods = Shop(tmp_path, server), set()
+
+    def note(change: str) -> None:
+        if _pods.PENDING in _pods.notes_of(server.objects[api.SHOP]):
+            pods.update(pod["metadata"]["uid"] for pod in server.living())
+
+    server.fails = note
+    shop.play(revision="2")
+    assert pods == {pod["metadata"]["uid"] for pod in server.living()}
+    assert server.changes[-6:] == [
+        "patch shop",
+        "patch made-0",
+        "patch shop",
+        "patch shop-g2",
+        "patch made-0",
+        "patch shop",
+    ]
+
+
+def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    before = server.objects[api.SHOP]["spec"]
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "rolled_back"
+    assert server.objects[api.SHOP]["spec"] == before
+    is_ordinary(server, "1", 4)
+    assert shop.least == 4
+
+
+def test_a_promoted_revision_is_rolled_back(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    shop.step(rollback)
+    is_ordinary(server, "1", 4)
+    assert (shop.least, shop.most) == (4, 5)
+    sets = [path for path in server.objects if path.startswith(api.SETS)]
+    assert len(sets) == 2, "one with each template, as after kubectl rollout undo"
+
+
+def changes_of_a_rollout(path: Path) -> int:
+    server = cluster(2)
+    Shop(path, server).play(revision="2")
+    return len(server.changes)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
+def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: bool) -> None:
+    count = changes_of_a_rollout(tmp_path / "whole")
+    assert count >= 12
+    for number in range(count):
+        server = cluster(2)
+        shop = Shop(tmp_path / f"{lost}{number}", server)
+        put = server._put
+
+        def kill(
+            change: str, server: api.Server = server, put: t.Any = put, at: int = number
+        ) -> None:
+            if len(server.changes) == at:
+                server.fails = lambda change: None
+                if not lost:
+                    raise Killed
+
+                def once(path: str, one: t.Any) -> None:
+                    server._put = put  # type: ignore[method-assign]
+                    put(path, one)
+                    server.reconcile()
+                    raise Killed
+
+                server._put = once  # type: ignore[method-assign]
+
+        server.fails = kill
+        try:
+            shop.play(revision="2")
+        except Killed:
+            shop.play(revision="2")
+        is_ordinary(server, "2", 2)
+        assert shop.least == 2, number
+        assert shop.most <= 3, number
+
+
+def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
+    server = cluster()
+    server.quota = 4
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="2")
+    said = [line for made in shop.world.made for line in made.context.transport.said]  # type: ignore[attr-defined]
+    assert said[0] == (
+        'no more pods of shop-g2: pods "shop-g2-" is forbidden: exceeded quota: q [PR-229]'
+    )
+    is_ordinary(server, "1", 4)
+
+
+# Single calls
+# --------------------------------------------------------------------------------------------------
+
+
+def states(made: kubernetes.Driver, **work: t.Any) -> dict[str, Process]:
+    return {report.labels.id: report.process for report in made.sync(**work)}
+
+
+def test_what_is_ordered_and_not_seen_is_starting_and_not_ordered_again() -> None:
+    server = cluster()
+    server.quota = 4
+    made = driver(server)
+    found = [one for one in made.sync(start=ordered(2)) if one.labels.generation == 2]
+    assert [one.labels.id for one in found] == ["shop-g2/ordered-1-1", "shop-g2/ordered-1-2"]
+    assert {(one.process, one.labels.endpoint) for one in found} == {(Process.STARTING, NOWHERE)}
+    assert {one.labels.revision for one in found} == {"2"}
+    assert "exceeded quota" in found[0].detail
+    assert len([one for one in driver(server).sync() if one.labels.generation == 2]) == 2
+    made.sync(stop=[found[0].labels.id])
+    assert server.objects[f"{api.SETS}/shop-g2"]["spec"]["replicas"] == 1
+    left = [one.labels.id for one in made.sync() if one.labels.generation == 2]
+    assert left == ["shop-g2/ordered-2-1"], "another one: no later pod is one that was to stop"
+
+
+def test_one_that_is_to_stop_counts_until_it_is_gone_and_is_asked_for_once() -> None:
+    server = cluster()
+    server.stops_at_once = False
+    made = driver(server)
+    first, *others = states(made)
+    for _again in range(3):
+        assert states(made, stop=[first]) == {
+            first: Process.STOPPING,
+            **dict.fromkeys(others, Process.RUNNING),
+        }
+    assert server.objects[api.SHOP]["spec"]["replicas"] == 3
+
+
+def test_another_one_than_was_asked_for_may_go() -> None:
+    server = cluster()
+    server.steers = False
+    made = driver(server)
+    first, *others = states(made)
+    left = states(made, stop=[first])
+    assert left == dict.fromkeys([f"{first}/2", *others[:2]], Process.RUNNING)
+    assert states(made, stop=[first]) == left, "again: it is gone for the rollout"
+    assert len(states(made, stop=[f"{first}/2"])) == 2
+    assert states(driver(server)) == states(made)
+
+
+def test_an_older_lease_does_nothing() -> None:
+    server = cluster()
+    driver(server, epoch=8).sync()
+    older = driver(server, epoch=7)
+    for work in ({"start": ordered(1)}, {"stop": ["shop-1"]}, {}):
+        with pytest.raises(LeaseLost, match=r"a newer lease holder .* \(epoch 8, ours is 7\)"):
+            older.sync(**work)
+    with pytest.raises(LeaseLost):
+        older.conclude(Composition("1", 1, 4))
+    assert server.counts() == {"1": 4}
+
+
+def test_without_a_lease_it_only_looks() -> None:
+    server = cluster()
+    made = driver(server, epoch=0)
+    assert len(made.sync()) == 4
+    made.check()
+    made.prepare("2", 2)
+    for work in ({"start": ordered(1)}, {"stop": ["shop-1"]}, {"forget": ["shop-1"]}):
+        with pytest.raises(PlatformError, match="without a lease"):
+            made.sync(**work)
+    with pytest.raises(PlatformError, match="without a lease"):
+        made.conclude(None)
+    assert server.changes == []
+
+
+def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
+    server = cluster()
+    made = driver(server)
+    deployment, found = made._look()
+    server.patch(api.SHOP, {"spec": {"replicas": 6}})
+    with pytest.raises(ApiError, match="422"):
+        made._scale(deployment, found, (), [next(iter(found[0].living))])
+    assert server.counts() == {"1": 6}
+
+
+def test_pods_of_a_template_that_somebody_else_replaced_are_not_started(tmp_path: Path) -> None:
+    server = cluster()
+    Shop(tmp_path, server).play(revision="2")
+    server.patch(api.SHOP, {"spec": {"template": api.template("9")}})
+    with pytest.raises(PlatformError, match="somebody else has changed its pod template"):
+        driver(server, epoch=9).sync(start=ordered(1))
+
+
+# Before anything is touched
+# --------------------------------------------------------------------------------------------------
+
+
+def without_probe(mine: t.Any) -> None:
+    del mine["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+
+
+def with_two(mine: t.Any) -> None:
+    mine["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": "log:1"})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda mine: mine["spec"].update(paused=True), "paused by somebody else"),
+        (lambda mine: mine["spec"].update(strategy={"type": "Recreate"}), "strategy Recreate"),
+        (lambda mine: mine["spec"]["selector"].update(matchExpressions=[{}]), "by expressions"),
+        (lambda mine: mine["spec"].update(selector={"matchLabels": {_pods.HASH: "x"}}), "differs"),
+        (without_probe, "has no readinessProbe"),
+        (with_two, "rollout_platform.container: not given; .* are shop, log"),
+    ],
+)
+def test_a_deployment_that_cannot_be_rolled_out_is_refused(
+    change: Callable[[t.Any], None], why: str
+) -> None:
+    server = api.Server()
+    wrong = api.deployment("1", 0)
+    change(wrong)
+    wrong["metadata"]["resourceVersion"] = wrong["metadata"]["uid"] = "1"
+    server.objects[api.SHOP] = wrong
+    with pytest.raises(InputError, match=why):
+        driver(server).check()
+    assert server.changes == []
+
+
+def test_one_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="there is no deployment shop in namespace web") as found:
+        driver(api.Server()).check()
+    assert found.value.id == "PR-226"
+
+
+def test_missing_rights_are_told_with_a_role_that_has_them() -> None:
+    server = cluster()
+    server.forbidden = {("patch", "deployments"), ("watch", "pods")}
+    with pytest.raises(InputError, match="may not patch deployments, watch pods; ") as found:
+        driver(server).check()
+    role = json.loads(str(found.value).partition("account: ")[2])
+    assert role["metadata"] == {"name": "progressive-rollout", "namespace": "web"}
+    assert {"apiGroups": [""], "resources": ["pods"]}.items() <= role["rules"][2].items()
+    server.forbidden = set()
+    driver(server).check()
+
+
+def test_an_autoscaler_is_refused() -> None:
+    server = cluster()
+    target = {"kind": "Deployment", "name": "shop"}
+    scaler = {"metadata": {"name": "busy"}, "spec": {"scaleTargetRef": target}}
+    server.objects[f"{api.AUTOSCALERS}/busy"] = scaler
+    with pytest.raises(InputError, match="HorizontalPodAutoscaler busy scales deployment shop"):
+        driver(server).check()
+    target["name"] = "other"
+    driver(server).check()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"workload": "shop"}, "'shop' is not a workload"),
+        ({"workload": "pod/shop"}, "'pod/shop' is not a workload"),
+        ({"image": "local/shop:1"}, "is the same for all revisions"),
+        ({"image": "local/shop:{tag}"}, "unknown placeholder '{tag}'"),
+    ],
+)
+def test_options_that_cannot_be_meant(given: dict[str, str], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        driver(api.Server(), **given)
+
+
+# What pods mean
+# --------------------------------------------------------------------------------------------------
+
+NOW = 1_800_000_000.0
+BORN, LATER = "2027-01-15T07:59:00Z", "2027-01-15T07:59:30Z"  # a minute and half a minute before
+
+
+def read(**pod: t.Any) -> t.Any:
+    """The report of one pod."""
+    metadata = {
+        "name": "shop-1",
+        "creationTimestamp": BORN,
+        "ownerReferences": [{"uid": "set", "controller": True}],
+        **pod.pop("metadata", {}),
+    }
+    mine = {**api.deployment("1", 1), "metadata": {"name": "shop", "uid": "mine"}}
+    one = {
+        "metadata": {"name": "shop-a", "uid": "set", "labels": {_pods.SERVICE: "shop"}},
+        "spec": {"replicas": 1, "template": api.template("1")},
+    }
+    body = {"metadata": metadata, "spec": api.template("1")["spec"], "status": pod}
+    (group,) = _pods.groups(mine, [one], [body])
+    reading = _pods.Reading("shop", "", "local/shop:{revision}", 0, NOW)
+    return next(iter(reading.reports(group, NOW)))
+
+
+def ready(status: str, since: str) -> list[dict[str, str]]:
+    return [{"type": "Ready", "status": status, "lastTransitionTime": since}]
+
+
+def status(**more: t.Any) -> list[dict[str, t.Any]]:
+    return [{"name": "shop", "restartCount": 0, "state": {"running": {"startedAt": BORN}}, **more}]
+
+
+ENDED = {"terminated": {"reason": "Error", "exitCode": 3, "finishedAt": LATER}}
+PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+SCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "process", "health", "detail"),
+    [
+        ({"phase": "Pending"}, Process.STARTING, Health.NONE, ""),
+        (
+            {"phase": "Pending", "conditions": [SCHEDULED]},
+            Process.STARTING,
+            Health.NONE,
+            "Unschedulable: 0/1",
+        ),
+        (
+            {"phase": "Pending", "containerStatuses": status(state=PULL)},
+            Process.STARTING,
+            Health.NONE,
+            "ImagePullBackOff: Back-off pulling image",
+        ),
+        (
+            {"phase": "Running", "conditions": ready("True", LATER)},
+            Process.RUNNING,
+            Health.PASSING,
+            "",
+        ),
+        (
+            {
+                "phase": "Running",
+                "conditions": ready("False", BORN),
+                "containerStatuses": status(),
+            },
+            Process.RUNNING,
+            Health.PENDING,
+            "",
+        ),
+        (
+            {
+                "phase": "Running",
+                "conditions": ready("False", LATER),
+                "containerStatuses": status(),
+            },
+            Process.RUNNING,
+            Health.FAILING,
+            "",
+        ),
+        (
+            {
+                "phase": "Running",
+                "conditions": ready("False", BORN),
+                "containerStatuses": status(restartCount=1, lastState=ENDED),
+            },
+            Process.RUNNING,
+            Health.PENDING,
+            "restarted: Error, exit code 3",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            Process.FAILED,
+            Health.NONE,
+            "Evicted: low on memory",
+        ),
+        ({"phase": "Succeeded"}, Process.FAILED, Health.NONE, "it ended (Succeeded)"),
+        ({"phase": "Odd"}, Process.UNKNOWN, Health.NONE, ""),
+        (
+            {"phase": "Running", "metadata": {"deletionTimestamp": LATER}},
+            Process.STOPPING,
+            Health.NONE,
+            "",
+        ),
+        (
+            {"phase": "Running", "metadata": {"deletionTimestamp": "2027-01-15T07:00:00Z"}},
+            Process.UNREACHABLE,
+            Health.NONE,
+            "",
+        ),
+    ],
+)
+def test_what_a_pod_is(pod: t.Any, process: Process, health: Health, detail: str) -> None:
+    report = read(**pod)
+    assert (report.process, report.health, report.detail) == (process, health, detail)
+    assert (report.created, report.labels.revision) == (NOW - 60, "1")
+
+
+def test_since_when_it_is_ready_and_how_often_it_restarted() -> None:
+    report = read(phase="Running", conditions=ready("True", LATER), podIP="198.18.65.7")
+    assert (report.health_since, report.restarts, report.restarted) == (NOW - 29, 0, None)
+    assert report.labels.endpoint == Endpoint("198.18.65.7", 8080)
+    report = read(phase="Running", containerStatuses=status(restartCount=2, lastState=ENDED))
+    assert (report.restarts, report.restarted) == (2, NOW - 30)
+
+
+@pytest.mark.parametrize(
+    ("image", "revision"),
+    [
+        ("local/shop:2.4.1", "2.4.1"),
+        ("elsewhere/shop:7", "7"),
+        ("elsewhere:5000/shop", "unknown"),
+        ("elsewhere/shop@sha256:abc", "unknown"),
+    ],
+)
+def test_the_revision_of_pods_that_no_rollout_started(image: str, revision: str) -> None:
+    one = {"metadata": {"name": "a"}, "spec": {"template": api.template("1")}}
+    one["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    reading = _pods.Reading("shop", "", "local/shop:{revision}", 0, NOW)
+    assert reading.revision(_pods.Group(one, {"metadata": {"name": "shop"}})) == revision
