@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 
+pytestmark = pytest.mark.long
 NOTHING_LISTENS = "127.0.0.1:1"
 GONE: t.Any = object()  # this variable is not given
 # the address of a real HAProxy with the backends shop (usable) and fixed (static-rr)

@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
+pytestmark = pytest.mark.long
 PYTHON = """\
 #!/bin/sh
 while [ -e {home}/{host}.hangs ]; do sleep 0.1; done
