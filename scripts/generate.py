@@ -203,7 +203,7 @@ def fragment() -> str:
 
 
 def modules() -> dict[str, str]:
-    """Return the modules, with the options of their own and the results that all steps return."""
+    """Return the modules, with their own options and the results that all steps return."""
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()

@@ -94,7 +94,7 @@ class HAProxy:
         shutil.rmtree(self.directory)
 
     def ask(self, line: str) -> str:
-        """The answer of the Runtime API, by a way of its own (not the driver's)."""
+        """Return the answer of the Runtime API, without the driver."""
         host, _colon, port = self.api.rpartition(":")
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(line.encode() + b"\n")

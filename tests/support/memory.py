@@ -82,7 +82,7 @@ class World:
     calls: list[str] = field(default_factory=list)
     fails: Callable[[str], Exception | None] = lambda call: None
     wrong: list[str] = field(default_factory=list)
-    asks: int = 1  # how often one is told to stop until it has
+    asks: int = 1  # how often an instance is told to stop until it has
     told: Counter[str] = field(default_factory=Counter)
     preview: dict[Endpoint, Server] = field(default_factory=dict)
     mirror: dict[Endpoint, Server] = field(default_factory=dict)
@@ -354,7 +354,7 @@ class Service:
         return result
 
     def say(self, word: str, **given: t.Any) -> Result:
-        """An operator's word."""
+        """Send an operator's command."""
         return self.step(control, {"command": word}, **given)
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
@@ -367,7 +367,7 @@ class Service:
 
     @property
     def journal(self) -> Record:
-        """The record as it stands."""
+        """Return the record as it is now."""
         context = Context("shop", t.cast(t.Any, Here()))
         return Session(
             file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60
