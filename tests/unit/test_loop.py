@@ -253,6 +253,52 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
 
 
 @pytest.mark.usefixtures("virtual")
+def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_next(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world)
+    lines: list[str] = []
+    walk.loop.say = lines.append
+    left = ["shop-2", "shop-3"]
+
+    def fails(call: str) -> None:
+        if call == "observe" and world.serving() == 4 and len(left) == goal:
+            name = left.pop()
+            world.instances[name] = replace(world.instances[name], process=Process.FAILED)
+
+    world.fails = fails
+    for goal, stage in ((2, "one"), (1, "two")):
+        waits = Gate(f"{stage} pause", "pause", {"duration": 1.0})
+        point = Waypoint(2, 1, 3, 3, stable=1)
+        walk.loop.run_stage(Stage(stage, point, (waits,)), "2", walk.rollout, dict)
+    assert left == []
+    failed = [line.partition("stable: ")[2].split()[0] for line in lines if " failed; " in line]
+    assert failed == ["shop-3", "shop-2"]
+    repairs = [e["failed"] for e in walk.session.store.timeline("shop-x") if e["kind"] == "repair"]
+    assert repairs == [["shop-3"], ["shop-2"]]
+
+
+def test_each_stage_gives_entries_of_instances_that_are_gone_the_same_time(
+    walking: Callable[..., Walk],
+) -> None:
+    walk = walking(World())
+    actuator, now = walk.loop.actuator, 0.0
+    actuator._now = lambda: now
+    tidy = walk.loop.observe()
+    shown = (tidy.table or {})["lb"]
+    gone = {Endpoint("127.0.0.1", 50): Server(Rotation.OUT, True, 1)}
+    untidy = replace(tidy, table={"lb": {**shown, **gone}})
+    assert not actuator.is_tidy(untidy, 30.0)
+    now = 20.0
+    assert actuator.is_tidy(tidy, 30.0)
+    now = 40.0
+    assert not actuator.is_tidy(untidy, 30.0), "another entry, in another stage"
+    now = 71.0
+    assert actuator.is_tidy(untidy, 30.0)
+
+
+@pytest.mark.usefixtures("virtual")
 def test_nothing_is_done_once_the_lease_is_lost(
     walking: Callable[..., Walk], tmp_path: Path
 ) -> None:

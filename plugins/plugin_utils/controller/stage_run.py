@@ -66,7 +66,6 @@ class StageRun:
         self._arrived = False  # whether the fleet is at the waypoint
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
-        self._failed_stable: set[str] = set()  # stable instances whose failure was reported
         self._backoff = timing.Backoff()
 
     def run(self) -> Proceed:
@@ -236,9 +235,9 @@ class StageRun:
             for i in snapshot.fleet
             if i.generation == waypoint.stable
             and i.state is State.FAILED
-            and i.id not in self._failed_stable
+            and i.id not in self._loop.reported
         ]
-        self._failed_stable.update(instance.id for instance in failed)
+        self._loop.reported.update(instance.id for instance in failed)
         there = sum(
             1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
         )
