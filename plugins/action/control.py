@@ -159,7 +159,8 @@ def complete(why: str, given: Sequence[str]) -> str:
         if any("=" not in part for part in found[2].split()):
             raise InputError(
                 f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
-                ' "..."}\', or -e "rollout_why=\'...\'"'
+                ' "..."}\', or -e "rollout_why=\'...\'"',
+                "PR-100",
             )
         return " ".join(found[1].split())
     return why

@@ -84,6 +84,32 @@ def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests
     assert shop.running == {"1": 6} and shop.world.wrong == []
 
 
+def test_a_rollback_that_another_run_finishes_keeps_the_id_of_its_cause(
+    shop: Service, tmp_path: Path
+) -> None:
+    shop.step(begin, **canary(20, tmp_path))
+    with pytest.raises(RolloutFailed) as decided:
+        shop.step(replaces, **canary(20, tmp_path))
+    assert decided.value.id == "PR-402"
+    shop.step(begin, **canary(20, tmp_path))
+    with pytest.raises(RolloutFailed, match="rollback pending") as again:
+        shop.step(replaces, **canary(20, tmp_path))
+    assert again.value.id == "PR-402"
+
+
+def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) -> None:
+    given = {**canary(20, tmp_path), "wait": 0}
+    (tmp_path / "answer").unlink()
+    shop.step(begin, **given)
+    shop.step(replaces, **given)
+    shop.say("abort")
+    with pytest.raises(RolloutFailed, match="abort sent") as aborted:
+        shop.step(replaces, **given)
+    assert aborted.value.id == "PR-608"
+    shop.step(rollback, **given)
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "aborted"
+
+
 @pytest.mark.parametrize(
     ("headroom", "expected"),
     # Three new and five old ones: 1 - 5/6 would be left for the bad ones without headroom.

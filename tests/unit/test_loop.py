@@ -260,19 +260,20 @@ def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_
     walk = walking(world)
     lines: list[str] = []
     walk.loop.say = lines.append
-    left = ["shop-2", "shop-3"]
+    doomed: list[str] = []
 
     def fails(call: str) -> None:
-        if call == "observe" and world.serving() == 4 and len(left) == goal:
-            name = left.pop()
+        if call == "observe" and world.serving() == 4 and doomed:
+            name = doomed.pop()
             world.instances[name] = replace(world.instances[name], process=Process.FAILED)
 
     world.fails = fails
-    for goal, stage in ((2, "one"), (1, "two")):
+    for stage, name in (("one", "shop-3"), ("two", "shop-2")):
+        doomed.append(name)
         waits = Gate(f"{stage} pause", "pause", {"duration": 1.0})
         point = Waypoint(2, 1, 3, 3, stable=1)
         walk.loop.run_stage(Stage(stage, point, (waits,)), "2", walk.rollout, dict)
-    assert left == []
+    assert doomed == []
     failed = [line.partition("stable: ")[2].split()[0] for line in lines if " failed; " in line]
     assert failed == ["shop-3", "shop-2"]
     repairs = [e["failed"] for e in walk.session.store.timeline("shop-x") if e["kind"] == "repair"]

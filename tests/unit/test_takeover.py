@@ -59,7 +59,9 @@ class Rival:
         )
         self.record = Record("shop", rollout=rollout)
         self.settings = SimpleNamespace(
-            service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=self.deadline)
+            service="shop",
+            supersede=self.supersede,
+            rules=SimpleNamespace(progress_deadline=self.deadline),
         )
         store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
         self.session = SimpleNamespace(

@@ -118,18 +118,22 @@ class GaveWay(Interrupted):
 
 
 class RolloutFailed(RolloutError):
-    """The walk ended without reaching its waypoint; the text names the instance and the reason.
+    """A stage ended without reaching its waypoint; the text names the instance and the reason.
 
-    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold),
-    and `ending` the outcome once it is back.
+    `then` is what follows, rollback or hold; None: what the stage or `rollout_on_failure` says.
     """
 
     id = "PR-600"
 
-    def __init__(self, text: str, id: str = "", then: str | None = None, ending: str = "") -> None:
+    def __init__(self, text: str, id: str = "", then: str | None = None) -> None:
         super().__init__(text, id)
         self.then = then
-        self.ending = ending
+
+
+class Aborted(RolloutFailed):
+    """An operator asked for a rollback; nothing has failed."""
+
+    id = "PR-608"
 
 
 class GateFailed(RolloutFailed):
