@@ -160,7 +160,7 @@ def complete(why: str, given: Sequence[str]) -> str:
             raise InputError(
                 f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
                 ' "..."}\', or -e "rollout_why=\'...\'"',
-                "PR-100",
+                "PR-118",
             )
         return " ".join(found[1].split())
     return why

@@ -151,3 +151,22 @@ def test_a_step_is_documented(step: str) -> None:
     documented = yaml.safe_load(module(f"modules.{step}").DOCUMENTATION)
     assert documented["module"] == step
     assert documented["extends_documentation_fragment"] == ["progressive.rollout.rollout"]
+
+
+def test_an_option_of_all_gates_is_documented_beside_a_drivers_of_that_name() -> None:
+    documented = yaml.safe_load(module("modules.gate").DOCUMENTATION)["options"]["gate"]
+    interval = documented["suboptions"]["interval"]
+    text = " ".join(interval["description"])
+    assert "asked again" in text and "V(5s)" in text
+    assert "I(analysis): How often each metric is measured." in text and "V(10s)" in text
+    assert "default" not in interval
+
+
+def test_options_are_documented_once() -> None:
+    """What `analysis` documents, a gate of that driver refers to; all steps take `analysis`."""
+    fragment = yaml.safe_load(module("doc_fragments.rollout").ModuleDocFragment.DOCUMENTATION)
+    gate = yaml.safe_load(module("modules.gate").DOCUMENTATION)["options"]["gate"]
+    of_analysis = fragment["options"]["analysis"]["suboptions"]["metrics"]
+    assert {"judge", "query", "of", "alpha"} <= of_analysis["suboptions"].keys()
+    assert "suboptions" not in gate["suboptions"]["metrics"]
+    assert "O(analysis)" in " ".join(gate["suboptions"]["metrics"]["description"])

@@ -305,7 +305,7 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     ):
         wrong = wrong or (key if found.get(key) is None else "")
     if wrong:
-        raise Refused("store", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
+        raise Refused("damaged", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
     return (found if "token" in found else None), found["epoch"]
 
 
@@ -350,11 +350,11 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Refused("store", f"{path} is damaged (not a whole JSON object); {remedy}")
+        raise Refused("damaged", f"{path} is damaged (not a whole JSON object); {remedy}")
     schema = found.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(
-            "store",
+            "newer",
             f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install"
             " a newer one",
         )
@@ -378,14 +378,14 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
             one = None
         if not isinstance(one, dict):
             raise Refused(
-                "store",
+                "damaged",
                 f"{path}: line {number} is not a JSON object; delete that line or move the file"
                 " away",
             )
         key = _wrong(one, kinds)
         if key:
             raise Refused(
-                "store",
+                "damaged",
                 f"{path}: line {number}: {key} is missing or wrong; delete that line or move the"
                 " file away",
             )
@@ -416,7 +416,7 @@ def _words(files: Files) -> list[dict[str, Any]]:
     for number, word in enumerate(found, 1):
         if word.get("number") is None:
             raise Refused(
-                "store",
+                "damaged",
                 f"{files.words}: line {number}: number is missing or wrong; delete that line or"
                 " move the file away",
             )

@@ -518,13 +518,13 @@ def _calls(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
             raise InputError(
                 f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use"
                 " web, command or approval",
-                "PR-100",
+                "PR-119",
             )
         if gate.driver == "analysis":
             raise InputError(
                 f"{gate.variable}.driver: 'analysis' passes when all is well, which must not roll"
                 f" back; write it as {_ANALYSIS}",
-                "PR-100",
+                "PR-119",
             )
     return found
 

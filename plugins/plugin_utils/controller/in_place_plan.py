@@ -39,7 +39,7 @@ class InPlacePlan(StepPart):
             raise InputError(
                 "rollout_hosts: expected a list of hosts, as the role in_place passes it, got"
                 f" {given!r}",
-                "PR-100",
+                "PR-118",
             )
         mine = frozenset(given) & frozenset(self.loop.platform.hosts())
         if not mine:

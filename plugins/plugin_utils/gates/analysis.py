@@ -151,7 +151,7 @@ class _Result:
     metric: _Measured
     question: Question
     found: t.Any
-    error: str | None
+    error: MetricError | None
     at: float
 
 
@@ -256,21 +256,22 @@ class _Measured:
         ).start()
 
     def _measure(self, question: Question, results: queue.SimpleQueue[_Result]) -> None:
-        found, error = None, None
+        found: t.Any = None
+        error: MetricError | None = None
         try:
             found = self._driver.measure(question)
         except MetricError as exc:
-            error = str(exc)
+            error = exc
         # a third party's driver; even SystemExit would end the thread without a result
         except BaseException as exc:
-            error = f"its driver failed: {type(exc).__name__}: {exc}"
+            error = MetricError(f"its driver failed: {type(exc).__name__}: {exc}", "PR-420")
         results.put(_Result(self, question, found, error, clock.now()))
 
     def judge(self, result: _Result) -> None:
         """Judge one measurement."""
         try:
             if result.error is not None:
-                raise MetricError(result.error)
+                raise result.error
             measured = judging.judge_result(
                 self.metric, self.state, result.found, _stratum(result.question.rollout)
             )

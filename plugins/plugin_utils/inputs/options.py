@@ -47,7 +47,7 @@ class Field:
     def parse(self, value: t.Any, variable: str) -> t.Any:
         """Return the value in its type, None where neither it nor a default is given."""
         if value == "" and self.no_log:
-            raise InputError(f"{variable}: must not be empty; set it, or leave it out", "PR-100")
+            raise InputError(f"{variable}: must not be empty; set it, or leave it out", "PR-125")
         if value is None or value == "":
             if self.required:
                 raise InputError(f"{variable}: not given, but required", "PR-102")
@@ -147,7 +147,7 @@ def one_or_more(kind: Kind) -> Kind:
     def parse(value: t.Any, variable: str) -> list[t.Any]:
         found = value if isinstance(value, (list, tuple)) else [value]
         if not found:
-            raise InputError(f"{variable}: must not be empty; leave it out", "PR-100")
+            raise InputError(f"{variable}: must not be empty; leave it out", "PR-125")
         return [kind.parse(one, variable) for one in found]
 
     return Kind("list", parse, kind.note, kind.type)

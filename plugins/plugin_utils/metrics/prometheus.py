@@ -43,14 +43,14 @@ def _address(given: t.Any, variable: str) -> str:
     """Return the URL of Prometheus, which may have a path."""
     address = http_client.url(given, variable, ())
     if re.search(r"[?#{}]", address):
-        raise InputError(f"{variable}: must not have ? or #; write https://host:9090")
+        raise InputError(f"{variable}: must not have ? or #; write https://host:9090", "PR-122")
     return address
 
 
 def _label(given: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", str(given)):
         raise InputError(
-            f"{variable}: {given!r} is not the name of a label; use letters, digits and _"
+            f"{variable}: {given!r} is not the name of a label; use letters, digits and _", "PR-120"
         )
     return str(given)
 
@@ -58,7 +58,7 @@ def _label(given: t.Any, variable: str) -> str:
 def _promql(given: t.Any, variable: str) -> str:
     text = values.text(given, variable).strip()
     if not text:
-        raise InputError(f"{variable}: must not be empty; write PromQL")
+        raise InputError(f"{variable}: must not be empty; write PromQL", "PR-125")
     QueryTemplate(text, variable)
     return text
 
@@ -249,7 +249,8 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
         )
     if user is not None and ":" in user:
         raise InputError(
-            f"metric.username: {user!r} contains a colon, which basic authentication does not allow"
+            f"metric.username: {user!r} has a colon, which basic authentication does not allow",
+            "PR-120",
         )
     if token is not None:
         return http_client.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")

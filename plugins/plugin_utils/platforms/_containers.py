@@ -55,7 +55,7 @@ def _image(value: t.Any, variable: str) -> str:
         raise InputError(
             f"{variable}: {image!r} is not an image; write"
             ' "registry.example.com/shop:{revision}"',
-            "PR-100",
+            "PR-120",
         )
     if not _options.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
         names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
@@ -72,13 +72,13 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
     for name, value in env.items():
         if re.search(r"\s", name) or name.startswith("#"):
             raise InputError(
-                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100"
+                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-120"
             )
         if "\n" in value or "\r" in value:
             raise InputError(
                 f"{variable}.{name}: a container's variable has one line; give it as a file"
                 " (volumes)",
-                "PR-100",
+                "PR-127",
             )
     return env
 
@@ -89,7 +89,7 @@ def _formed(pattern: str, hint: str) -> Kind:
     def parse(value: t.Any, variable: str) -> str:
         text = str(value) if isinstance(value, float) else _options.template(value, variable)
         if not re.fullmatch(pattern, text):
-            raise InputError(f"{variable}: {value!r} is not valid; write {hint}", "PR-100")
+            raise InputError(f"{variable}: {value!r} is not valid; write {hint}", "PR-118")
         return text
 
     return Kind("raw", parse)
@@ -108,7 +108,7 @@ def _args(given: t.Any, variable: str) -> list[str]:
     found = _options.words(given, variable)
     for word in found:
         if why := REFUSED.get(word.partition("=")[0]):
-            raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-100")
+            raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-127")
     return found
 
 
@@ -117,7 +117,7 @@ def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
     for key in found:
         if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
             raise InputError(
-                f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-100"
+                f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-120"
             )
     return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
 
@@ -127,7 +127,7 @@ def _labels(given: t.Any, variable: str) -> dict[str, str]:
     if taken := [key for key in found if key.startswith(OURS)]:
         raise InputError(
             f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved",
-            "PR-100",
+            "PR-127",
         )
     return found
 
@@ -152,7 +152,7 @@ def _healthcheck(given: t.Any, variable: str) -> dict[str, t.Any] | t.Literal["n
         return "none"
     if not isinstance(given, Mapping):
         raise InputError(
-            f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-100"
+            f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-118"
         )
     return _CHECK.parse(given, f"{variable}.")
 

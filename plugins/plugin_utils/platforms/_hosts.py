@@ -130,7 +130,7 @@ class Hosts(PlatformDriver):
             raise InputError(
                 f"rollout_platform.hosts: --limit leaves out {', '.join(left_out)}, whose instances"
                 " would not be seen; run it without --limit, or name the hosts to use here",
-                "PR-100",
+                "PR-128",
             )
         request = {"check": {"path": self._path, **self._needs()}}
         answers = self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
@@ -261,8 +261,10 @@ class Hosts(PlatformDriver):
         shown = [
             f"{host}: {a.error or (a.value or {}).get('error')}" for host, a in unknown.items()
         ]
+        first = next(iter(unknown.values()))
+        id = "PR-216" if first.value else first.id
         mend = f"; {MEND}" if any(answer.unreachable for answer in answers.values()) else ""
-        error = PlatformError(f"cannot know what runs on {'; '.join(shown)}{mend}", "PR-201")
+        error = PlatformError(f"cannot know what runs on {'; '.join(shown)}{mend}", id)
         error.seen = [
             report
             for host, answer in answers.items()

@@ -43,10 +43,10 @@ def plain(value: t.Any, variable: str) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InputError(
-            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-100"
+            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-118"
         )
     if "\0" in str(value):
-        raise InputError(f"{variable}: a NUL character cannot be passed to a process", "PR-100")
+        raise InputError(f"{variable}: a NUL character cannot be passed to a process", "PR-127")
     return str(value)
 
 
@@ -71,7 +71,7 @@ def command(given: t.Any, variable: str) -> list[str]:
     """Return a program and its arguments, with placeholders."""
     found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]')
     if not found or not found[0]:
-        raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
+        raise InputError(f"{variable}: its first word, the program, is empty", "PR-125")
     return found
 
 
@@ -81,7 +81,7 @@ def environment(given: t.Any, variable: str) -> dict[str, str]:
     for name in found:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InputError(
-                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100"
+                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-120"
             )
     env = {name: plain(value, f"{variable}.{name}") for name, value in found.items()}
     for name, text in env.items():
@@ -102,7 +102,7 @@ def stop_signal(value: t.Any, variable: str) -> str:
     name = str(value).upper().removeprefix("SIG")
     if f"SIG{name}" not in signal.Signals.__members__:
         raise InputError(
-            f"{variable}: {value!r} is not a signal; write a name like TERM, INT or QUIT", "PR-100"
+            f"{variable}: {value!r} is not a signal; write a name like TERM, INT or QUIT", "PR-120"
         )
     return name
 

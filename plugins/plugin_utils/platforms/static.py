@@ -67,7 +67,7 @@ class Driver(PlatformDriver):
             raise InputError(
                 f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each"
                 " needs its own",
-                "PR-100",
+                "PR-126",
             )
         self._since = clock.now()
 
@@ -82,7 +82,8 @@ class Driver(PlatformDriver):
         self, count: int, taken: Collection[Labels], generation: int
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError(
-            "rollout_platform.driver: static has no place for more instances than there are"
+            "rollout_platform.driver: static has no place for more instances than there are",
+            "PR-219",
         )
 
     def check(self) -> None:
@@ -94,7 +95,8 @@ class Driver(PlatformDriver):
         if start or stop:
             raise PlatformError(
                 "rollout_platform.driver: static neither starts nor stops instances; use the role"
-                " in_place"
+                " in_place",
+                "PR-617",
             )
         return [self._report(slot, name) for slot, name in enumerate(self._places)]
 

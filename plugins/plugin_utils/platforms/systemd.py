@@ -31,7 +31,7 @@ def _unit(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
         raise InputError(
             f"{variable}: {value!r} is not a template of services; write a name like shop@.service",
-            "PR-100",
+            "PR-120",
         )
     return str(value)
 
@@ -43,7 +43,7 @@ def _path(value: t.Any, variable: str) -> str:
         raise InputError(
             f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ -"
             " only",
-            "PR-100",
+            "PR-123",
         )
     return posixpath.normpath(path)
 
@@ -52,7 +52,7 @@ def _user(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(value)):
         raise InputError(
             f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts",
-            "PR-100",
+            "PR-120",
         )
     return str(value)
 
@@ -66,7 +66,7 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
             why = "ROLLOUT_ is reserved" if reserved else "systemd knows letters, digits and _ only"
             raise InputError(
                 f"{variable}: {name!r} cannot be the name of an environment variable; {why}",
-                "PR-100",
+                "PR-120",
             )
     return env
 

@@ -17,7 +17,7 @@ from ..inputs import shapes
 from ..interfaces.platform import InstanceSettings, Labels
 
 # fields of gates that the journal leaves out while they have these values
-OMITTED = (("person", False), ("memory", None))
+OMITTED = (("person", False), ("memory", None), ("id", None))
 KEPT = 20  # ended rollouts in the history
 
 
@@ -67,6 +67,7 @@ class GateRecord:
     state: GateState = GateState.WAITING
     message: str = ""
     by: str = ""  # what decided: answer | error | timeout, or the operator who let it pass
+    id: str | None = None  # of the error that decided
     person: bool = False  # the gate cannot decide, and waits for a person
     memory: dict[str, t.Any] | None = None  # what its driver has measured so far
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import LeaseHeld, LeaseLost, StoreError
+from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreError
 from ..base.text import clean
 from ..inputs.options import PATH, TEXT, Field, Options
 from ..interfaces.context import Context
@@ -28,7 +28,13 @@ OPTIONS = Options(
 )
 
 TIMEOUT = 30.0  # seconds for one operation; it takes milliseconds and the way there
-_REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
+_REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
+    "held": (LeaseHeld, "PR-501"),
+    "lost": (LeaseLost, "PR-503"),
+    "store": (StoreError, "PR-500"),
+    "damaged": (StoreError, "PR-506"),
+    "newer": (StoreError, "PR-507"),
+}
 
 
 class Driver(StoreDriver):
@@ -116,14 +122,17 @@ class Driver(StoreDriver):
         if answer.unreachable:
             raise StoreError(
                 f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached:"
-                f" {answer.error}"
+                f" {answer.error}",
+                "PR-500",
             )
         if answer.value is None:
             raise StoreError(
-                f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}"
+                f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}",
+                "PR-500",
             )
         if "refused" in answer.value:
-            raise _REFUSALS[answer.value["refused"]](answer.value["message"])
+            error, id = _REFUSALS[answer.value["refused"]]
+            raise error(answer.value["message"], id)
         return answer.value
 
 

@@ -143,7 +143,7 @@ class Driver(TrafficDriver):
             raise InputError(
                 f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it"
                 " an address or a port of its own",
-                "PR-100",
+                "PR-126",
             )
         service = context.service + pool
         clusters = [config.cluster(service, self.path, context.health, self._ca_path())]
@@ -257,7 +257,7 @@ class Driver(TrafficDriver):
                     f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}"
                 )
         if errors:
-            raise TrafficError("; ".join(errors))
+            raise TrafficError("; ".join(errors), agents.id_of(told))
         return {label(host): value for host, value in told.items()}
 
 
@@ -285,7 +285,8 @@ def entry(endpoint: Endpoint, target: Target) -> dict[str, t.Any]:
     if target.weight < 1 and target.rotation is Rotation.IN:
         raise TrafficError(
             f"{endpoint} cannot be in rotation with weight {target.weight}: Envoy's least is 1;"
-            " take it out instead"
+            " take it out instead",
+            "PR-310",
         )
     return {
         "address": endpoint.address,

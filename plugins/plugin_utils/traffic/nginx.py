@@ -57,7 +57,7 @@ _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def _upstream(value: t.Any, variable: str) -> str:
     if not _UPSTREAM.fullmatch(str(value)):
         raise InputError(
-            f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-100"
+            f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-120"
         )
     return str(value)
 
@@ -194,7 +194,8 @@ class Driver(TrafficDriver):
             if value is None:
                 raise TrafficError(
                     f"nginx on {label(host)}: instances cannot be asked from there:"
-                    f" {answers[host].error}"
+                    f" {answers[host].error}",
+                    answers[host].id,
                 )
             for name, probe in probes.probes(self.health.check, value).items():
                 one = asked_there[name]
@@ -216,7 +217,7 @@ class Driver(TrafficDriver):
                 what = f"rollout_traffic.{field}: {str(self.options[field])!r}: " if field else ""
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
-            raise TrafficError("; ".join(errors))
+            raise TrafficError("; ".join(errors), agents.id_of(told))
         return {host: value["entries"] for host, value in told.items()}
 
 
@@ -237,7 +238,8 @@ def entry(endpoint: Endpoint, target: Target) -> Entry:
     if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
         raise TrafficError(
             f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's"
-            " configuration: weights are 1 to 256, and names have letters, digits and . _ - only"
+            " configuration: weights are 1 to 256, and names have letters, digits and . _ - only",
+            "PR-310",
         )
     return {
         "address": values.address(endpoint.address, "the address of an instance"),
