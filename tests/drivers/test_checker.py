@@ -408,6 +408,14 @@ def test_tls_to_a_plain_port(serve: t.Any, make: t.Any, origin: str) -> None:
     assert until(checker, Health.FAILING).detail.startswith("TLS failed: ")
 
 
+@origins
+def test_a_name_that_tls_refuses_is_an_outcome(secured: Server, make: t.Any, origin: str) -> None:
+    checker = make(http="/", tls=True, headers={"Host": ".shop.test"}, **{"from": origin})
+    watch(checker, secured.endpoint, known=True)
+    assert checker.settle(DEADLINE)
+    assert until(checker, Health.FAILING).detail.startswith("invalid name or address: ")
+
+
 # ---- the API
 
 
