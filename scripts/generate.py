@@ -539,13 +539,17 @@ def drivers_page() -> str:
             text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
         for name in DRIVERS[folder]:
             found = module(f"plugin_utils.{folder}.{name}")
-            summary = found.__doc__.partition("\n")[0]
-            text += f"\n### {title}: {name}\n\n{summary}\n"
+            text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"
             if rows := "".join(option_rows(driver_options(folder, name))):
                 text += f"\n{TABLE}{rows}"
             for key, why in found.Driver.unsupported.items():
                 text += f"\n`{key}` is refused: {why}.\n"
     return text
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring, in one line."""
+    return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
 # Files ----------------------------------------------------------------------------------------

@@ -65,6 +65,14 @@ def test_every_driver_is_documented(folder: str) -> None:
     assert there == set(generate.DRIVERS[folder])
 
 
+def test_the_page_of_drivers_introduces_each_with_a_whole_sentence() -> None:
+    page = generate.drivers_page()
+    for folder, name in DRIVERS:
+        heading = f"### {generate.TITLES[folder][0]}: {name}\n\n"
+        sentence = page.partition(heading)[2].partition("\n")[0]
+        assert sentence.endswith("."), (folder, name, sentence)
+
+
 @pytest.mark.parametrize(("folder", "name"), DRIVERS)
 def test_defaults_are_values_of_their_kind(folder: str, name: str) -> None:
     options: Options = module(f"plugin_utils.{folder}.{name}").OPTIONS
