@@ -22,6 +22,7 @@ from ..analysis import judging, spec
 from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
+from ..base.text import clean
 from ..engine.judges.threshold import (
     AnalysisPhase,
     MeasurementCounts,
@@ -46,7 +47,7 @@ OPTIONS = spec.OPTIONS
 # seconds to wait for measurements together; those that take longer are judged when they come
 PATIENCE = 0.5
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
-LONGEST = 400  # characters of a message about all metrics
+LONGEST = 400  # characters of a message about all metrics, or of an error of one
 
 
 class Driver(GateDriver):
@@ -281,11 +282,12 @@ class _Measured:
                 result.found if self._driver.counting and result.question.counts else None
             )
         except MetricError as exc:  # the metric's name is shown, so its option need not be
-            phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
+            text = str(exc).removeprefix(f"{self.metric.variable}.")
+            phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
         except Exception as exc:  # a result of an unexpected form
             phase, value = (
                 AnalysisPhase.ERROR,
-                f"the result cannot be judged: {type(exc).__name__}: {exc}",
+                clean(f"the result cannot be judged: {type(exc).__name__}: {exc}", LONGEST),
             )
         self._asked, self._finished, self._last = False, result.at, phase
         self._counts = self._counts.add(phase)

@@ -29,6 +29,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from ..base.errors import InputError, MetricError
+from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import TEXT, Field, Kind, Options
 from ..inputs.placeholders import QueryTemplate
@@ -134,7 +135,7 @@ class Driver(MetricDriver):
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
             if kind not in ("scalar", "vector"):
                 raise MetricError(
-                    f"metric.query: the result is a {kind}; it must be a scalar or an instant"
+                    f"metric.query: the result is a {clean(kind, 60)}; it must be a scalar or an instant"
                     " vector",
                     "PR-423",
                 )
@@ -143,18 +144,16 @@ class Driver(MetricDriver):
                 if kind == "scalar"
                 else [(one["metric"], one["value"]) for one in result]
             )
-            series = [(dict(labels), float(number)) for labels, (_moment, number) in samples]
-            age = max(
-                (_age(float(moment), headers) for _labels, (moment, _number) in samples),
-                default=0.0,
-            )
-        except (AttributeError, KeyError, TypeError, ValueError):
+            series = [(_labels(labels), float(number)) for labels, (_moment, number) in samples]
+            ages = [_age(float(moment), headers) for _labels, (moment, _number) in samples]
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise MetricError(
                 f"{self._origin}: response is not that of a Prometheus query", "PR-425"
             ) from None
-        if age > STALE:
+        # a NaN is not fresh
+        if stale := [age for age in ages if not age <= STALE]:
             raise MetricError(
-                f"{self._origin}: the samples are {age:.0f} s older or newer than the response;"
+                f"{self._origin}: the samples are {stale[0]:.0f} s older or newer than the response;"
                 " check its clock, and for caches",
                 "PR-425",
             )
@@ -209,7 +208,7 @@ class Driver(MetricDriver):
                 there = sorted({labels.get(self._label, "") for labels, _value in series} - {""})
                 raise MetricError(
                     f"metric.label: no series has {self._label}={revisions[side]!r}; found:"
-                    f" {', '.join(there[:5]) or 'none'}",
+                    f" {', '.join(clean(one, 60) for one in there[:5]) or 'none'}",
                     "PR-423",
                 )
         return found
@@ -259,6 +258,13 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
             "Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         }
     return {}
+
+
+def _labels(labels: Mapping[str, t.Any]) -> dict[str, str]:
+    """Return the labels of a series, which are text."""
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise TypeError
+    return dict(labels)
 
 
 def _age(moment: float, headers: Mapping[str, str]) -> float:
