@@ -135,8 +135,8 @@ class Driver(MetricDriver):
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
             if kind not in ("scalar", "vector"):
                 raise MetricError(
-                    f"metric.query: the result is a {clean(kind, 60)}; it must be a scalar or an instant"
-                    " vector",
+                    f"metric.query: the result is a {clean(kind, 60)}; it must be a scalar or an"
+                    " instant vector",
                     "PR-423",
                 )
             samples = (
@@ -153,8 +153,8 @@ class Driver(MetricDriver):
         # a NaN is not fresh
         if stale := [age for age in ages if not age <= STALE]:
             raise MetricError(
-                f"{self._origin}: the samples are {stale[0]:.0f} s older or newer than the response;"
-                " check its clock, and for caches",
+                f"{self._origin}: the samples are {stale[0]:.0f} s older or newer than the"
+                " response; check its clock, and for caches",
                 "PR-425",
             )
         if not series:
