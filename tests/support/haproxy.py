@@ -25,6 +25,7 @@ defaults
     timeout client 30s
     timeout server 30s
     timeout queue 5s
+    timeout check 2s
 frontend front
     bind {front[0]}:{front[1]}
     default_backend shop

@@ -160,7 +160,8 @@ class Plan:
         if not row.ready and not row.healthy:
             raise TrafficError(
                 f"load balancer {self._balancer}: server {row.name} ({row.endpoint}) cannot be put"
-                f" in rotation: HAProxy's own check has not passed (status {row.status})",
+                f" in rotation: {row.check or 'HAProxy has not checked it yet'} (status"
+                f" {row.status})",
                 "PR-308",
             )
         self._expect(row.name, row.endpoint, target)
