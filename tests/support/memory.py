@@ -160,8 +160,8 @@ class Platform(PlatformDriver):
         for name in stop:
             report = world.instances[name]
             entry = world.servers.get(report.labels.endpoint)
-            if entry and entry.rotation is Rotation.IN:
-                world.wrong.append(f"{name} was stopped in rotation")
+            if entry:
+                world.wrong.append(f"{name} was stopped with an entry ({entry.rotation.value})")
             if report.labels.endpoint in world.preview | world.mirror:
                 world.wrong.append(f"{name} was stopped at the preview")
             world.told[name] += 1
@@ -357,21 +357,21 @@ class Service:
         """Send an operator's command."""
         return self.step(control, {"command": word}, **given)
 
-    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
-        """The events of a rollout, by its id."""
-        return list(
-            file.Driver(
-                {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
-            ).timeline(rollout)
+    @property
+    def store(self) -> file.Driver:
+        """The journal, which does not fail."""
+        return file.Driver(
+            {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
         )
+
+    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
+        """Return the events of a rollout, by its id."""
+        return list(self.store.timeline(rollout))
 
     @property
     def journal(self) -> Record:
-        """Return the record as it is now."""
-        context = Context("shop", t.cast(t.Any, Here()))
-        return Session(
-            file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60
-        ).read()
+        """The record as it is."""
+        return Session(self.store, "shop", self.identity, 60).read()
 
     @property
     def running(self) -> dict[str, int]:

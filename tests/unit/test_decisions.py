@@ -450,7 +450,10 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
     run = t.cast(
         StepContext,
         SimpleNamespace(
-            record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1)
+            record=record,
+            loop=loop,
+            settings=SimpleNamespace(service="shop", headroom=1),
+            describe=dict,
         ),
     )
     with pytest.raises(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -109,15 +110,15 @@ class StepContext:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: object
     ) -> None:
         """Close everything, and release the lease unless the rollout continues in the next step."""
-        try:
-            if isinstance(exc, RolloutError):
-                self._note_failure(exc)
-            if self._keeps_lease(exc):
-                self.session.rest()
-            else:
-                self.session.release()
-        except RolloutError:
-            pass  # the first error is the one to tell
+        try:  # the first error is the one to tell
+            with suppress(RolloutError):
+                if isinstance(exc, RolloutError):
+                    self._note_failure(exc)
+            with suppress(RolloutError):
+                if self._keeps_lease(exc):
+                    self.session.rest()
+                else:
+                    self.session.release()
         finally:
             if "loop" in self.__dict__:
                 self.loop.close()
@@ -128,7 +129,7 @@ class StepContext:
 
     def _note_failure(self, exc: RolloutError) -> None:
         if self.session.epoch or "loop" in self.__dict__:
-            known = self.describe(False)
+            known = self.describe()
             self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
         if isinstance(exc, Interrupted) and self.session.epoch:
             self.loop.event(events.RunInterrupted(reason=str(exc)))
@@ -241,7 +242,7 @@ class StepContext:
             if count
         )
 
-    def describe(self, changed: bool) -> Result:
+    def describe(self, changed: bool = False) -> Result:
         """Return the `rollout` mapping of every step's result."""
         fleet = fleets.summary(self.loop.fleet if "loop" in self.__dict__ else ())
         return RolloutView.of(self.record, fleet, changed).to_dict()

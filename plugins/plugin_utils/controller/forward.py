@@ -176,7 +176,7 @@ class Forward(StepPart):
             events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old)
         )
         try:
-            return self.loop.run_stage(stage, revision, rollout, lambda: self.step.describe(False))
+            return self.loop.run_stage(stage, revision, rollout, self.step.describe)
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)
 

@@ -247,7 +247,7 @@ class InPlace(StepPart):
                     stage,
                     deploy_target(rollout).revision,
                     rollout,
-                    lambda: self.step.describe(False),
+                    self.step.describe,
                     lambda fleet, waypoint, _budget, rules, progress, now: decide(
                         fleet, waypoint, rules, progress, now
                     ),

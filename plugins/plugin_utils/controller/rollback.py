@@ -61,9 +61,7 @@ class Rollback(StepPart):
         try:
             for stage in self._stages(rollout):
                 rollout.name = stage.name
-                self.loop.run_stage(
-                    stage, _revision(rollout), rollout, lambda: self.step.describe(False)
-                )
+                self.loop.run_stage(stage, _revision(rollout), rollout, self.step.describe)
                 rollout.tally = None
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")

@@ -195,7 +195,7 @@ class StageRun:
         if self._arrived and decision.nothing_to_do:
             wait(timing.GATES)
             return
-        if _actions(decision) != _actions(before):
+        if decision.actions != before.actions:
             self._backoff.reset()
             if not decision.nothing_to_do:
                 return
@@ -280,12 +280,6 @@ def as_it_is(
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
     weight = 0 if waypoint.switches and not switched else weight
     return replace(waypoint, new=len(new), old=kept, weight=weight, rebalance=False)
-
-
-def _actions(decision: Decision) -> tuple[t.Any, ...]:
-    """Return what a decision does."""
-    d = decision
-    return d.create, d.create_old, d.admit, d.standby, d.drain, d.retire
 
 
 def _pending(instance: Instance) -> bool:
