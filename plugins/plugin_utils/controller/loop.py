@@ -110,14 +110,18 @@ class ReconcileLoop(BaseLoop):
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out of rotation, wait for their requests, and stop them."""
-        draining = self.session.record.draining
-        draining.update({name: self.now() for name in ids if name not in draining})
+        record = self.session.record
+        record.draining.update({i: self.now() for i in ids if i not in record.draining})
+        self.observer.generation = record.open.generation if record.open else None
 
         def stop_drained() -> str:
             snapshot = self.observe()
+            for pool in self.previews:
+                pool.wanted = pool.has_entries  # its other instances stay
             left = [i for i in snapshot.fleet if i.id in ids and i.state.counted]
             drained = tuple(i.id for i in left if can_stop(i, self.rules, self.now()))
             self.actuator.apply(snapshot, Decision(retire=drained))
+            self.actuator.apply_previews(snapshot)
             return states(left)
 
         if left := self._until(stop_drained, self.rules.progress_deadline):
