@@ -535,7 +535,7 @@ def drivers_page() -> str:
     for folder, (title, variable) in TITLES.items():
         text += f"\n## {title}\n\nOptions of {variable}.\n"
         if folder == "gates":
-            gate = module("plugin_utils.config.strategy").GATE
+            gate = module("plugin_utils.config.gates").GATE
             text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
         for name in DRIVERS[folder]:
             found = module(f"plugin_utils.{folder}.{name}")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import (
-    DAY,
     fingerprint,
     parse,
 )
