@@ -276,8 +276,9 @@ def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
     revisions: dict[str, dict[str, t.Any]] = {}
     serving: Counter[str] = Counter()
     for instance in fleet:
-        counts = revisions.setdefault(instance.revision, {state.value: 0 for state in State})
-        counts[instance.state.value] += 1
+        if instance.revision not in revisions:
+            revisions[instance.revision] = {state.value: 0 for state in State}
+        revisions[instance.revision][instance.state.value] += 1
         if instance.in_rotation and instance.state is not State.DRAINING:
             serving[instance.revision] += instance.weight
     whole = serving.total()
