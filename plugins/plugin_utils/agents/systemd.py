@@ -133,11 +133,15 @@ class Service(_service.Service):
         return str(record["ended"])
 
     def restarts(self, record: Record, unit: Unit) -> None:
-        """Note when it was started again: by systemd, which counts that, or by somebody else,
-        which makes another invocation. One that is about to be started again has ended as often.
+        """Note when the instance was started again.
+
+        systemd counts what it starts; another program's start makes another invocation. A unit
+        that is about to be started again counts as restarted: systemd itself counts it once the
+        start is enqueued.
         """
         between = unit["SubState"].startswith("auto-restart")
-        count, invocation = int(unit["NRestarts"] or 0) + between, unit["InvocationID"]
+        counted = int(unit["NRestarts"] or 0)
+        count, invocation = counted + (between and not _has_job(unit)), unit["InvocationID"]
         known = record.get("invocation", "")
         if count > record.get("restarts", 0) or (not between and known not in ("", invocation)):
             count = max(count, record.get("restarts", 0) + 1)
@@ -282,7 +286,12 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
 
 def _there(unit: Unit) -> bool:
     """Whether a unit runs, or is about to."""
-    return unit["ActiveState"] in ALIVE or unit.get("Job", "0") not in ("", "0")
+    return unit["ActiveState"] in ALIVE or _has_job(unit)
+
+
+def _has_job(unit: Unit) -> bool:
+    """Return whether systemd has enqueued a start or a stop of a unit."""
+    return unit.get("Job", "0") not in ("", "0")
 
 
 def _systemctl(*argv: str) -> str:
