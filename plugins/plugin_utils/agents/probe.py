@@ -195,7 +195,7 @@ def _call(
 
 
 def reason(exc: OSError) -> str:
-    """An operating system's or TLS's error in a few words."""
+    """Return an operating system's or TLS's error in a few words."""
     refused, tls = getattr(exc, "verify_message", ""), getattr(exc, "reason", "")
     if refused:
         return "certificate refused: %s" % refused
@@ -205,7 +205,7 @@ def reason(exc: OSError) -> str:
 
 
 def context(validate_certs: bool) -> ssl.SSLContext:
-    """How TLS is spoken."""
+    """Return how TLS is spoken."""
     import ssl  # costs more than all the rest: only who needs it pays
 
     made = ssl.create_default_context()

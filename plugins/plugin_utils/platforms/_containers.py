@@ -84,7 +84,7 @@ def _environment(given: t.Any, variable: str) -> dict[str, str]:
 
 
 def _formed(pattern: str, hint: str) -> Kind:
-    """A text of a form, with placeholders."""
+    """Return the kind of a text of a form, with placeholders."""
 
     def parse(value: t.Any, variable: str) -> str:
         text = str(value) if isinstance(value, float) else _options.template(value, variable)
@@ -272,8 +272,9 @@ class Containers(Hosts):
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
-        """`keep_revisions` is given beside the present `restart`, and may not fit the one that
-        is kept.
+        """Return the options as they were kept, without `keep_revisions`.
+
+        It is given beside the present `restart`, and may not fit the kept one.
         """
         return {**super()._as_kept(kept), "keep_revisions": None}
 
@@ -281,8 +282,10 @@ class Containers(Hosts):
         return {"program": self._program, "keep_revisions": self._keep}
 
     def _wanted(self, labels: Labels) -> dict[str, t.Any]:
-        """In its own network a container listens everywhere, at its own port; the endpoint is
-        where others reach it.
+        """Return what the agent needs to start a container.
+
+        In its own network a container listens everywhere, at its own port; the endpoint is where
+        others reach it.
         """
         wanted = super()._wanted(labels)
         if self._port:
@@ -319,9 +322,7 @@ class Containers(Hosts):
         }
 
     def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
-        """Refused where hosts have different images by the same name: a tag may move between two
-        pulls.
-        """
+        """Refuse hosts that have different images by the same name: tags may move between pulls."""
         answers = super()._prepare(revision)
         images = {host: answer["image"] for host, answer in answers.items()}
         by_id: dict[str, list[str]] = {}

@@ -25,8 +25,9 @@ HOOK = 30.0  # seconds that a hook may take at most
 
 
 def fill(text: str, variable: str, known: Mapping[str, str] | None = None) -> str:
-    """Fill in the placeholders of `text`; without `known` only check them. `{{` and `}}` are
-    braces.
+    """Fill in the placeholders of `text`; without `known` only check them.
+
+    `{{` and `}}` are braces.
     """
     return Template(text, variable, PLACEHOLDERS).render(known or {})
 

@@ -74,7 +74,7 @@ class Driver(PlatformDriver):
         return self._hosts
 
     def capacity(self) -> int:
-        """Exactly so many instances there are."""
+        """Return the number of instances, which is fixed."""
         return len(self._places)
 
     def place(
@@ -86,7 +86,7 @@ class Driver(PlatformDriver):
         )
 
     def check(self) -> None:
-        """Whether the hosts can be reached, the user's tasks find out."""
+        """Check nothing: the user's own tasks find out whether hosts can be reached."""
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -113,6 +113,9 @@ class Driver(PlatformDriver):
 
 
 def _name(service: str, host: str, port: int, ports: int) -> str:
-    """Load balancers' entries are called so; what follows the last `-` is the instance's own."""
+    """Return the name of an instance, which load balancers' entries have, too.
+
+    What follows the last `-` is the instance's own.
+    """
     own = re.sub(r"[^A-Za-z0-9_.]", "_", host)
     return f"{service}-{own}" if ports == 1 else f"{service}-{own}:{port}"

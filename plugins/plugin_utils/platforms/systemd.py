@@ -184,7 +184,7 @@ class Driver(Hosts):
         return self._wants(known)
 
     def _wants(self, known: Mapping[str, str]) -> dict[str, t.Any]:
-        """What there has to be on a host, as far as the placeholders are known."""
+        """Return what there has to be on a host, as far as the placeholders are known."""
         program = "" if self._own else self._command[0]
         return {
             **self._common(),

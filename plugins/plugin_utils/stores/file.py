@@ -65,8 +65,9 @@ class Driver(StoreDriver):
     def take_over(
         self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]
     ) -> Lease:
-        """Replace exactly this lease, expired or not: for a holder known to be gone. LeaseHeld
-        if it was renewed since.
+        """Replace exactly this lease, expired or not, of a holder known to be gone.
+
+        Raises LeaseHeld if it was renewed since.
         """
         instead = {"token": lease.token, "epoch": lease.epoch, "until": lease.until}
         return self._acquire(
@@ -80,8 +81,9 @@ class Driver(StoreDriver):
         record: Mapping[str, t.Any] | None = None,
         events: Sequence[Mapping[str, t.Any]] = (),
     ) -> None:
-        """Events go to the timeline of the rollout the record names in `id` (the stored record,
-        if none is given).
+        """Write the record, and the events to the timeline of the rollout that it names.
+
+        The stored record names it, if none is given.
         """
         whole = None if record is None else dict(record)
         self._ask(

@@ -23,10 +23,10 @@ ENTRY: Mapping[str, type] = MappingProxyType(
 def read(
     answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY
 ) -> dict[str, dict[str, t.Any]]:
-    """By host either `entries`, each with these keys, or `error`. `program` is what messages call
-    the load balancer.
+    """Return by host either `entries`, each with these keys, or `error`.
 
-    Raises LeaseLost where a newer lease holder has acted.
+    `program` is what messages call the load balancer. Raises LeaseLost where a newer lease holder
+    has acted.
     """
     told = {host: _value(answer, entry) for host, answer in answers.items()}
     stale = [

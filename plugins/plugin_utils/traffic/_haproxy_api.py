@@ -77,7 +77,7 @@ class Row:
 
     @property
     def ready(self) -> bool:
-        """Whether it may get requests, if its checks pass."""
+        """Return whether it may get requests, if its checks pass."""
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
     def server(self, ours: bool) -> Server:

@@ -36,12 +36,12 @@ class Match:
 
     @property
     def header(self) -> str:
-        """The header to look at."""
+        """Return the name of the header to look at."""
         return "cookie" if self.cookie else self.name.lower()
 
     @property
     def regex(self) -> str:
-        """What the whole header `cookie` matches where the cookie has the value."""
+        """Return what the whole header `cookie` matches where the cookie has the value."""
         return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
 
 

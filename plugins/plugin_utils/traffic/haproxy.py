@@ -203,10 +203,10 @@ class Driver(TrafficDriver):
         }
 
     def previews(self) -> Sequence[Preview]:
-        """The backend `preview`, at the same balancers.
+        """Return the backend `preview`, at the same balancers.
 
-        Without the state file, which would replace the service's; the rollout itself restores
-        these servers.
+        It has no state file, which would replace the service's; the rollout itself restores these
+        servers.
         """
         if not self.preview:
             return ()

@@ -117,19 +117,21 @@ class Driver(TrafficDriver):
         }
 
     def check(self) -> None:
-        """Raise unless every nginx runs, includes our file, accepts its configuration, and may
-        be reloaded by us. Touches nothing.
+        """Raise unless every nginx runs, includes the file, and can be reloaded with it.
+
+        Touch nothing.
         """
         self._ask({host: {"op": "check"} for host in self.hosts})
 
     def observe(self) -> Table:
-        """Every entry of the service, at every nginx."""
+        """Return every entry of the service, at every nginx."""
         return self._look(self.hosts)
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """See drivers.Traffic. Every nginx that has targets is looked at, and every refusal of
-        ours raised, before the first is changed. The others are left alone: one can be put back
-        while another does not answer.
+        """Bring every nginx that has targets to them.
+
+        Each is looked at, and every refusal raised, before the first is changed. The others are
+        left alone: an nginx can be put back while another does not answer.
         """
         asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
         entries = {
@@ -169,8 +171,9 @@ class Driver(TrafficDriver):
         )
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
-        """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at
-        every look.
+        """Ask instances from the nginxes' hosts.
+
+        Those that pass are asked every `interval`, the others at every look.
         """
         now = time.monotonic()
         due: dict[str, dict[str, Entry]] = {}
@@ -206,7 +209,7 @@ class Driver(TrafficDriver):
                 )
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
-        """The entries that each nginx's agent answers; raises for all that answer with an error."""
+        """Return the entries that each agent answers; raise for all that answer with an error."""
         common = {**self.common, "epoch": self.context.epoch}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
@@ -222,19 +225,17 @@ class Driver(TrafficDriver):
 
 
 def endpoint(one: Entry) -> Endpoint:
-    """Where the instance of an entry listens."""
+    """Return where the instance of an entry listens."""
     return Endpoint(one["address"], one["port"])
 
 
 def place(host: str, one: Entry) -> Place:
-    """What is asked: with its name, since another instance at the same address has to prove
-    itself.
-    """
+    """Return what is asked: with its name, since another instance there has to pass as well."""
     return host, endpoint(one), one["name"]
 
 
 def entry(endpoint: Endpoint, target: Target) -> Entry:
-    """A target in the agent's words. All of it comes to stand in nginx's configuration."""
+    """Return a target in the agent's terms; all of it becomes part of nginx's configuration."""
     if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
         raise TrafficError(
             f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's"
@@ -251,7 +252,7 @@ def entry(endpoint: Endpoint, target: Target) -> Entry:
 
 
 def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | None) -> None:
-    """Raise for one that would come into rotation although it has not been reached from there."""
+    """Raise for an instance that would be put in rotation without being reached from there."""
     if target.rotation is not Rotation.IN:
         return
     known = shown is not None and shown.name == target.name
