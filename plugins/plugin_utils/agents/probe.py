@@ -113,6 +113,8 @@ class Talks:
             self._end(talk, reason(exc))
         except ValueError as exc:  # of the socket module, of TLS or of the codec for names
             self._end(talk, "invalid name or address: %s" % exc)
+        except Exception as exc:  # a defect of the check: the other conversations go on
+            self._end(talk, "%s: %s" % (type(exc).__name__, exc))
         else:
             if not talk.waits:
                 self.selector.register(talk.socket, event, talk)

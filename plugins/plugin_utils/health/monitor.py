@@ -209,6 +209,7 @@ class _Worker:
         self._asking: set[str] = set()  # hosts
         # when to ask whom, as a heap; the numbers keep the order among equals
         self._due: list[tuple[float, int, _Watched | str]] = []
+        self._planned: dict[_Watched | str, float] = {}  # the earliest entry of each there
         self._numbers = itertools.count()
         self._starting: set[_Watched] = set()  # new ones that have not passed yet
         self._talks = probe.Talks(
@@ -237,6 +238,7 @@ class _Worker:
         self._call(self._stop)
         self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._bell_rope.close()
 
     def _call(self, function: Callable[[], None]) -> None:
         """Have the background thread call this."""
@@ -258,6 +260,7 @@ class _Worker:
                 self._bell.recv(1)
             self._ask_due()
         self._talks.close()
+        self._bell.close()
 
     def _pause(self) -> float | None:
         """Return how long nobody has to be asked; None: until something else happens."""
@@ -288,7 +291,9 @@ class _Worker:
     def _plan(self, key: _Watched | str) -> None:
         """Ask again as soon as one of them is due."""
         due = min(watched.due for watched in self._members[key])
-        heapq.heappush(self._due, (due, next(self._numbers), key))
+        if key not in self._planned or due < self._planned[key]:
+            self._planned[key] = due
+            heapq.heappush(self._due, (due, next(self._numbers), key))
 
     @property
     def _eager(self) -> float:
@@ -322,10 +327,15 @@ class _Worker:
             now = time.monotonic()
             if self._due[0][0] > now:
                 return
-            _due, _number, key = heapq.heappop(self._due)
+            due, _number, key = heapq.heappop(self._due)
+            if self._planned.get(key) != due:
+                continue  # was asked by an earlier entry
+            del self._planned[key]
+            if key not in self._members:
+                continue
             if isinstance(key, str):
                 self._ask_host(key, now)
-            elif key in self._members:
+            else:
                 self._ask(key, now)
 
     def _ask(self, watched: _Watched, now: float) -> None:
@@ -345,9 +355,11 @@ class _Worker:
 
     def _ask_host(self, host: str, now: float) -> None:
         """Ask the instances of a host that are due from there, all in one command."""
-        members = self._members.get(host, ())
-        due = [watched for watched in members if watched.due < now + LAZY / 4]
-        if not due or host in self._asking:  # there is a later entry for it, or will be
+        if host in self._asking:
+            return  # planned again once it has answered
+        due = [watched for watched in self._members[host] if watched.due < now + LAZY / 4]
+        if not due:  # the instance that was to be asked first is gone
+            self._plan(host)
             return
         self._asking.add(host)
         self._pool.submit(lambda: self._answer(host, due, now))
