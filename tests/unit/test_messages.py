@@ -23,7 +23,7 @@ ERRORS = {
     if isinstance(kind, type) and issubclass(kind, errors.RolloutError)
 }
 # A class that is a kind of trouble itself, so that its own id says enough.
-OWN = {"LeaseHeld", "AlreadyWalked", "LeaseLost", "Interrupted", "GaveWay", "Aborted", "Parked"}
+OWN = {"LeaseHeld", "AlreadyRunning", "LeaseLost", "Interrupted", "GaveWay", "Aborted", "Parked"}
 # What drivers of other collections get that give none: they say next to nothing.
 GENERAL = {"PR-100", "PR-201", "PR-600", "PR-900"}
 ID = re.compile(r"\bPR-\d{3}\b")

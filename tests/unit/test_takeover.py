@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
-    AlreadyWalked,
+    AlreadyRunning,
     Interrupted,
     LeaseHeld,
     RolloutError,
@@ -140,7 +140,7 @@ def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> N
         Rival(supersede=False),
         Rival(phase=Phase.ROLLING_BACK),
         Rival(kind=Kind.ROLLBACK),
-        Rival(held=AlreadyWalked("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
+        Rival(held=AlreadyRunning("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
     ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],
 )

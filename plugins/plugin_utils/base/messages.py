@@ -223,6 +223,10 @@ MESSAGES: Mapping[str, Message] = {
         "Instances run on a host that is no longer among `rollout_platform.hosts`.",
         "Stop them there, or add the host again.",
     ),
+    "PR-224": Message(
+        "Hosts are not prepared for this rollout (`rollout_prepare_tasks`).",
+        "Run prepare.yml; bring back hosts that were not reached, or remove them.",
+    ),
     # -- load balancers
     "PR-300": Message(
         "A load balancer could not be asked or changed.",

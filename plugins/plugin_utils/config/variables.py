@@ -170,7 +170,7 @@ def headroom(given: t.Any, variable: str) -> Fraction:
 
 
 def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
-    """A mapping with the name of a driver and its options."""
+    """Return the kind of a mapping with the name of a driver and its options."""
 
     def parse(given: t.Any, variable: str) -> DriverChoice[t.Any]:
         options = values.mapping(given, variable)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from ..base.errors import AlreadyWalked, Interrupted, RolloutError
+from ..base.errors import AlreadyRunning, Interrupted, RolloutError
 from ..config.settings import Settings
 from ..engine.model import Phase
 from ..engine.strategy import Waypoint
@@ -169,7 +169,7 @@ class StepContext:
             return host
         try:
             self.begin()
-        except AlreadyWalked as exc:
+        except AlreadyRunning as exc:
             if not self.session.identity.repeats(
                 exc.details.get("request"), exc.details.get("host")
             ):

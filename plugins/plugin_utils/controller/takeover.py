@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from ..base import clock
-from ..base.errors import AlreadyWalked, LeaseHeld, RolloutError
+from ..base.errors import AlreadyRunning, LeaseHeld, RolloutError
 from ..base.text import span
 from ..state import commands
 from ..state.record import Kind, Rollout
@@ -28,7 +28,7 @@ def begin(step: StepContext, revision: str, replicas: int) -> str:
     """
     try:
         return step.begin_once()
-    except AlreadyWalked:
+    except AlreadyRunning:
         raise
     except LeaseHeld as exc:
         held = exc
@@ -71,7 +71,7 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
     )
     try:
         return _await_lease(step, patience)
-    except AlreadyWalked:
+    except AlreadyRunning:
         raise
     except RolloutError:
         with suppress(RolloutError):  # the first error is the one to tell
@@ -87,7 +87,7 @@ def _await_lease(step: StepContext, patience: float) -> str:
         time.sleep(LOOK)
         try:
             return step.begin_once()
-        except AlreadyWalked:
+        except AlreadyRunning:
             raise
         except LeaseHeld as exc:
             if time.monotonic() >= deadline:
