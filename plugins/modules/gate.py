@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gate
-short_description: Wait until something lets the rollout pass
+short_description: Wait until a gate lets the rollout pass
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Keeps the fleet of the rollout under way as it is, and in repair, until a gate lets it pass, an operator says so (M(progressive.rollout.control)),
-    or the C(timeout) of the gate is over.
-  - Where the gate fails it ends as O(on_failure) says.
-  - Changes nothing if no rollout is under way.
+  - Keeps the fleet of the rollout in progress as it is, and in repair, until a gate or an operator (M(progressive.rollout.control)) lets
+    the rollout pass, or the C(timeout) of the gate is over.
+  - If the gate fails, ends as O(on_failure) says.
+  - Changes nothing if no rollout is in progress.
 options:
   gate:
     description:
@@ -139,14 +139,14 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.control
   - module: progressive.rollout.promote
 """
 
 EXAMPLES = r"""
-- name: Let the new revision serve for a moment before going on
+- name: Let the new revision serve for a moment before continuing
   progressive.rollout.gate:
     service: shop
     revision: "2.4.1"
@@ -164,7 +164,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

@@ -275,7 +275,7 @@ MESSAGES: Mapping[str, Message] = {
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",
-        "Mend it; with `on_error: ignore` the rollout goes on without it.",
+        "Mend it; with `on_error: ignore` the rollout continues without it.",
     ),
     "PR-401": Message("A gate did not pass within its `timeout`.", "See what it waited for."),
     "PR-402": Message("A gate failed.", "See what it checks."),

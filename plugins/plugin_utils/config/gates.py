@@ -86,7 +86,7 @@ ANALYSIS = Options(
     Field(
         "bake",
         DURATION,
-        "How long it goes on when the new instances have all requests, before the new revision is"
+        "How long it continues when the new instances have all requests, before the new revision is"
         " the stable one. There is no stable revision to compare with by then, so it takes a metric"
         " with a condition.",
         default=0,

@@ -61,7 +61,7 @@ class Driver(GateDriver):
             context = replace(context, served=self._prober.served)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
-        self._asked = 0  # measurements under way
+        self._asked = 0  # measurements in progress
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
         """Continue from earlier measurements."""
@@ -69,7 +69,7 @@ class Driver(GateDriver):
             metric.restore(memory.get(metric.name) or {})
 
     def cancel(self) -> None:
-        """End the measurements under way."""
+        """End the measurements in progress."""
         for metric in self._metrics:
             metric.cancel()
 
@@ -221,7 +221,7 @@ class _Measured:
             self._counting = now
 
     def cancel(self) -> None:
-        """End a measurement under way."""
+        """End a measurement in progress."""
         if self._asked:
             self._driver.cancel()
 
