@@ -92,7 +92,7 @@ elsewhere:
   returned: when it is so
   type: bool
 settings:
-  description: The options that the rollout began with, without secrets: what O(kept) of other steps takes to continue it.
+  description: The options that the rollout began with, without secrets. O(kept) of other steps takes them to continue it.
   returned: success
   type: dict
 msg:

@@ -13,7 +13,7 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Checks once more that all instances of the new revision are ready, replaces those that are not, and makes it the stable one.
-  - With O(strategy=blue_green) this is the switch: done and verified at all load balancers, or undone.
+  - With O(strategy=blue_green) this is the switch. It is verified at all load balancers, and undone if one fails.
   - Waits at the gates of this stage, as O(gates.post_rollout).
   - After this, a rollback returns to the revision before it.
   - Changes nothing if no rollout is in progress.

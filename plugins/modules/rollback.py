@@ -15,7 +15,7 @@ description:
   - Rolls back a rollout in progress to the stable revision, within O(budget). If the budget has surge, old instances are in rotation before new ones go.
   - With no rollout in progress, returns to the revision before the stable one, or to the stable one if the last rollout stayed where it
     failed. Only once, also if the last rollout was rolled back already. A rollback is never undone.
-  - A first deployment has no previous revision: all of its instances are removed, and it ends as failed.
+  - A first deployment has no previous revision. All of its instances are removed, and it ends as failed.
   - If another run is active, sends it the command to roll back, which it obeys within two seconds.
 options:
   to:

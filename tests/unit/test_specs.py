@@ -159,6 +159,9 @@ def test_a_step_is_documented(step: str) -> None:
     documented = yaml.safe_load(module(f"modules.{step}").DOCUMENTATION)
     assert documented["module"] == step
     assert documented["extends_documentation_fragment"] == ["progressive.rollout.rollout"]
+    assert all(isinstance(line, str) for line in documented["description"]), "quote the colon"
+    returned = yaml.safe_load(module(f"modules.{step}").RETURN)
+    assert all({"description", "returned", "type"} <= one.keys() for one in returned.values())
 
 
 def test_an_option_of_all_gates_is_documented_beside_a_drivers_of_that_name() -> None:
