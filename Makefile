@@ -12,7 +12,7 @@ setup: ## the virtual environment .venv with all that rollouts and the demo need
 demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; FAIL=1|errors: its revision is broken)
 	@scripts/run scripts/demo
 
-quick: ## what one runs at every save: style, types, unit and property tests, some rollouts; below three minutes
+quick: ## for every save: style, types, unit and property tests, some rollouts; below three minutes
 	@scripts/system-packages
 	@scripts/setup run test lint
 	@scripts/check --quick
@@ -22,12 +22,12 @@ test: ## everything: style, types, the Ansible gates, all tests; the same each t
 	@scripts/setup run test lint
 	@scripts/check
 
-soak: ## tests that draw at random, with other seeds for as long as it is told (FOR=30m; SEED=... repeats one)
+soak: ## tests that draw at random, with other seeds, for a given time (FOR=30m; SEED=... repeats a seed)
 	@scripts/system-packages
 	@scripts/setup run test
 	@scripts/soak $(FOR)
 
-test-all: ## what depends on ansible-core, on every supported one (CORES=2.19)
+test-all: ## what depends on ansible-core, on every supported version (CORES=2.19)
 	@scripts/system-packages
 	@scripts/test-all $(CORES)
 
@@ -50,7 +50,7 @@ docs: ## the documentation's site, below .cache/docs/html
 bench: setup ## the measurements
 	@scripts/run python tests/benchmarks/run.py
 
-mutants: ## which small changes of the engine no test notices (FILES=budget.py); takes an hour or two
+mutants: ## small changes of the engine that no test notices (FILES=budget.py); takes an hour or two
 	@scripts/setup run test
 	@scripts/run python scripts/mutants.py $(FILES)
 
@@ -59,5 +59,5 @@ release: ## the artefact that is published, linted as Galaxy does, and tried in 
 	@VENV=.venv-release scripts/setup release
 	@scripts/release
 
-clean: ## end the demo, remove all that was made here
+clean: ## end the demo, remove everything that these commands made
 	@scripts/clean

@@ -66,9 +66,11 @@ def documented(field: Field) -> Docs:
         found["required"] = True
     elif field.default is not None:
         found["default"] = field.default
-    below = {name: documented(one) for name, one in (kind.fields or {}).items()}
-    if kind.drivers:
-        below |= of_drivers(kind.drivers)
+    below = (
+        of_drivers(kind.drivers, kind.fields or {})
+        if kind.drivers
+        else {name: documented(one) for name, one in (kind.fields or {}).items()}
+    )
     if below:
         found["suboptions"] = below
     return found
@@ -79,7 +81,7 @@ class Shared:
     """An option that some drivers have alike."""
 
     field: Field
-    drivers: Sequence[str]
+    drivers: Sequence[str]  # none: all of them
 
 
 def driver_options(folder: str, name: str) -> Mapping[str, Field]:
@@ -88,26 +90,38 @@ def driver_options(folder: str, name: str) -> Mapping[str, Field]:
     return {key: one for key, one in found.OPTIONS.items() if key not in found.Driver.unsupported}
 
 
-def of_drivers(folder: str) -> Docs:
-    """Return the options of all drivers in a folder, by name; each says whose it is."""
+def of_drivers(folder: str, common: Mapping[str, Field]) -> Docs:
+    """Return the options that all drivers in a folder take, and those of some, by name; each of
+    these says whose it is.
+    """
     drivers = {name: driver_options(folder, name) for name in DRIVERS[folder]}
     found: Docs = {}
-    for name in dict.fromkeys(name for options in drivers.values() for name in options):
+    for name in dict.fromkeys(name for options in (common, *drivers.values()) for name in options):
         alike: dict[str, Shared] = {}
+        if name in common:
+            alike[""] = Shared(common[name], ())
         for driver, options in drivers.items():
             if name in options:
-                one = options[name]
+                one = referring(options[name])
                 key = repr((one.text, one.kind.type, one.kind.note, one.default, one.required))
                 alike[key] = Shared(one, [*(alike[key].drivers if key in alike else ()), driver])
         found[name] = merged(folder, list(alike.values()), len(drivers))
     return found
 
 
+def referring(field: Field) -> Field:
+    """Return a driver's option that itself takes options of drivers with a reference to them."""
+    if not field.kind.drivers:
+        return field
+    kind = replace(field.kind, fields=None, drivers="")
+    return replace(field, kind=kind, text=f"{field.text}\nAs C({field.name}) of O(analysis).")
+
+
 def merged(folder: str, shared: Sequence[Shared], everyone: int) -> Docs:
     """Return one option as several drivers have it."""
     if len(shared) == 1:
         found = documented(shared[0].field)
-        if len(shared[0].drivers) < everyone:
+        if 0 < len(shared[0].drivers) < everyone:
             text = found["description"]
             first, *others = [text] if isinstance(text, str) else text
             found["description"] = [f"{whose(folder, shared[0])}: {first}", *others]
@@ -120,7 +134,8 @@ def merged(folder: str, shared: Sequence[Shared], everyone: int) -> Docs:
         default = "Required." if one.field.required else ""
         if one.field.default not in (None, {}, []):
             default = f"V({shown(one.field.default)}) if not given."
-        lines += [f"{whose(folder, one)}: {first} {default}".strip(), *others]
+        whom = f"{whose(folder, one)}: " if one.drivers else ""
+        lines += [f"{whom}{first} {default}".strip(), *others]
     found: Docs = {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
     if found["type"] == "list":
         elements = {one.field.kind.elements for one in shared}
@@ -203,7 +218,7 @@ def fragment() -> str:
 
 
 def modules() -> dict[str, str]:
-    """Return the modules, with the options of their own and the results that all steps return."""
+    """Return the modules, with their own options and the results that all steps return."""
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
@@ -520,17 +535,21 @@ def drivers_page() -> str:
     for folder, (title, variable) in TITLES.items():
         text += f"\n## {title}\n\nOptions of {variable}.\n"
         if folder == "gates":
-            gate = module("plugin_utils.config.strategy").GATE
+            gate = module("plugin_utils.config.gates").GATE
             text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
         for name in DRIVERS[folder]:
             found = module(f"plugin_utils.{folder}.{name}")
-            summary = found.__doc__.partition("\n")[0]
-            text += f"\n### {title}: {name}\n\n{summary}\n"
+            text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"
             if rows := "".join(option_rows(driver_options(folder, name))):
                 text += f"\n{TABLE}{rows}"
             for key, why in found.Driver.unsupported.items():
                 text += f"\n`{key}` is refused: {why}.\n"
     return text
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring, in one line."""
+    return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
 # Files ----------------------------------------------------------------------------------------

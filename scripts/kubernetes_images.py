@@ -1,9 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes the images that the tests' cluster runs, as archives: kubernetes_images.py BUSYBOX DIRECTORY
+"""Writes the images that the tests' cluster runs: kubernetes_images.py BUSYBOX DIRECTORY
 
-`local/pause:1` holds a pod's namespaces. `local/shop:REVISION` answers each request on port 8080 with
+`local/pause:1` holds a pod's namespaces. `local/shop:REVISION` answers requests on port 8080 with
 its revision, START seconds after its begin; `broken` ends at once.
 """
 

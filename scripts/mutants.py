@@ -199,7 +199,7 @@ def tests(file: Path) -> tuple[list[str], list[str]]:
 
 
 def survives(change: Change | None, file: Path) -> bool:
-    """Run the tests of a file of the engine with a change, in a process of its own."""
+    """Run the tests of a file of the engine with a change, in a new process."""
     import pytest
 
     signal.setitimer(signal.ITIMER_PROF, LONGEST)

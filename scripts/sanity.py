@@ -1,7 +1,7 @@
-"""Runs ansible-test sanity with the ansible-core of the current environment.
+"""Run ansible-test sanity with the ansible-core of the current environment.
 
 ansible-test wants a real directory .../ansible_collections/NAMESPACE/NAME, writes into its home,
-and fetches a pip installer from a server of its own. So: a copy of the files git knows, a home
+and fetches a pip installer from its own server. So: a copy of the files git knows, a home
 below .cache, and an installer made of the pip that every Python brings along.
 """
 
@@ -41,7 +41,7 @@ def copy_collection(target: Path) -> None:
         if source.is_file():  # not a file deleted but not yet committed
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name, follow_symlinks=False)
-    # A repository of its own: ansible-test asks git for the files, and the checkout's ignores all
+    # A separate repository: ansible-test asks git for the files, and the checkout's ignores all
     # of .cache.
     subprocess.run(["git", "init", "--quiet", "--template=", target], check=True)
 

@@ -1,8 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all tests share: Hypothesis without clocks, seeds, the tiers' marks, and who runs beside
-whom.
+"""What all tests share: Hypothesis without clocks, seeds, the tiers' marks, and how tests are
+divided among workers.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "quick: also run by `make quick`, as all of tests/unit and tests/property"
     )
+    config.addinivalue_line("markers", "long: takes half a minute or more, so it begins first")
     config.addinivalue_line(
         "markers",
         "seeded: draws at random; `make soak` runs it with other seeds (set by conftest.py)",
@@ -42,7 +43,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def dice(request: pytest.FixtureRequest) -> Random:
-    """Random numbers of the test's own."""
+    """Return the test's own source of random numbers."""
     return seeds.dice(request.node.name)
 
 
@@ -52,15 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
         if "dice" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.seeded)
-    # they take longest: first, or all wait for them
-    items.sort(key=lambda item: not _shares(item.nodeid))
+    # The longest first, or all workers wait for the last of them at the end.
+    items.sort(key=lambda item: (item.get_closest_marker("long") is None, not _shares(item.nodeid)))
 
 
 class ByFixtures(LoadScopeScheduling):
-    """Tests of a file with a fixture for all of them go to one worker, others wherever one is free.
-
-    Groups of `--dist loadgroup` depend on internals of pytest that are gone.
-    """
+    """Runs a file with a module's fixture in one worker, and each other test in any that is free."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0] if _shares(nodeid) else nodeid
@@ -71,7 +69,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtu
 
 
 def _shares(nodeid: str) -> bool:
-    """Whether a test shares a fixture with others of its file, which is made once."""
+    """Return whether a test's file has a fixture that is made once for the whole file."""
     return _has_module_fixture(TESTS.parent / nodeid.partition("::")[0])
 
 

@@ -336,7 +336,7 @@ def duration(
         if event["kind"] == "phase" and event["phase"] == "rolling_back"
     ]
     if back:
-        text += f", of these the way back: {rollout['updated'] - back[0]:.1f} s"
+        text += f", of which the rollback: {rollout['updated'] - back[0]:.1f} s"
     elif rollout["strategy"] == "rolling":
         fresh = [
             one.delay

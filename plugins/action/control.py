@@ -20,7 +20,7 @@ from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ..plugin_utils.controller import takeover
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.engine.budget import Bounds
+from ..plugin_utils.controller.target import whole_replicas
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease
@@ -50,7 +50,7 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         if "withdraw" in step.own:
             return withdraw(step, step.own["withdraw"])
-        asked = parse(step.own, step.settings.replicas)
+        asked = parse(step)
         command, record, store, me = (
             asked["word"],
             step.session.read(),
@@ -120,11 +120,9 @@ def withdraw(step: StepContext, number: int) -> Result:
     )
 
 
-def parse(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dict[str, t.Any]:
-    """Return the command, why, whether it is forced, and the number of replicas, as the journal
-    keeps them.
-    """
-    command = own.get("command")
+def parse(step: StepContext) -> dict[str, t.Any]:
+    """Return the command, its reason and what else belongs to it, as the journal keeps them."""
+    own, command = step.own, step.own.get("command")
     if command is None:
         raise InputError(
             f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
@@ -135,14 +133,7 @@ def parse(own: Mapping[str, t.Any], replicas: int | Bounds | None = None) -> dic
             f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
         )
     why = complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
-    number = {}
-    if command == "scale":
-        if not isinstance(replicas, int):
-            given = f"{replicas} is not a whole number" if replicas else "required"
-            raise InputError(
-                f"rollout_replicas: {given}; give scale the number of instances", "PR-102"
-            )
-        number = {"replicas": replicas}
+    number = {"replicas": whole_replicas(step)} if command == "scale" else {}
     return {"word": command, "why": why} | ({"force": True} if force else {}) | number
 
 
@@ -159,7 +150,8 @@ def complete(why: str, given: Sequence[str]) -> str:
         if any("=" not in part for part in found[2].split()):
             raise InputError(
                 f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
-                ' "..."}\', or -e "rollout_why=\'...\'"'
+                ' "..."}\', or -e "rollout_why=\'...\'"',
+                "PR-118",
             )
         return " ".join(found[1].split())
     return why

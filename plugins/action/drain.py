@@ -32,13 +32,15 @@ class ActionModule(StepAction):
         ):
             raise InputError(
                 "rollout_instances: expected a list of instances as info returns them, got"
-                f" {names!r}"
+                f" {names!r}",
+                "PR-118",
             )
         strangers = [name for name in names if name.rpartition("-")[0] != step.settings.service]
         if strangers:
             raise InputError(
                 f"rollout_instances: {strangers[0]!r} is not an instance of"
-                f" {step.settings.service}; info lists them"
+                f" {step.settings.service}; info lists them",
+                "PR-129",
             )
         refuse_in_place(step)
         step.begin()

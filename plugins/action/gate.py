@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.config import strategy
+from ..plugin_utils.config import gates
 from ..plugin_utils.controller import gate_runner
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
@@ -18,7 +18,7 @@ class ActionModule(StepAction):
     own = Options(
         Field(
             "gate",
-            Kind("dict", as_it_is, fields=strategy.GATE, drivers="gates"),
+            Kind("dict", as_it_is, fields=gates.GATE, drivers="gates"),
             "What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the"
             " same options.\nIn C(url), C(file) and C(command), V({service}), V({revision}),"
             " V({previous}) and V({id}) are filled in. Write V({{) or V(}}) for a brace.",
@@ -29,7 +29,7 @@ class ActionModule(StepAction):
 
     def perform(self, step: StepContext) -> Result:
         label = step.own["label"]
-        gate = strategy.gate(step.own.get("gate"), label, "rollout_gate")
+        gate = gates.gate(step.own.get("gate"), label, "rollout_gate")
         gate_runner.check([gate], step.context)
         step.begin()
         rollout = step.record.open

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from ..plugin_utils.base.errors import RolloutFailed
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.target import whole_replicas
-from ..plugin_utils.engine.model import Instance, State
+from ..plugin_utils.engine.model import State
+from ..plugin_utils.engine.wording import states
 
 
 class ActionModule(StepAction):
@@ -29,15 +29,8 @@ class ActionModule(StepAction):
             if ready >= wanted:
                 return step.report(False, ready=ready)
             if step.check_mode or time.monotonic() > deadline:
-                why = describe(waiting) or "there are no others"
+                why = states(waiting) or "there are no others"
                 raise RolloutFailed(
                     f"{ready} of {wanted} instances of {revision} are ready ({why})", "PR-616"
                 )
             step.checker.wait(0.25)
-
-
-def describe(waiting: Iterable[Instance]) -> str:
-    """Return the states of instances that are waited for."""
-    return "; ".join(
-        f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in waiting
-    )

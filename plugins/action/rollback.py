@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.base.errors import AlreadyWalked, LeaseHeld, RolloutFailed
+from ..plugin_utils.base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
 from ..plugin_utils.config.variables import TO
 from ..plugin_utils.controller import takeover
 from ..plugin_utils.controller.action import StepAction
@@ -33,7 +33,7 @@ class ActionModule(StepAction):
         try:
             if host := step.begin_once():
                 return step.left_to(host)
-        except AlreadyWalked:
+        except AlreadyRunning:
             raise
         except LeaseHeld as exc:
             return send_abort(step, to, exc)

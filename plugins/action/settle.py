@@ -52,7 +52,7 @@ class ActionModule(StepAction):
             raise InputError(
                 "rollout_results: expected a mapping of hosts to the reason why their tasks "
                 f"failed, empty for success, got {results!r}",
-                "PR-100",
+                "PR-118",
             )
         watch.end(step.own.get("watch"), step.guard.check)
         step.begin()

@@ -847,7 +847,7 @@ options:
         type: int
         default: 1
       bake:
-        description: How long it goes on when the new instances have all requests, before the new revision is the stable
+        description: How long it continues when the new instances have all requests, before the new revision is the stable
           one. There is no stable revision to compare with by then, so it takes a metric with a condition. A duration.
         type: raw
         default: 0

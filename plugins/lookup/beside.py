@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a file of the user's own is, that a playbook or a role of the collection is to read."""
+"""Find a file of the user that a playbook or role of the collection reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Looks for a file beside the playbooks of the command line, beside the playbook under way unless that is a collection's, in the working
+  - Looks for a file beside the playbooks of the command line, beside the current playbook unless that is a collection's, in the working
     directory, and beside the inventory, in this order. The playbooks of the command line themselves are passed over.
 options:
   _terms:
@@ -21,7 +21,7 @@ options:
     type: list
     elements: str
   variable:
-    description: The variable that the paths come from, for the message where there is no such file.
+    description: The variable that the paths come from, for messages.
     type: str
     default: path
 """
@@ -55,9 +55,7 @@ class LookupModule(LookupBase):
     def run(
         self, terms: list[t.Any], variables: Mapping[str, t.Any] | None = None, **kwargs: t.Any
     ) -> list[str]:
-        """The absolute path of each file; raises AnsibleLookupError with the places where one is
-        not there.
-        """
+        """Return the absolute path of each file; raise AnsibleLookupError for a missing one."""
         places = list(dict.fromkeys(os.path.abspath(place) for place in _places(variables or {})))
         return [_find(str(term), places, kwargs.get("variable", "path")) for term in terms]
 
@@ -70,13 +68,13 @@ def _find(path: str, places: list[str], variable: str) -> str:
     if found is None:
         looked = "it is absolute" if os.path.isabs(path) else f"looked in {', '.join(places)}"
         raise AnsibleLookupError(
-            f"{variable}: there is no file {path}: {looked}; write where it is"
+            f"{variable}: file {path} not found: {looked}; correct the path [PR-113]"
         )
     return found
 
 
 def _places(variables: Mapping[str, t.Any]) -> Iterator[str]:
-    """The directories in which a file may be, the likeliest first."""
+    """Yield the directories in which a file may be, the likeliest first."""
     for playbook in context.CLIARGS.get("args") or ():
         if os.path.isfile(playbook):  # others are named by their collection
             yield os.path.dirname(playbook)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: begin
-short_description: Begin a rollout, or go on with one
+short_description: Begin a rollout, or continue one
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Checks every setting, that the hosts and the load balancers can be reached, and that the budget fits on the platform. Then takes the lease.
-  - Opens a rollout of O(revision). Goes on with the one under way if it is of O(revision), and refuses any other while it is, unless O(supersede=true).
-    Goes on, too, where it was held or parked. Changes nothing if O(revision) already runs with O(replicas).
-  - The steps that follow do the work. They end at once if there is no rollout under way.
+  - Opens a rollout of O(revision), or continues one in progress, held or parked. While a rollout of another revision is in progress, it is
+    refused, unless O(supersede=true). Changes nothing if O(revision) already runs with O(replicas).
+  - The steps that follow do the work. They end at once if no rollout is in progress.
 options:
   restart:
     description: Replace the instances even though they run this revision. Without O(revision) or O(replicas), those that
@@ -51,7 +51,7 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.replace
   - module: progressive.rollout.promote
@@ -60,7 +60,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Roll 2.4.1 out, step by step, and back if it fails
+- name: Roll out 2.4.1 step by step, and roll back if it fails
   module_defaults:
     group/progressive.rollout.steps:
       service: shop
@@ -105,16 +105,16 @@ rollout:
   returned: success
   type: dict
 msg:
-  description: What was found, where no new rollout was opened.
-  returned: when there is nothing to do, or a rollout is gone on with
+  description: What was found, if no new rollout was opened.
+  returned: when there is nothing to do, or a rollout is continued
   type: str
 walker:
-  description: The host of the play whose tasks are to go on with it. A rollout is walked once, whatever the hosts of the play.
+  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
   returned: success
   type: str
 elsewhere:
-  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
-  returned: when it was
+  description: Whether another host of the play does the same, so that this one has nothing to do.
+  returned: when it is so
   type: bool
 next:
   description: What the rollout would do now. As RV(progressive.rollout.plan#module:next).

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: control
-short_description: Say an operator's word to a rollout under way
+short_description: Send a command to a rollout in progress
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Writes a word into the journal, for the rollout under way. Whoever runs that obeys within two seconds; if nobody does,
-    it is obeyed when the rollout is next run.
-  - Needs O(service) and O(store) only, and no lease. It does not look at the fleet, so the C(fleet) of its result is empty, and
-    it works while load balancers or hosts do not answer.
-  - A word that makes no sense as the rollout stands is refused, with what would. The same word again, before it was obeyed,
-    changes nothing.
+  - Writes a command for the rollout in progress into the journal. The active run obeys within two seconds. Without an active run,
+    the next run obeys.
+  - Needs only O(service) and O(store), and no lease. It does not observe the fleet, so it works while load balancers or hosts do not
+    answer, and C(fleet) of its result is empty.
+  - A command that does not fit the phase of the rollout is refused, with the commands that do. Sending a command again before it was
+    obeyed changes nothing.
 options:
   command:
     description: The command. Required, but for O(withdraw).
@@ -49,7 +49,7 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: none
-    details: It does not look at the fleet.
+    details: It does not observe the fleet.
 seealso:
   - module: progressive.rollout.info
   - module: progressive.rollout.rollback
@@ -63,7 +63,7 @@ EXAMPLES = r"""
     command: pause
     why: the cache is being moved
 
-- name: Go on with it
+- name: Continue it
   progressive.rollout.control:
     service: shop
     store: "{{ shop_store }}"
@@ -76,27 +76,27 @@ rollout:
   returned: success
   type: dict
 number:
-  description: The word's number in the journal. Null in check mode.
+  description: The command's number in the journal. Null in check mode.
   returned: success
   type: int
 running:
-  description: Whether somebody holds the lease, so is at work on the rollout and will obey.
+  description: Whether a run holds the lease, and so will obey.
   returned: success
   type: bool
 walker:
-  description: The host of the play whose tasks are to go on with it. What a play asks for is done once, whatever its hosts.
+  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
   returned: success
   type: str
 elsewhere:
-  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
-  returned: when it was
+  description: Whether another host of the play does the same, so that this one has nothing to do.
+  returned: when it is so
   type: bool
 settings:
-  description: What the rollout was given when it began, but for what is secret. To go on with it, for O(kept) of the other steps.
+  description: The options that the rollout began with, without secrets. O(kept) of other steps takes them to continue it.
   returned: success
   type: dict
 msg:
-  description: What was said, and who obeys when.
+  description: Which command was sent, and when it takes effect.
   returned: success
   type: str
 """

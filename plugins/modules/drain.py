@@ -27,7 +27,7 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: none
-    details: The names of the instances say it.
+    details: The instances are those that O(instances) names.
 seealso:
   - module: progressive.rollout.traffic
   - module: progressive.rollout.scale
@@ -35,7 +35,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what runs
+- name: Find out what runs
   progressive.rollout.info:
     service: shop
     platform: "{{ shop_platform }}"

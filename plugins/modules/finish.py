@@ -12,11 +12,11 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - With O(strategy=blue_green) keeps the old instances ready for O(hold), then takes them away.
-  - Removes what is left of dead instances, writes the history, and gives the lease back.
-  - Fails if the rollout was not promoted. Changes nothing if none is under way.
-  - Of a service that is deployed in place (C(driver=static) of O(platform)) it promotes the revision itself, if it is on every host. If it is not,
-    it fails and says why, but for hosts that were not to be worked on, which leave the rollout to the next run.
+  - With O(strategy=blue_green) keeps the old instances ready for O(hold), then removes them.
+  - Removes the records of dead instances, writes the history, and releases the lease.
+  - Fails if the rollout was not promoted. Changes nothing if no rollout is in progress.
+  - For a service that is deployed in place (C(driver=static) of O(platform)), promotes the revision if every host has it. If not, fails with
+    the reason. Hosts that were not in the play leave the rollout to the next run.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -48,7 +48,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gate
-short_description: Wait until something lets the rollout pass
+short_description: Wait until a gate lets the rollout pass
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Keeps the fleet of the rollout under way as it is, and in repair, until a gate lets it pass, an operator says so (M(progressive.rollout.control)),
-    or the C(timeout) of the gate is over.
-  - Where the gate fails it ends as O(on_failure) says.
-  - Changes nothing if no rollout is under way.
+  - Keeps the fleet of the rollout in progress as it is, and in repair, until a gate or an operator (M(progressive.rollout.control)) lets
+    the rollout pass, or the C(timeout) of the gate is over.
+  - If the gate fails, ends as O(on_failure) says.
+  - Changes nothing if no rollout is in progress.
 options:
   gate:
     description:
@@ -30,9 +30,10 @@ options:
         type: str
         required: true
       interval:
-        description: 'I(analysis): How often each metric is measured. A duration.'
+        description:
+          - How long after an answer the gate is asked again. V(5s) if not given. A duration.
+          - 'I(analysis): How often each metric is measured. A duration. V(10s) if not given.'
         type: raw
-        default: 10s
       timeout:
         description: How long the rollout waits for the gate. V(1d) if not given. A duration, or V(unlimited).
         type: raw
@@ -95,213 +96,12 @@ options:
         description: 'I(command): Inventory host that the command runs on, the controller if not given.'
         type: str
       metrics:
-        description: 'I(analysis): What is measured. If not given, errors and, where the load balancers measure it, latency,
-          as the load balancers count them.'
+        description:
+          - 'I(analysis): What is measured. If not given, errors and, where the load balancers measure it, latency, as
+            the load balancers count them.'
+          - As C(metrics) of O(analysis).
         type: list
         elements: dict
-        suboptions:
-          name:
-            description: Name of the metric.
-            type: str
-            required: true
-          driver:
-            description: Driver that measures it.
-            type: str
-            default: load_balancer
-          judge:
-            description: How it is judged. V(threshold) with a condition, else V(sequential) if not given.
-            type: str
-            choices:
-              threshold: Checks conditions on each measurement.
-              sequential: Compares new and stable instances after each measurement, and may decide at any of them.
-              kayenta: Compares new and stable instances at the end, as Kayenta does.
-          interval:
-            description: How often it is measured. As the analysis says if not given. A duration.
-            type: raw
-          initial_delay:
-            description: How long after the start of the analysis the first measurement is. A duration.
-            type: raw
-            default: 0
-          count:
-            description: Number of measurements. As the analysis says if not given. At least 1.
-            type: int
-          consecutive_error_limit:
-            description: Number of failed measurements in a row that are tolerated.
-            type: int
-            default: 4
-          dry_run:
-            description: Whether it is only measured and reported.
-            type: bool
-            default: false
-          success_condition:
-            description: 'I(threshold): Expression over V(result) that a success fulfils (V(result[0] >= 0.99)).'
-            type: str
-          failure_condition:
-            description: 'I(threshold): Expression over V(result) that a failure fulfils. A result that fits neither condition
-              is inconclusive, and so is a NaN that no condition asks about with V(is_nan).'
-            type: str
-          failure_limit:
-            description: 'I(threshold): Number of failures that are tolerated, V(-1) for any. V(0) if not given.'
-            type: int
-          inconclusive_limit:
-            description: 'I(threshold): Number of inconclusive results that are tolerated, V(-1) for any.'
-            type: int
-            default: 0
-          consecutive_failure_limit:
-            description: 'I(threshold): Number of failures in a row that are tolerated, V(-1) for any.'
-            type: int
-          consecutive_success_limit:
-            description: 'I(threshold): Number of successes in a row that pass at once, V(0) for none.'
-            type: int
-            default: 0
-          alpha:
-            description: 'I(sequential): Probability of a false alarm, over all measurements. Between 0 and 0.5.'
-            type: float
-            default: 0.02
-          tolerance:
-            description: 'I(sequential): How many times the errors, or the seconds, of the stable instances are tolerated.
-              More than 0.'
-            type: float
-            default: 1.2
-          quantile:
-            description: 'I(sequential): Quantile of the seconds that is compared. Between 0 and 1.'
-            type: float
-            default: 0.5
-          detect:
-            description: 'I(sequential): Rate of errors that must be detected. It says how many requests a verdict takes.
-              Between 0 and 1.'
-            type: float
-            default: 0.05
-          direction:
-            description: 'I(kayenta): Change that is bad.'
-            type: str
-            choices: [increase, decrease, either]
-            default: either
-          nan_strategy:
-            description: 'I(kayenta): Whether a NaN is removed, or replaced by 0.'
-            type: str
-            choices: [remove, replace]
-            default: remove
-          outliers:
-            description: 'I(kayenta): Whether outliers are kept or removed.'
-            type: str
-            choices: [keep, remove]
-            default: keep
-          outlier_factor:
-            description: 'I(kayenta): How many times the interquartile range makes an outlier. More than 0.'
-            type: float
-            default: 3.0
-          critical:
-            description: 'I(kayenta): Whether its failure alone fails the analysis.'
-            type: bool
-            default: false
-          must_have_data:
-            description: 'I(kayenta): Whether no data is a failure.'
-            type: bool
-            default: false
-          muted:
-            description: 'I(kayenta): Whether it does not count.'
-            type: bool
-            default: false
-          effect_size:
-            description: 'I(kayenta): Measure of the difference, for the four options that follow.'
-            type: str
-            choices: [mean_ratio, cles]
-            default: mean_ratio
-          allowed_increase:
-            description: 'I(kayenta): Effect of an increase that is tolerated. More than 0.'
-            type: float
-          allowed_decrease:
-            description: 'I(kayenta): Effect of a decrease that is tolerated. More than 0.'
-            type: float
-          critical_increase:
-            description: 'I(kayenta): Effect of an increase that alone fails the analysis. More than 0.'
-            type: float
-          critical_decrease:
-            description: 'I(kayenta): Effect of a decrease that alone fails the analysis. More than 0.'
-            type: float
-          group:
-            description: 'I(kayenta): Group of the metric, for C(weights).'
-            type: str
-            default: metrics
-          of:
-            description: 'I(load_balancer): What is compared, as the load balancers count it.'
-            type: str
-            choices:
-              errors: Answers of 5xx, and requests without an answer.
-              latency: The time to the answer.
-            default: errors
-          address:
-            description: 'I(prometheus): URL of Prometheus (V(https://prometheus:9090)). Required.'
-            type: str
-          query:
-            description: 'I(prometheus): Expression in PromQL, for the present value.'
-            type: str
-          errors:
-            description: 'I(prometheus): Expression in PromQL for the errors since the analysis began. Goes with C(requests),
-              instead of C(query).'
-            type: str
-          requests:
-            description: 'I(prometheus): Expression in PromQL for the requests since the analysis began.'
-            type: str
-          label:
-            description: 'I(prometheus): Label that tells the revisions apart.'
-            type: str
-            default: revision
-          username:
-            description: 'I(prometheus): User for basic authentication. Goes with C(password).'
-            type: str
-          password:
-            description: 'I(prometheus): Password of the user.'
-            type: str
-          bearer_token:
-            description: 'I(prometheus): Token, instead of a user.'
-            type: str
-          headers:
-            description: 'I(prometheus, web): Headers of the request.'
-            type: dict
-            default: {}
-          answer_within:
-            description:
-              - 'I(prometheus, web): How long an answer may take. A duration. V(10s) if not given.'
-              - 'I(command): How long the command may take. A duration. V(60s) if not given.'
-            type: raw
-          validate_certs:
-            description: 'I(prometheus, web): Whether the certificate has to be valid.'
-            type: bool
-            default: true
-          ca_path:
-            description: 'I(prometheus, web): File on the controller with the authorities that may have signed the certificate.'
-            type: str
-          client_cert:
-            description: 'I(prometheus, web): File on the controller with a client certificate.'
-            type: str
-          client_key:
-            description: 'I(prometheus, web): File on the controller with its key, if C(client_cert) does not have it.'
-            type: str
-          url:
-            description: 'I(web): URL of a service that answers with JSON. Judges that compare need a mapping with V(new)
-              and V(stable) there. Required.'
-            type: str
-          method:
-            description: 'I(web): HTTP method.'
-            type: str
-            choices: [GET, POST]
-            default: GET
-          body:
-            description: 'I(web): What V(POST) sends, a text, or anything else as JSON.'
-            type: raw
-          path:
-            description: 'I(web): Path of the result in the answer (V(data.items[0].value)). V($) is all of it.'
-            type: str
-            default: $
-          command:
-            description: 'I(command): The program and its arguments. Required.'
-            type: list
-            elements: str
-          host:
-            description: 'I(command): Inventory host that the command runs on, the controller if not given.'
-            type: str
       count:
         description: 'I(analysis): Number of measurements of each metric.'
         type: int
@@ -339,14 +139,14 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.control
   - module: progressive.rollout.promote
 """
 
 EXAMPLES = r"""
-- name: Let the new revision serve for a moment before going on
+- name: Let the new revision serve for a moment before continuing
   progressive.rollout.gate:
     service: shop
     revision: "2.4.1"
@@ -364,7 +164,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

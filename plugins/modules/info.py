@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Returns how a service stands, as data. Reads only, and needs no lease.
+  - Returns the state of a service. Reads only, and needs no lease.
 options:
   timeline:
     description: Whether to return the events of the rollout as well. There may be many.
@@ -30,7 +30,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See how shop stands
+- name: Get the state of shop
   progressive.rollout.info:
     service: shop
     platform: "{{ shop_platform }}"
@@ -40,7 +40,7 @@ EXAMPLES = r"""
     timeline: true
   register: shop
 
-- name: Show how it stands
+- name: Show it
   ansible.builtin.debug:
     msg: "{{ shop.lines }}"
 
@@ -189,7 +189,7 @@ instances:
     revision: {description: "Its revision.", type: str}
     generation: {description: "The number of the rollout that made it.", type: int}
     state: {description: "V(starting), V(ready), V(not_ready), V(draining), V(stopped), V(failed) or V(unreachable).", type: str}
-    rotation: {description: "V(absent), V(out), V(partial) or V(in), over all load balancers. Null without any, or while one does not say.", type: str}
+    rotation: {description: "V(absent), V(out), V(partial) or V(in), over all load balancers. Null without any, or while one does not answer.", type: str}
     active: {description: "Its requests in flight.", type: int}
     host: {description: "Its host.", type: str}
     age: {description: "Seconds since it was started.", type: float}
@@ -200,7 +200,7 @@ history:
   type: list
   elements: dict
 lease:
-  description: Who may change the service now. Null if nobody is about to.
+  description: The run that may change the service now. Null if none may.
   returned: success
   type: dict
   contains:
@@ -208,12 +208,12 @@ lease:
     since: {description: "Since when, in seconds since the epoch.", type: float}
     until: {description: "Until when, in seconds since the epoch.", type: float}
 troubles:
-  description: What could not be looked at, and why; a load balancer or a host that is down. What is in the journal is told all the same.
+  description: What could not be observed, and why, such as a load balancer or host that is down. What the journal has is returned nevertheless.
   returned: success
   type: list
   elements: str
 lines:
-  description: The rollout, the lease and the instances once more, as lines for people.
+  description: The rollout, the lease and the instances as lines for people.
   returned: success
   type: list
   elements: str

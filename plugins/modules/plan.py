@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: plan
-short_description: Say what a rollout would do
+short_description: Forecast a rollout
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Says what a rollout of O(revision) would do, from the fleet as it is. Reads only.
-  - With O(fleet) it thinks of that fleet instead, and touches no host, load balancer or journal.
+  - Returns what a rollout of O(revision) would do with the present fleet. Reads only.
+  - With O(fleet), plans with that fleet instead, and asks no host, load balancer or journal.
 options:
   fleet:
     description: Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.
@@ -74,7 +74,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Say what a rollout of 2.4.1 would do
+- name: Forecast a rollout of 2.4.1
   progressive.rollout.plan:
     service: shop
     revision: "2.4.1"
@@ -92,7 +92,7 @@ EXAMPLES = r"""
       {{ plan.peak_extra }} more at most, never less than {{ plan.minimum_available }}, about {{ plan.seconds }} s;
       unknown: {{ plan.unknown | join('; ') | default('nothing', true) }}
 
-- name: Say what a canary would do that measurements decide on
+- name: Forecast a canary with an analysis
   progressive.rollout.plan:
     service: shop
     revision: "2.4.1"
@@ -106,7 +106,7 @@ EXAMPLES = r"""
     health: {http: /healthz}
     store: "{{ shop_store }}"
 
-- name: Ask what would be done now with a fleet that is only thought of
+- name: Plan for an assumed fleet
   progressive.rollout.plan:
     service: shop
     revision: "2.4.1"
@@ -118,7 +118,7 @@ EXAMPLES = r"""
       - {revision: "2.4.1", state: ready, age: 10s}
   register: thought
 
-- name: It would take out the old instance that is not ready, before any that is
+- name: Check that the old instance that is not ready would be drained first
   ansible.builtin.assert:
     that: thought.next.drain[0] == "0002"
 """
@@ -129,24 +129,24 @@ rollout:
   returned: success, without O(fleet)
   type: dict
 waypoints:
-  description: The compositions that the strategy walks to, one after the other.
+  description: The compositions of the fleet that the strategy goes through, in order.
   returned: success
   type: list
   elements: dict
   contains:
     name: {description: "Name of the stage that leads there.", type: str}
-    step: {description: "The step that walks there, V(replace), V(promote) or V(finish).", type: str}
+    step: {description: "The step that leads there, V(replace), V(promote) or V(finish).", type: str}
     new: {description: "Instances of the new revision.", type: int}
     old: {description: "Instances of other revisions.", type: int}
-    fresh: {description: "How many of the old ones are replaced there by fresh ones of the stable revision, to compare with.", type: int}
+    fresh: {description: "Old instances that are replaced there by fresh ones of the stable revision, to compare with.", type: int}
     share:
       description: >-
-        The new revision's share of the requests in percent. Null where it is what the number of instances comes to, V(0) for a new set and
-        V(100) for an old set that stands ready without requests.
+        The new revision's share of the requests in percent. Null if the numbers of instances decide. V(0) for a new set, and V(100) for an
+        old set, that is ready without requests.
       type: int
-    gates: {description: "What has to let the rollout pass before it goes on from there.", type: list, elements: str}
+    gates: {description: "The gates that the rollout waits for there.", type: list, elements: str}
 shares:
-  description: Whether shares of requests are made by the load balancers' weights or by the number of instances.
+  description: Whether the load balancers' weights or the numbers of instances divide the requests.
   returned: success, without O(fleet)
   type: str
 surge:
@@ -182,19 +182,19 @@ seconds:
   returned: success
   type: float
 unknown:
-  description: What could not be known, a sentence each.
+  description: What could not be found out, a sentence each.
   returned: success, without O(fleet)
   type: list
   elements: str
 settings:
   description:
-    - How the settings given differ from those of the stable revision, one a line, of O(platform) and O(health).
-    - Of what may be secret, only names are shown.
+    - How O(platform) and O(health) differ from those of the stable revision, a difference a line.
+    - Of options that may be secret, only names are shown.
   returned: success, without O(fleet)
   type: list
   elements: str
 waves:
-  description: The hosts that will be taken out together, in their order, if nothing goes wrong. Of all else only RV(rollout) is returned beside it.
+  description: The batches of hosts, in order, if nothing goes wrong. Besides it, only RV(rollout) is returned.
   returned: with O(hosts)
   type: list
   elements: list

@@ -12,18 +12,18 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Looks once more at whether the new revision is all there and ready, repairs what is not, and makes it the stable one.
-  - With O(strategy=blue_green) this is the switch, done at all load balancers and read back, or undone.
+  - Checks once more that all instances of the new revision are ready, replaces those that are not, and makes it the stable one.
+  - With O(strategy=blue_green) this is the switch. It is verified at all load balancers, and undone if one fails.
   - Waits at the gates of this stage, as O(gates.post_rollout).
-  - From here on a rollback goes to the revision before it.
-  - Changes nothing if no rollout is under way.
+  - After this, a rollback returns to the revision before it.
+  - Changes nothing if no rollout is in progress.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.replace
   - module: progressive.rollout.finish
@@ -49,7 +49,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: replace
-short_description: Replace the old instances by new ones
+short_description: Replace old instances by new ones
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - First brings what the revision needs to every host, or makes sure that it is there; nothing is touched before.
-  - Walks the fleet of the rollout under way to the new revision as O(strategy) says, with a sliding window, within O(budget).
-  - Waits at the gates on the way, and for the end of a freeze. Obeys what operators say (M(progressive.rollout.control)).
-  - Starts new instances, puts them in rotation once they are ready and every load balancer's own check has passed them,
-    takes old ones out at every load balancer, waits for their requests, and stops them.
-  - Where that fails it ends as O(on_failure) says. Killed, and run again, it goes on.
-  - Changes nothing if no rollout is under way.
+  - First makes sure that every host has what the revision needs. Nothing is touched before that.
+  - Replaces the instances of the fleet as O(strategy) says, with a sliding window, within O(budget).
+  - Waits at the gates between stages, and for the end of a freeze. Obeys operator commands (M(progressive.rollout.control)).
+  - Starts new instances, and puts them in rotation once they are ready and every load balancer's own check has passed.
+    Takes old instances out of rotation at every load balancer, waits for their requests, and stops them.
+  - If that fails, ends as O(on_failure) says. Run again after it was killed, it continues.
+  - Changes nothing if no rollout is in progress.
 options:
   through:
     description: The last of the steps to do in this task. With V(promote) or V(finish), the steps M(progressive.rollout.promote)
@@ -32,7 +32,7 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.begin
   - module: progressive.rollout.promote
@@ -58,7 +58,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

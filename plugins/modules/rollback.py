@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rollback
-short_description: Walk back to the revision before
+short_description: Roll back to the previous revision
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Walks a rollout under way back to the stable revision, within O(budget). Where the budget has surge, old is back and in rotation before new goes.
-  - With no rollout under way, rolls the service out to the revision before the stable one, or to the stable one if the last rollout was left where it
-    failed. Once only, also where the last rollout was rolled back by itself. A rollback is never undone.
-  - A first deployment has nothing to go back to. All of it goes, and it ends as failed.
-  - While another run is at work on the rollout, tells that one to go back, which it does within two seconds.
+  - Rolls back a rollout in progress to the stable revision, within O(budget). If the budget has surge, old instances are in rotation before new ones go.
+  - With no rollout in progress, returns to the revision before the stable one, or to the stable one if the last rollout stayed where it
+    failed. Only once, also if the last rollout was rolled back already. A rollback is never undone.
+  - A first deployment has no previous revision. All of its instances are removed, and it ends as failed.
+  - If another run is active, sends it the command to roll back, which it obeys within two seconds.
 options:
   to:
     description: The revision to return to, of those that were promoted and are known to the journal. The one before if
@@ -28,14 +28,14 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.begin
   - module: progressive.rollout.promote
 """
 
 EXAMPLES = r"""
-- name: Go back to the revision before
+- name: Roll back to the previous revision
   progressive.rollout.rollback:
     service: shop
     budget: {max_surge: 2}
@@ -51,12 +51,12 @@ rollout:
   returned: success
   type: dict
 walker:
-  description: The host of the play whose tasks are to go on with it. What a play asks for is done once, whatever its hosts.
+  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
   returned: when it is another one
   type: str
 elsewhere:
-  description: Whether another host of the play was the first to ask for the same, and this one has nothing to do.
-  returned: when it was
+  description: Whether another host of the play does the same, so that this one has nothing to do.
+  returned: when it is so
   type: bool
 msg:
   description: Why there is nothing to roll back.

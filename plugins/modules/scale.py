@@ -13,14 +13,14 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Brings O(revision), or the stable one, to O(replicas) instances. Those of other revisions stay as they are.
-  - Within a rollout it is a part of it. Otherwise it is one of its own, with an entry in the history.
+  - Within a rollout it is a part of that. Otherwise it is a rollout itself, with an entry in the history.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: partial
-    details: In check mode only. What a walk really did is told by its progress lines and the timeline.
+    details: In check mode only. Progress lines and the timeline show what was really done.
 seealso:
   - module: progressive.rollout.replace
   - module: progressive.rollout.health
@@ -44,7 +44,7 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because there is nothing to do but wait for somebody. Run again, it goes on.
+  description: Whether the run ended because the rollout waits for a person. Run again to continue.
   returned: when it is true
   type: bool
 msg:

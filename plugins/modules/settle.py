@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: settle
-short_description: Put hosts back that were deployed, if they work
+short_description: Put deployed hosts back in rotation, if they are ready
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Puts the hosts that M(progressive.rollout.vacate) took out in rotation again once they are ready, at every load balancer.
-  - A host whose tasks failed, or that does not become ready in C(deadline) of O(health), stays out of rotation, and is recorded.
-    As many as O(failure_limit) end the rollout, as O(on_failure) says.
+  - Puts the hosts that M(progressive.rollout.vacate) took out back in rotation at every load balancer, once they are ready.
+  - A host whose tasks failed, or that is not ready within C(deadline) of O(health), stays out of rotation, and is recorded.
+    As many as O(failure_limit) such hosts end the rollout, as O(on_failure) says.
 options:
   hosts:
     description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
@@ -39,14 +39,14 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: none
-    details: M(progressive.rollout.plan) says what would be done.
+    details: M(progressive.rollout.plan) returns what would be done.
 seealso:
   - module: progressive.rollout.plan
   - module: progressive.rollout.vacate
 """
 
 EXAMPLES = r"""
-- name: Put them back
+- name: Put the hosts back in rotation
   progressive.rollout.settle:
     service: shop
     platform: {driver: static, hosts: shop, port: 8080}
@@ -66,7 +66,7 @@ rollout:
   returned: success
   type: dict
 failed_hosts:
-  description: The hosts that stay out, each with the reason.
+  description: The hosts that stay out of rotation, each with the reason.
   returned: success
   type: dict
 """

@@ -14,7 +14,7 @@ author:
 description:
   - Puts the ready instances of O(revision), or of the stable one, in rotation at every load balancer.
   - Waits until the load balancers' own checks have passed them, at most O(progress_deadline).
-  - With O(share), gives the revision that is rolled out that share of the requests instead, where enough of it is ready to carry it.
+  - With O(share), gives the new revision that share of the requests instead, if enough of its instances are ready to carry it.
 options:
   share:
     description: Percentage of the requests for the revision that is rolled out. 1 to 100.
@@ -32,7 +32,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Put what is ready in rotation
+- name: Put ready instances in rotation
   progressive.rollout.traffic:
     service: shop
     platform: "{{ shop_platform }}"

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vacate
-short_description: Take the next hosts out, for tasks of your own
+short_description: Take the next hosts out of rotation, for tasks of your own
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Takes as many of O(hosts) out of rotation, at every load balancer, as the budget lets be missing now, and waits for their requests.
-    Those that are of no use come first, then those of which nobody knows what they run, then the old ones.
-  - Waits where too few others are available, at most as long as O(progress_deadline) says. Asks the gates of the stage before it begins the next one.
-  - While your tasks run, a process that it leaves behind takes them out again where a load balancer was reloaded, and renews the lease.
-  - Stops nothing. What comes then is yours, and M(progressive.rollout.settle) after it. The role P(progressive.rollout.in_place#role) does it all.
-  - A rollout that has failed is held or taken back, as O(on_failure) says. The hosts are then those that are taken back, see RV(back).
+  - Takes as many of O(hosts) out of rotation at every load balancer as the budget allows now, and waits for their requests.
+    Hosts that are not ready come first, then those with an unknown revision, then the others.
+  - Waits while too few others are available, for O(progress_deadline) at most. Asks the gates of a stage before it begins the next one.
+  - While your tasks run, a background process renews the lease, and takes the hosts out again if a load balancer was reloaded.
+  - Stops nothing. Your tasks follow, then M(progressive.rollout.settle). The role P(progressive.rollout.in_place#role) does all of this.
+  - A failed rollout is held or rolled back, as O(on_failure) says. In a rollback (RV(back)), the hosts are those to roll back.
 options:
   hosts:
     description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
@@ -35,20 +35,20 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: none
-    details: M(progressive.rollout.plan) says what would be done.
+    details: M(progressive.rollout.plan) returns what would be done.
 seealso:
   - module: progressive.rollout.plan
   - module: progressive.rollout.settle
 """
 
 EXAMPLES = r"""
-- name: Reach them
+- name: Find out which hosts can be reached
   ansible.builtin.raw: exit 0
   register: reached
   changed_when: false
   ignore_unreachable: true
 
-- name: Take the next hosts out
+- name: Take the next hosts out of rotation
   progressive.rollout.vacate:
     service: shop
     platform: {driver: static, hosts: shop, port: 8080}
@@ -60,7 +60,7 @@ EXAMPLES = r"""
   register: wave
   run_once: true
 
-- name: Deploy them
+- name: Deploy to these hosts
   ansible.builtin.include_tasks: deploy.yml
   vars:
     revision: "{{ wave.revision }}"
@@ -73,25 +73,25 @@ rollout:
   returned: success
   type: dict
 hosts:
-  description: The hosts that are out, to be deployed now. None where there is nothing to do, or nothing may be done.
+  description: The hosts that are out of rotation, to deploy to now. None if there is nothing to do, or nothing may be done.
   returned: success
   type: list
   elements: str
 left:
-  description: The hosts that wait for their turn after these.
+  description: The hosts that remain after these.
   returned: success
   type: list
   elements: str
 revision:
-  description: What to deploy on them.
-  returned: when a rollout is under way
+  description: The revision to deploy to them.
+  returned: when a rollout is in progress
   type: str
 watch:
-  description: The process that watches the load balancers meanwhile, for M(progressive.rollout.settle), which ends it. It ends with the run, too.
+  description: The background process, for M(progressive.rollout.settle), which ends it. It also ends with the run.
   returned: when hosts are out
   type: dict
 back:
-  description: Whether that is the revision before.
+  description: Whether this is a rollback.
   returned: success
   type: bool
 """

@@ -408,6 +408,14 @@ def test_tls_to_a_plain_port(serve: t.Any, make: t.Any, origin: str) -> None:
     assert until(checker, Health.FAILING).detail.startswith("TLS failed: ")
 
 
+@origins
+def test_a_name_that_tls_refuses_is_an_outcome(secured: Server, make: t.Any, origin: str) -> None:
+    checker = make(http="/", tls=True, headers={"Host": ".shop.test"}, **{"from": origin})
+    watch(checker, secured.endpoint, known=True)
+    assert checker.settle(DEADLINE)
+    assert until(checker, Health.FAILING).detail.startswith("invalid name or address: ")
+
+
 # ---- the API
 
 
@@ -556,3 +564,26 @@ def test_a_lost_host_fails_its_instances_only(serve: t.Any, make: t.Any, agents:
     agents.lost.add("h1")
     assert until(checker, Health.FAILING, "h1").detail == "no route to host"
     assert checker.health("h2").health is Health.PASSING
+
+
+def test_the_others_of_a_host_are_asked_when_the_next_to_be_asked_is_gone(
+    serve: t.Any, make: t.Any, agents: Agents
+) -> None:
+    server, starting = serve(App()), serve(App(status=503))
+    checker = make(http="/", interval="300ms", rise=1, **{"from": "host"})
+    stays = (server.endpoint, "h1", True, CREATED)
+    checker.watch({"stays": stays, "starts": (starting.endpoint, "h1", False, CREATED)})
+    until(checker, Health.PASSING, "stays")
+    while not any(names == {"starts"} for _host, names in agents.asked):
+        checker.wait(0.02)  # from here on it is asked far more often than the other
+    checker.watch({"stays": stays})
+    agents.lost.add("h1")
+    assert until(checker, Health.FAILING, "stays").detail == "no route to host"
+
+
+def test_a_check_with_a_defect_is_an_outcome(serve: t.Any, make: t.Any) -> None:
+    server = serve(App())
+    checker = make(http="/")
+    checker._health.check.payload = lambda endpoint: "not bytes"
+    watch(checker, server.endpoint, known=True)
+    assert "TypeError" in until(checker, Health.FAILING).detail

@@ -494,7 +494,7 @@ def test_times_shares_and_switches_are_those_of_the_timeline(tmp_path: pathlib.P
     ]
     assert demo.duration(tmp_path, told(), canary[:3], 2, 1.4) == [("time", "12.5 s")]
     assert demo.duration(tmp_path, told(), canary, 2, 1.4) == [
-        ("time", "12.5 s, of these the way back: 2.5 s")
+        ("time", "12.5 s, of which the rollback: 2.5 s")
     ]
     assert list(demo.shares(canary)) == [
         ("step 1", "asked for 20 %, measured 20.1 % of 1000 requests")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 import socket
 import threading
 import time
@@ -346,6 +347,42 @@ class TestOnlyHAProxy:
             prove(driver, one)
             remove(driver, {one: Target(IN, 7)}, new)
             assert set(answers(plane)) == {"one"}
+        finally:
+            plane.close()
+
+    def test_why_haproxys_own_check_fails_is_told(self, backends: Backends) -> None:
+        plane, a = HAProxyPlane("    http-check expect string ok\n"), backends.start("a")
+        gone = Endpoint("127.0.0.1", free_port())
+        targets = {a: Target(OUT, name="shop-a"), gone: Target(OUT, name="shop-gone")}
+        try:
+            driver = plane.driver()
+            assert everywhere(apply(driver, targets), a, lambda server: not server.detail)
+            until(
+                lambda: all(everywhere(driver.observe(), e, lambda s: s.detail) for e in targets),
+                "both are checked",
+            )
+            wrong, refused = (entries(driver.observe(), e)[0].detail for e in targets)
+            assert wrong.startswith("HAProxy's own check fails: L7RSP HTTP content check did not")
+            assert "`option httpchk`" in wrong and "`http-check expect`" in wrong
+            assert refused == "HAProxy's own check fails: L4CON Connection refused"
+            with pytest.raises(TrafficError) as raised:
+                apply(driver, targets | {a: Target(IN, name="shop-a")})
+            assert raised.value.id == "PR-308" and "L7RSP" in str(raised.value)
+        finally:
+            plane.close()
+
+    def test_an_answer_may_take_as_long_as_the_backends_timeout(self, backends: Backends) -> None:
+        """Not only as long as the time between two checks."""
+        plane, a = HAProxyPlane(), backends.start("a")
+        try:
+            driver = plane.driver()
+            bring_in(driver, {a: Target(IN, name="shop-a")})
+            process = backends.processes[a]
+            process.send_signal(signal.SIGSTOP)
+            end = time.monotonic() + 5 * HEALTH.interval
+            while time.monotonic() < end:
+                assert plane.balancers[0].servers() == {"shop-a": "UP"}
+            process.send_signal(signal.SIGCONT)
         finally:
             plane.close()
 

@@ -467,6 +467,11 @@ NOT_PROMETHEUS = "response is not that of a Prometheus query"
         (now(answer(None)), NOT_PROMETHEUS),
         (now(answer("1", moment="now")), NOT_PROMETHEUS),
         (now(answer("1"), Date="yesterday"), NOT_PROMETHEUS),
+        (now(answer(10**400)), NOT_PROMETHEUS),
+        (now(answer("1", moment=10**400)), NOT_PROMETHEUS),
+        (now(answer("1", moment="NaN")), "older or newer"),
+        (now(answer(({"revision": ["2"]}, "1"))), NOT_PROMETHEUS),
+        (now(answer("1", kind="\x1b[2J" * 1000)), r"the result is a \?\[2J.{,80}; it must be"),
         (
             (200, '{"status": "error", "errorType": "timeout", "error": "query timed out"}'),
             r"could not answer completely: query timed out",
@@ -486,6 +491,13 @@ def test_what_is_no_answer_is_an_error(server: Server, reply: t.Any, why: str) -
     with pytest.raises(MetricError, match=why):
         make(prometheus, address=server.url, query="up").measure(ASKED)
     assert len(server.requests) == 1
+
+
+def test_labels_are_shown_clean_and_short(server: Server) -> None:
+    server.replies = [now(answer(({"revision": "\x1b[2J" * 1000}, "1")))]
+    with pytest.raises(MetricError, match=r"no series has revision='2\.5\.0'") as caught:
+        make(prometheus, address=server.url, query="up").measure(PAIRED)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 500
 
 
 def test_an_answer_is_of_now_by_the_servers_own_clock(server: Server) -> None:
@@ -827,7 +839,7 @@ HERE = {"address": "http://h:9090"}
         (
             prometheus,
             {**HERE, "query": "up", "username": "a:b", "password": SECRET},
-            r"^metric\.username: 'a:b' contains a colon",
+            r"^metric\.username: 'a:b' has a colon",
         ),
         (
             prometheus,

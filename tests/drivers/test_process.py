@@ -227,7 +227,7 @@ def test_an_instance_leads_a_session_and_leaves_its_log(bench: Bench) -> None:
     driver.sync(start=labels(driver, "a"))
     pid = bench.record("a")["pid"]
     assert os.getsid(pid) == os.getpgid(pid) == pid
-    assert states(driver.sync(stop=["a"])) == {"a": Process.STOPPED}
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
     assert ticks(pid) is None
     assert driver.sync(forget=["a"]) == []
     assert bench.log("a") == ""
@@ -509,8 +509,7 @@ def request(bench: Bench, driver: Driver, host: str, *wanted: Labels) -> dict[st
         bench.transport.ask,
     )  # type: ignore
     try:
-        with pytest.raises(KeyError):
-            driver.sync(start=wanted)
+        driver.sync(start=wanted)
     finally:
         bench.transport.ask = ask  # type: ignore[method-assign]
     return t.cast(dict[str, t.Any], asked[host])

@@ -257,8 +257,9 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) ->
     (tmp_path / "journal" / "shop.json").write_text(damage, encoding="latin-1")
     with pytest.raises(
         StoreError, match=r"journal/shop\.json is damaged .*restore it, or move it away"
-    ):
+    ) as caught:
         store.load()
+    assert caught.value.id == "PR-506"
     (tmp_path / "journal" / "shop.lease.json").write_text(damage, encoding="latin-1")
     with pytest.raises(
         StoreError, match=r'journal/shop\.lease\.json is damaged .*write {"epoch": N} into it'
@@ -279,8 +280,11 @@ def test_a_lease_with_a_field_missing_or_a_newer_schema_is_refused(tmp_path: Pat
     with pytest.raises(StoreError, match=r"shop\.lease\.json: holder is missing or wrong"):
         store.lease()
     path.write_text('{"schema": 2, "epoch": 1}')
-    with pytest.raises(StoreError, match=r"schema 2, this progressive\.rollout knows up to 1"):
+    with pytest.raises(
+        StoreError, match=r"schema 2, this progressive\.rollout knows up to 1"
+    ) as caught:
         store.lease()
+    assert caught.value.id == "PR-507"
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 
+pytestmark = pytest.mark.long
 NOTHING_LISTENS = "127.0.0.1:1"
 GONE: t.Any = object()  # this variable is not given
 # the address of a real HAProxy with the backends shop (usable) and fixed (static-rr)
@@ -162,7 +163,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "traffic is JSON in a text",
         {"rollout_traffic": '{"driver": "none"}'},
-        ("rollout_traffic:", "mapping", "PR-100"),
+        ("rollout_traffic:", "mapping", "PR-118"),
     ),
     ("health is a path", {"rollout_health": "/healthz"}, ("rollout_health", "of type str", "dict")),
     ("store is a list", {"rollout_store": ["/x"]}, ("rollout_store", "of type list", "dict")),
@@ -376,9 +377,9 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "command as text",
         {"rollout_platform.command": "/bin/shop --port 1"},
-        ("rollout_platform.command:", "list", "PR-100"),
+        ("rollout_platform.command:", "list", "PR-118"),
     ),
-    ("command empty", {"rollout_platform.command": []}, ("rollout_platform.command:", "PR-100")),
+    ("command empty", {"rollout_platform.command": []}, ("rollout_platform.command:", "PR-125")),
     (
         "command with no program",
         {"rollout_platform.command": ["", "x"]},
@@ -671,20 +672,20 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
 
 # Of single steps: name, task, words.
 STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
-    ("budget a number", {"begin": {"budget": 3}}, ("rollout_budget:", "mapping", "PR-100")),
-    ("budget a percentage", {"begin": {"budget": "25%"}}, ("rollout_budget:", "mapping", "PR-100")),
+    ("budget a number", {"begin": {"budget": 3}}, ("rollout_budget:", "mapping", "PR-118")),
+    ("budget a percentage", {"begin": {"budget": "25%"}}, ("rollout_budget:", "mapping", "PR-118")),
     (
         "platform a list",
         {"begin": {"platform": ["process"]}},
-        ("rollout_platform:", "mapping", "PR-100"),
+        ("rollout_platform:", "mapping", "PR-118"),
     ),
     (
         "traffic a name",
         {"begin": {"traffic": "haproxy"}},
-        ("rollout_traffic:", "mapping", "PR-100"),
+        ("rollout_traffic:", "mapping", "PR-118"),
     ),
-    ("health a path", {"begin": {"health": "/healthz"}}, ("rollout_health:", "mapping", "PR-100")),
-    ("store a path", {"begin": {"store": "/var/lib"}}, ("rollout_store:", "mapping", "PR-100")),
+    ("health a path", {"begin": {"health": "/healthz"}}, ("rollout_health:", "mapping", "PR-118")),
+    ("store a path", {"begin": {"store": "/var/lib"}}, ("rollout_store:", "mapping", "PR-118")),
     ("strategy of a step", {"plan": {"strategy": "yolo"}}, ("rollout_strategy: 'yolo'", "rolling")),
     (
         "on_failure of a step",
@@ -695,13 +696,13 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "instances as text",
         {"drain": {"instances": "shop-1"}},
-        ("rollout_instances:", "list", "PR-100"),
+        ("rollout_instances:", "list", "PR-118"),
     ),
-    ("instances of nobody", {"drain": {"instances": []}}, ("rollout_instances:", "list", "PR-100")),
+    ("instances of nobody", {"drain": {"instances": []}}, ("rollout_instances:", "list", "PR-118")),
     (
         "instances as numbers",
         {"drain": {"instances": [1]}},
-        ("rollout_instances:", "list", "[1]", "PR-100"),
+        ("rollout_instances:", "list", "[1]", "PR-118"),
     ),
     (
         "instance of another service",
@@ -743,8 +744,8 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
         {"plan": {"fleet": [], "replicas": 999999999}},
         ("rollout_replicas: 999999999", "10000"),
     ),
-    ("fleet as text", {"plan": {"fleet": "three"}}, ("rollout_fleet:", "list", "PR-100")),
-    ("fleet of texts", {"plan": {"fleet": ["1"]}}, ("rollout_fleet[0]:", "mapping", "PR-100")),
+    ("fleet as text", {"plan": {"fleet": "three"}}, ("rollout_fleet:", "list", "PR-118")),
+    ("fleet of texts", {"plan": {"fleet": ["1"]}}, ("rollout_fleet[0]:", "mapping", "PR-118")),
     (
         "fleet with an unknown state",
         {"plan": {"fleet": [{"revision": "1", "state": "fine"}]}},
@@ -781,7 +782,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "an analysis as text",
         {"begin": listed(ONE, {"analysis": "errors"})},
-        (ANALYSIS, "mapping", "PR-100"),
+        (ANALYSIS, "mapping", "PR-118"),
     ),
     (
         "an analysis of nothing",
@@ -839,7 +840,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a freeze of nobody",
         {"begin": {"freeze": ["xmas"]}},
-        ("rollout_freeze[0]:", "from and to", "PR-100"),
+        ("rollout_freeze[0]:", "from and to", "PR-118"),
     ),
     (
         "a freeze by half",
@@ -972,7 +973,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a gate of a step",
         {"begin": listed(ONE, {"gate": {"driver": "command", "command": []}})},
-        ("PR-100",),
+        ("PR-125",),
     ),
     (
         "a person's file",
@@ -1013,7 +1014,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a word as a list",
         {"control": {"command": ["abort"]}},
-        ("rollout_command: ['abort']", "PR-100"),
+        ("rollout_command: ['abort']", "PR-119"),
     ),
     (
         "a word that is forced",
@@ -1028,7 +1029,7 @@ STEPS: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "a reason as a list",
         {"control": {"command": "abort", "why": ["a"]}},
-        ("rollout_why:", "PR-100"),
+        ("rollout_why:", "PR-118"),
     ),
     (
         "a word to nobody",

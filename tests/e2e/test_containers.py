@@ -17,6 +17,8 @@ from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
+pytestmark = pytest.mark.long
+
 
 class Site(Playground):
     """The service `shop` as containers on two hosts that have the images of three revisions."""

@@ -24,6 +24,7 @@ def test_the_next_run_does_the_rollback_that_was_decided(playground: Playground)
 
     again = playground.run(variables=broken)
     assert again.rc != 0 and "now rolled back to 1" in again.failed.msg
+    assert again.failed.msg.endswith("[PR-604]"), "the id of what failed, also in another run"
     assert playground.journal()["rollout"]["outcome"] == "rolled_back"
     assert playground.revisions() == ["1"] * 3
 

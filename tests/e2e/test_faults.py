@@ -26,6 +26,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
 )
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
+pytestmark = pytest.mark.long
 STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"
 READY = "/run/shop-{revision}"  # a new instance is not ready before there is this file on its host
 SSH = (

@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
+pytestmark = pytest.mark.long
 PYTHON = """\
 #!/bin/sh
 while [ -e {home}/{host}.hangs ]; do sleep 0.1; done
@@ -149,3 +150,21 @@ def test_a_host_that_hangs_once_for_longer_than_others_wait_for_it(site: Site) -
     again = site.to("2").wait()
     assert again.rc == 0, again.output
     assert site.revisions() == ["2"] * 6, outcome.output
+
+
+def test_a_host_that_hangs_after_the_switch_is_named_and_waited_for(site: Site) -> None:
+    """In the one task that replaces, promotes and finishes: no old instance is left there."""
+    site.variables |= {
+        "rollout_replicas": 3,
+        "rollout_strategy": "blue_green",
+        "rollout_hold": "2s",
+    }
+    promoted(site.to("1"))
+    run = site.to("2")
+    until(lambda: site.journal()["rollout"]["phase"] == "holding", "the requests are switched")
+    site.hang("web3")
+    until(lambda: "web3 does not answer" in run.output, "the host is named")
+    until(lambda: site.revisions() == ["1", "2", "2", "2"], "the other hosts are finished")
+    site.mend("web3")
+    outcome, _took = promoted(run)
+    assert "not stopped" not in outcome.output and site.revisions() == ["2"] * 3

@@ -34,6 +34,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     failures,
 )
 
+pytestmark = pytest.mark.long
 HOSTS, PORT = 4, 8100
 RATE = 60  # requests a second, of each kind of client
 KINDS = (("GET", True), ("POST", False))

@@ -60,6 +60,7 @@ def reached(shop: Shop, run: Run, moment: int) -> bool:
     return steps_of(shop) > moment or run.process.poll() is not None
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Random) -> None:
     """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the
     rollout or of a rollback.

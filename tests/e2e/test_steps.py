@@ -574,10 +574,10 @@ def test_tasks_of_ones_own_are_found_beside_the_playbook_and_where_they_were_loo
     missing = playground.run(str(project / "rollout.yml"))
     assert missing.rc != 0 and not playground.files()
     assert (
-        f"rollout_prepare_tasks: there is no file prepare.yml: looked in {project}, /"
+        f"rollout_prepare_tasks: file prepare.yml not found: looked in {project}, /"
         in missing.output
     ), missing.output
-    assert f", {playground.home}; write where it is" in missing.output
+    assert f", {playground.home}; correct the path [PR-113]" in missing.output
     (project / "prepare.yml").write_text(
         json.dumps([{"ansible.builtin.debug": {"msg": "ready"}, "name": "Mine"}])
     )

@@ -93,6 +93,7 @@ def reader() -> Iterator[Reader]:
             os.kill(int((reader.home / "haproxy.pid").read_text()), 9)
 
 
+@pytest.mark.long
 def test_the_tutorial(reader: Reader) -> None:
     reader.run(FIRST, "releases")
     reader.write(FIRST, "haproxy.cfg", "inventory.yml", "shop.yml")

@@ -92,6 +92,7 @@ class Slow:
             thread.join()
 
 
+@pytest.mark.long
 def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) -> None:
     with Shop(front, rollout_min_ready="500ms") as shop:
         shop.to("1")

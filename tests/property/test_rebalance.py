@@ -39,7 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Endpoint,
     Labels,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
+import scipy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
 from ansible_collections.progressive.rollout.tests.simulations.verdict import (
     by_kayenta,
@@ -23,7 +24,6 @@ from ansible_collections.progressive.rollout.tests.simulations.verdict import (
     slow,
     steps,
 )
-from scipy import stats
 
 RARE = 1e-6
 
@@ -33,11 +33,11 @@ def seeds(dice: Random, count: int) -> Iterator[str]:
 
 
 def most_alarms(runs: int, alpha: float = ALPHA) -> float:
-    return float(stats.binom.isf(RARE, runs, alpha))
+    return float(scipy.stats.binom.isf(RARE, runs, alpha))
 
 
 def least_found(runs: int, power: float) -> float:
-    return float(stats.binom.ppf(RARE, runs, power))
+    return float(scipy.stats.binom.ppf(RARE, runs, power))
 
 
 def number(ends: Iterable[int | None]) -> int:

@@ -44,7 +44,7 @@ def bootstrap(path: str, admin: int) -> dict[str, t.Any]:
 
 
 class Envoy:
-    """One Envoy with a watched directory of its own; a `listen` port is reserved for its first
+    """An Envoy with its own watched directory; a `listen` port is reserved for its first
     service.
     """
 

@@ -25,6 +25,7 @@ defaults
     timeout client 30s
     timeout server 30s
     timeout queue 5s
+    timeout check 2s
 frontend front
     bind {front[0]}:{front[1]}
     default_backend shop
@@ -94,7 +95,7 @@ class HAProxy:
         shutil.rmtree(self.directory)
 
     def ask(self, line: str) -> str:
-        """The answer of the Runtime API, by a way of its own (not the driver's)."""
+        """Return the answer of the Runtime API, without the driver."""
         host, _colon, port = self.api.rpartition(":")
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(line.encode() + b"\n")

@@ -108,7 +108,7 @@ def make() -> str:
     missing of them is built.
     """
     assert os.geteuid() == 0, (
-        "hosts are containers with networks and disks of their own: only root can start them"
+        "hosts are containers with their own networks and disks: only root can start them"
     )
     with locked(CACHE / "image"):
         for key in (KEY, HOST_KEY):
@@ -186,7 +186,7 @@ def _write_files(root: Path) -> None:
     _write(root / "etc/ssh/tests_users", KEY.with_suffix(".pub").read_bytes(), 0o644)
     _write(root / "etc/ssh/tests_key", HOST_KEY.read_bytes(), 0o600)
     _write(root / "opt/shop/app.py", APP.read_bytes(), 0o644)
-    # who can connect can log in, from the start
+    # as soon as sshd accepts connections, logging in works
     (root / "etc/tmpfiles.d/systemd-nologin.conf").symlink_to("/dev/null")
 
 
@@ -280,7 +280,7 @@ def overlay(root: Path, lower: str, upper: Path, work: Path) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Alone among all processes."""
-    path.parent.mkdir(parents=True, exist_ok=True)  # whoever comes first
+    path.parent.mkdir(parents=True, exist_ok=True)  # several processes may try
     with open(f"{path}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real hosts, reached over SSH: containers with systemd and sshd, in a network of their own
+"""Real hosts, reached over SSH: containers with systemd and sshd, in their own network
 (host_image.py: what is in them).
 
     with Hosts("web1", "web2", "lb1") as hosts:
@@ -10,8 +10,10 @@
 Needs root. Hosts whose process is gone are removed by the next one. For people and Molecule there
 is `scripts/hosts`:
 
-    up NAME...   starts hosts that stay until `down` down         removes them --list       is what
-    Ansible asks for after `-i scripts/hosts`; groups are names without digits: web1 is in `web`
+* `up NAME...` starts hosts that stay until `down`;
+* `down` removes them;
+* `--list` is what Ansible asks for after `-i scripts/hosts`; groups are names without digits: web1
+  is in `web`.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ class Hosts:
         )
 
     def run(self, name: str, *command: str) -> str:
-        """What a command says that root runs on a host; by a way of its own, without SSH."""
+        """Return the output of a command that root runs on a host, without SSH."""
         return _podman("exec", self._container(name), *command)
 
     def start(self, name: str) -> None:
@@ -167,9 +169,7 @@ class Hosts:
         self.cut(name)
 
     def kill(self, name: str) -> None:
-        """Switch a host off: nothing on it comes to an end of its own, and nothing answers at
-        its address.
-        """
+        """Switch a host off: nothing on it ends in order, and nothing answers at its address."""
         self.cut(name)
         _podman("kill", self._container(name))
         _podman("wait", self._container(name))

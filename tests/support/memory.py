@@ -82,7 +82,7 @@ class World:
     calls: list[str] = field(default_factory=list)
     fails: Callable[[str], Exception | None] = lambda call: None
     wrong: list[str] = field(default_factory=list)
-    asks: int = 1  # how often one is told to stop until it has
+    asks: int = 1  # how often an instance is told to stop until it has
     told: Counter[str] = field(default_factory=Counter)
     preview: dict[Endpoint, Server] = field(default_factory=dict)
     mirror: dict[Endpoint, Server] = field(default_factory=dict)
@@ -160,8 +160,8 @@ class Platform(PlatformDriver):
         for name in stop:
             report = world.instances[name]
             entry = world.servers.get(report.labels.endpoint)
-            if entry and entry.rotation is Rotation.IN:
-                world.wrong.append(f"{name} was stopped in rotation")
+            if entry:
+                world.wrong.append(f"{name} was stopped with an entry ({entry.rotation.value})")
             if report.labels.endpoint in world.preview | world.mirror:
                 world.wrong.append(f"{name} was stopped at the preview")
             world.told[name] += 1
@@ -354,24 +354,24 @@ class Service:
         return result
 
     def say(self, word: str, **given: t.Any) -> Result:
-        """An operator's word."""
+        """Send an operator's command."""
         return self.step(control, {"command": word}, **given)
 
-    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
-        """The events of a rollout, by its id."""
-        return list(
-            file.Driver(
-                {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
-            ).timeline(rollout)
+    @property
+    def store(self) -> file.Driver:
+        """The journal, which does not fail."""
+        return file.Driver(
+            {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
         )
+
+    def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
+        """Return the events of a rollout, by its id."""
+        return list(self.store.timeline(rollout))
 
     @property
     def journal(self) -> Record:
-        """The record as it stands."""
-        context = Context("shop", t.cast(t.Any, Here()))
-        return Session(
-            file.Driver({"path": self.path, "host": None}, context), "shop", self.identity, 60
-        ).read()
+        """The record as it is."""
+        return Session(self.store, "shop", self.identity, 60).read()
 
     @property
     def running(self) -> dict[str, int]:

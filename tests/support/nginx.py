@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.nginx import workers
+
 CONFIG = """\
 worker_processes 2;
 pid {home}/nginx.pid;
@@ -74,11 +76,11 @@ class Nginx:
             time.sleep(0.01)
 
     def answers(self) -> bool:
-        """Whether this very process listens: nothing else can have its port."""
+        """Whether this very process listens, as nothing else can have its port, and has workers."""
         try:
             if self.process and int(self.pid.read_text()) == self.process.pid:
                 socket.create_connection(self.front, 10).close()
-                return True
+                return len(workers(self.process.pid)) == 2
         except (OSError, ValueError):
             pass
         return False

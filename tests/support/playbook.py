@@ -1,8 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs ansible-playbook on a service of our own: a temporary directory, an inventory of local
-hosts, free ports.
+"""Run ansible-playbook on a service in a temporary directory, with an inventory of local hosts and
+free ports.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of ansible-playbook left."""
+    """The result of a run of ansible-playbook."""
 
     rc: int
     output: str  # what it printed, errors too
@@ -83,7 +83,7 @@ class Outcome:
 
 
 class Run:
-    """One ansible-playbook under way."""
+    """An ansible-playbook in progress."""
 
     def __init__(
         self,
@@ -136,9 +136,7 @@ class Run:
         until(lambda: not self.left(), "workers end with their parent", 30)
 
     def left(self) -> list[int]:
-        """What is left of the run: its session's processes. Instances have sessions of their
-        own.
-        """
+        """Return the processes of the run's session. Instances have their own sessions."""
         found = {int(entry): _stat(int(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
         return [
             pid
@@ -162,7 +160,7 @@ class Playground:
     """A service `shop` on `hosts` hosts, all of them this machine; `variables` are what its users
     would write.
 
-    Each host has a loopback address of its own, so every port is free. Use it as a context manager:
+    Each host has its own loopback address, so every port is free. Use it as a context manager:
     at its end all instances are ended, by the pids in their records, and all files removed.
     """
 
@@ -347,13 +345,13 @@ STEPS = tuple(path.stem for path in (ROOT / "plugins" / "action").glob("*.py"))
 
 
 def addresses(count: int) -> list[str]:
-    """Loopback addresses nobody else is likely to use."""
+    """Return loopback addresses that are unlikely to be in use."""
     second, third = (1 + byte % 254 for byte in os.urandom(2))
     return [f"127.{second}.{third}.{number}" for number in range(1, count + 1)]
 
 
 def until(condition: Callable[[], t.Any], what: str, seconds: float = 60) -> None:
-    """Wait for it."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"

@@ -4,9 +4,9 @@
 """ansible-playbook without the half second that importing Ansible takes: forked from a process that
 has imported it.
 
-What is forked has a session, directory, environment, input, output and arguments of its own, as a
-started program has. Only its parent and its command line in /proc are others: a test to which these
-matter starts the program itself.
+A forked run has its own session, directory, environment, input, output and arguments, as a started
+program has. Only its parent and its command line in /proc differ: a test to which these matter
+starts the program itself.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _servers: dict[str, socket.socket] = {}
 
 
 def start(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: Path) -> Forked:
-    """As `Popen` of ansible-playbook with output into a file, in a session of its own."""
+    """Start ansible-playbook in a new session, with its output in a file."""
     request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "output": str(output)}
     return Forked(_server(env), request)
 
@@ -100,8 +100,8 @@ def _server(env: Mapping[str, str]) -> socket.socket:
 
 
 def serve(requests: socket.socket) -> dict[str, t.Any] | None:
-    """Return each request in a process of its own; None when the tests are over."""
-    # those that tell the end of a run end by themselves
+    """Return each request in a new process; None when the tests are over."""
+    # the processes that report the end of a run end by themselves
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         text, files, _flags, _address = socket.recv_fds(requests, 1_000_000, 1)

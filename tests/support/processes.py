@@ -19,7 +19,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def running(word: str) -> bool:
-    """Whether there is a process with this word in its command."""
+    """Return whether there is a process with this word in its command."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
             if word.encode() in path.read_bytes():

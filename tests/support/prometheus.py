@@ -35,7 +35,7 @@ class Prometheus:
         login: bool = False,
     ) -> None:
         """`targets`: by job, where its metrics are (`127.0.0.1:8404/metrics`). `certificate`
-        with its key: it talks TLS. `login`: it lets in nobody but `LOGIN`.
+        with its key: it talks TLS. `login`: it admits only `LOGIN`.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="prom", dir="/tmp"))
         self.port = _free_port()
@@ -79,7 +79,7 @@ class Prometheus:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def query(self, text: str) -> t.Any:
-        """The result of an instant query, by a way of its own (not the driver's)."""
+        """Return the result of an instant query, without the driver."""
         reply = requests.post(f"{self.url}/api/v1/query", data={"query": text}, **self._known)
         reply.raise_for_status()
         return reply.json()["data"]["result"]

@@ -31,5 +31,5 @@ def examples(count: int) -> settings:
 
 
 def dice(*names: object) -> Random:
-    """Return random numbers of their own for what is named."""
+    """Return a source of random numbers for each name."""
     return Random(" ".join(map(str, (SEED, *names))))

@@ -258,7 +258,7 @@ class RetryingHAProxy(BehindHAProxy):
 
 
 class RetryingEnvoy(BehindEnvoy):
-    """With the retries that there are without a word."""
+    """With the retries that are the default."""
 
     @property
     def traffic(self) -> dict[str, t.Any]:
@@ -318,7 +318,7 @@ class Load:
         )
 
     def reports(self) -> list[dict[str, t.Any]]:
-        """As they stand; up to half a second old while the load runs."""
+        """Return the reports; they are up to half a second old while the load runs."""
         return [
             json.loads(path.read_text()) if path.exists() else {"served": 0}
             for path in self._reports
@@ -458,13 +458,13 @@ class Shop(Playground):
         return self
 
     def to(self, revision: str, **variables: t.Any) -> Outcome:
-        """Roll a revision out; it shall end well."""
+        """Roll a revision out, and check that it ends well."""
         outcome = self.run(variables={"rollout_revision": revision, **variables})
         assert outcome.rc == 0, outcome.output
         return outcome
 
     def words(self) -> list[dict[str, t.Any]]:
-        """What operators have said, oldest first."""
+        """Return the commands that operators sent, oldest first."""
         return [
             json.loads(line)
             for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()
@@ -489,7 +489,7 @@ class Shop(Playground):
         assert self.journal()["rollout"]["phase"] == "finished"
 
     def lease(self) -> dict[str, t.Any] | None:
-        """The lease somebody holds."""
+        """Return the lease if a run holds it."""
         found = json.loads((self.store / "journal" / "shop.lease.json").read_text())
         return found if "token" in found else None
 
@@ -507,8 +507,8 @@ def walked(outcome: Outcome, shop: Shop) -> tuple[float, float]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all that came of it. Ansible's workers have sessions of their own; so have
-    instances, which are nobody's children by then.
+    """The process and all that came of it. Ansible's workers have their own sessions; so have
+    instances, which no longer have a parent among them by then.
     """
     try:
         children = [

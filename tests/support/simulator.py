@@ -128,7 +128,7 @@ class Life:
 
 @dataclass(frozen=True)
 class World:
-    """What befalls the fleet from outside; spans are (from, to) in seconds of the clock, `to`
+    """What happens to the fleet from outside; spans are (from, to) in seconds of the clock, `to`
     None: for ever.
     """
 
@@ -137,7 +137,7 @@ class World:
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
     restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
-    # when: how many instances there shall be, once the walk is so far
+    # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
     kills: frozenset[int] = frozenset()  # before which of all actions the run dies
     balancers: int = 1  # 0: there is none
@@ -148,20 +148,20 @@ class World:
 
 @dataclass(frozen=True)
 class Script:
-    """What people say to a rollout, and what its gates come to. Times in seconds of the clock,
+    """The commands that operators send, and the answers of gates. Times in seconds of the clock,
     or since the stage is reached.
     """
 
-    # when: a word; `force` after it for a promotion of what is there
+    # when: a command; `force` after it for a promotion before all instances are ready
     commands: Mapping[int, str] = field(default_factory=dict)
     # of which stage: how long they take to pass
     gates: Mapping[str, int] = field(default_factory=dict)
-    no: frozenset[str] = frozenset()  # stages whose gates come to no
+    no: frozenset[str] = frozenset()  # stages whose gates fail
     on_failure: str = "rollback"
     on_stable_lost: str = "repair"
 
 
-# seconds after which somebody who paused a rollout, and says nothing more, lets it go on
+# seconds after which the operator resumes a rollout that no other command has resumed
 PATIENCE = 30
 
 
@@ -281,7 +281,7 @@ class Simulator:
         self.serial = 0
         self.rollout: Rollout | None = None
         self.stable = 0  # the generation of the stable revision
-        self.obeyed = -1  # when the last word was said that was taken in
+        self.obeyed = -1  # when the last command was sent that was obeyed
         self.renumbered = -1  # when the last number was asked for that was taken in
         self.committed: tuple[t.Any, ...] = ()
         self._commit()
@@ -350,7 +350,7 @@ class Simulator:
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
         self.serial += 1
-        # Where somebody answers, if there is such a host.
+        # On a host that answers, if there is one.
         name, hosts = f"i-{self.serial}", [(self.serial + more) % HOSTS for more in range(HOSTS)]
         host = next((host for host in hosts if self.reachable(f"h{host}")), hosts[0])
         labels = Labels(
@@ -389,7 +389,7 @@ class Simulator:
         return sum(1 for node in self.nodes.values() if not node.gone and not self._lost(node))
 
     def _unseen(self, node: Node) -> bool:
-        """Its host does not answer: what became of it nobody knows."""
+        """Return whether its host does not answer, so that its state is unknown."""
         return not self.reachable(node.labels.host)
 
     def _lost(self, node: Node) -> bool:
@@ -403,7 +403,7 @@ class Simulator:
         """One second passes."""
         self.clock += 1
         for name, node in list(self.nodes.items()):
-            # The old ones are a thousand seconds old: what befalls them is counted from the clock's
+            # The old ones are a thousand seconds old: what happens to them is counted from the clock's
             # beginning.
             age = self.clock - max(0, node.created)
             if node.gone:
@@ -793,7 +793,7 @@ class Simulator:
             if labels.generation == target.generation:
                 self.marks.pop(labels.id, None)
         if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
-            # nobody serves: one that was to have requests is better than none
+            # none serves: an instance that was to get requests is better than none
             self.shown.add(rollout.generation)
         for name in rollback.without_requests(self.fleet, rollout.generation, rollout.asked):
             self.marks.setdefault(name, float(self.clock))
@@ -919,7 +919,7 @@ class Simulator:
         if commands.refusal(rollout.phase, word, bool(force)):
             return False
         if word in ("abort", "hold"):
-            raise Ended(word, f"{word} was said")
+            raise Ended(word, f"{word} was sent")
         if word == "pause":
             rollout.paused = {"at": self.clock}
             return False
@@ -932,7 +932,7 @@ class Simulator:
         return word in ("skip", "promote_full") and stage.part == REPLACE
 
     def _said_while_held(self, script: Script) -> None:
-        """Nobody walks; a run that is begun by a word goes on."""
+        """No run is active; a command may begin one, which continues."""
         rollout, word = self.rollout, script.commands.get(self.clock, "")
         assert rollout and rollout.phase == Phase.HELD
         if self.clock in script.commands:
@@ -980,7 +980,7 @@ class Simulator:
             self.shown.add(waypoint.generation)
 
     def _check_traffic(self, waypoint: Waypoint) -> None:
-        """After every turn: nobody has a request who is not to have one, and the new ones no
+        """After every iteration: only instances that may get requests get any, and the new ones no
         more than was asked for.
         """
         for balancer in self.balancers:
@@ -1069,7 +1069,7 @@ def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
 
 
 def lost(fleet: Sequence[Instance]) -> list[Instance]:
-    """Those that are gone on without: nobody sends requests to them, and their hosts do not
+    """Return the orphaned instances: no load balancer sends them requests, and their hosts do not
     answer.
     """
     return [

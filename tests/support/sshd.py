@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real sshd on several loopback addresses, run as whoever runs the tests and ended by its pid."""
+"""A real sshd on several loopback addresses, run by the tests' user and ended by its pid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SetEnv HOME={home} PATH={path}
 
 
 def free_port(addresses: t.Sequence[str]) -> int:
-    """A port nobody listens on at any of the addresses."""
+    """Return a port that is free at all of the addresses."""
     while True:
         with socket.socket() as probe:
             probe.bind((addresses[0], 0))
@@ -52,7 +52,7 @@ def free_port(addresses: t.Sequence[str]) -> int:
 
 
 class Sshd:
-    """`with Sshd(3) as sshd:` listens on three loopback addresses nobody else is likely to use,
+    """`with Sshd(3) as sshd:` listens on three loopback addresses that are unlikely to be in use,
     so every other port there is free. `sshd.variables(address)` is what a host at one of them
     needs.
     """

@@ -257,6 +257,16 @@ def test_what_is_told_of_a_metric_begins_with_its_name(now: SimpleNamespace) -> 
     assert answer.message.startswith("inconclusive: m median ")
 
 
+@pytest.mark.parametrize(
+    "trouble", [MetricError("\x1b[2J" * 100_000), KeyError("\x1b[2J" * 100_000)]
+)
+def test_the_text_of_an_error_is_clean_and_short(now: SimpleNamespace, trouble: Exception) -> None:
+    answer = Judged(now, metric("a", lambda _question: trouble, **GOOD)).end()
+    assert answer.verdict == PERSON and answer.message.isprintable()
+    kept = json.dumps(answer.memory, ensure_ascii=False)
+    assert len(kept) < 10_000 and kept.isprintable()
+
+
 def test_an_error_between_measurements_costs_time_and_nothing_else(now: SimpleNamespace) -> None:
     answer = Judged(
         now, metric("a", iter([0.01, MetricError("no route"), 0.01, 0.01]), **GOOD)

@@ -70,11 +70,11 @@ def test_where_it_is_not_found_the_message_lists_the_places(home: Path) -> None:
         find(home, "prepare.yml")
     assert (
         str(caught.value)
-        == f"rollout_prepare_tasks: there is no file prepare.yml: looked in {looked}; write where"
-        " it is"
+        == f"rollout_prepare_tasks: file prepare.yml not found: looked in {looked}; correct the"
+        " path [PR-113]"
     )
     with pytest.raises(
         AnsibleLookupError,
-        match=r"there is no file /nowhere/x\.yml: it is absolute; write where it is",
+        match=r"file /nowhere/x\.yml not found: it is absolute; correct the path \[PR-113\]",
     ):
         find(home, "/nowhere/x.yml")

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    Aborted,
     InputError,
     RolloutFailed,
 )
@@ -339,9 +340,9 @@ def test_every_failure_has_a_consequence() -> None:
     """Of whatever it is made: one of three, written down; and nothing is taken back that cannot
     be.
     """
-    for kind, ending, then, own, whole, part, reversible, old in itertools.product(
+    for kind, aborted, then, own, whole, part, reversible, old in itertools.product(
         (Kind.ROLLOUT, Kind.RESTART, Kind.SCALE, Kind.ROLLBACK),
-        ("", "aborted"),
+        (True, False),
         (None, "rollback", "hold"),
         (None, "rollback", "hold", "continue"),
         ("rollback", "hold", "continue"),
@@ -354,10 +355,11 @@ def test_every_failure_has_a_consequence() -> None:
         )
         run = t.cast(StepContext, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
-        found = failure_action(run, stage, rollout, RolloutFailed("no", then=then, ending=ending))
+        exc = Aborted("no") if aborted else RolloutFailed("no", then=then)
+        found = failure_action(run, stage, rollout, exc)
         if kind == Kind.ROLLBACK:
             assert found == "hold"
-        elif ending:
+        elif aborted:
             assert found == "rollback"
         # nothing but retiring old ones is left
         elif (part == FINISH and not old) or not reversible:
@@ -448,7 +450,10 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
     run = t.cast(
         StepContext,
         SimpleNamespace(
-            record=record, loop=loop, settings=SimpleNamespace(service="shop", headroom=1)
+            record=record,
+            loop=loop,
+            settings=SimpleNamespace(service="shop", headroom=1),
+            describe=dict,
         ),
     )
     with pytest.raises(

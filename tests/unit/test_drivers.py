@@ -19,7 +19,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec as analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec as health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
@@ -105,7 +105,7 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
 }
 # What is read of the same mapping before a driver sees its options.
 RESERVED: Mapping[str, t.Collection[str]] = {
-    "gates": strategy.GATE,
+    "gates": gates.GATE,
     "metrics": {
         *analysis.METRIC,
         *(rule for rules in analysis.OF_JUDGE.values() for rule in rules),

@@ -133,6 +133,16 @@ def test_one_that_was_there_is_not_starting_because_its_first_check_failed() -> 
     assert (was_there.state, was_there.rotation) == (State.NOT_READY, Rotation.IN)
 
 
+def test_what_a_balancer_says_of_its_check_is_shown_of_a_ready_instance() -> None:
+    table = {
+        "a": {HERE: server(OUT)},
+        "b": {HERE: replace(server(OUT, lb_healthy=False), detail="its check: 404")},
+    }
+    assert one(Process.RUNNING, Health.PASSING, table).detail == "load balancer b: its check: 404"
+    assert one(Process.RUNNING, Health.PENDING, table).detail == ""
+    assert one(Process.STOPPING, Health.PASSING, table).detail == ""
+
+
 def test_ready_since_is_never_before_it_was_started() -> None:
     fleet = assemble([report()], None, {"shop-1": HealthStatus(Health.PASSING, 50.0)}, {})
     assert fleet[0].ready_since == 100.0

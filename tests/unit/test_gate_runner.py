@@ -169,7 +169,7 @@ def test_a_stage_without_gates_has_passed() -> None:
     assert Stage().poll() == GateStatus(True, None, None, "", False)
 
 
-def test_e_11_and_e_13_the_clock_begins_at_the_first_look() -> None:
+def test_the_clock_begins_at_the_first_look() -> None:
     stage = Stage(approval())
     first = stage.poll()
     assert stage.kept == {"approval": GateRecord(1000.0)}
@@ -266,7 +266,7 @@ def test_a_no_fails_the_stage() -> None:
     assert "approval" not in stage.kept
 
 
-def test_e_39_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
+def test_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
     stage = Stage(ask("hook"))
     stage.poll()
     assert stage.answer(Answer(FAIL, "no")).failed
@@ -282,7 +282,7 @@ def test_e_39_a_result_is_asked_for_once_and_goes_with_its_stage() -> None:
     assert following.answer(Answer(PASS)).passed
 
 
-def test_e_39_an_answer_to_what_was_asked_before_is_not_taken_in() -> None:
+def test_an_answer_to_what_was_asked_before_is_not_taken_in() -> None:
     stage = Stage(ask("hook"))
     stage.poll()
     before = stage.last()
@@ -313,7 +313,7 @@ def test_after_the_end_nothing_is_asked_and_nobody_is_woken() -> None:
 @pytest.mark.parametrize(
     ("on_timeout", "then"), [(None, None), ("rollback", "rollback"), ("hold", "hold")]
 )
-def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> None:
+def test_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> None:
     gate = approval(timeout=600.0, on_timeout=on_timeout)
     stage = Stage(gate)
     stage.poll()
@@ -327,7 +327,7 @@ def test_e_14_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> N
     )
 
 
-def test_e_14_a_wait_without_bounds_has_none() -> None:
+def test_a_wait_without_bounds_has_none() -> None:
     stage = Stage(approval())
     stage.poll()
     assert stage.poll(30 * DAY).message == "waiting at approval (approval): for promote"
@@ -368,14 +368,15 @@ def test_an_answer_that_has_come_goes_before_the_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("error", "message", "id"),
     [
-        (GateError("https://hook cannot be asked"), "https://hook cannot be asked"),
-        (KeyError("colour"), "its driver failed: KeyError: 'colour'"),
-        (SystemExit(3), "its driver failed: SystemExit: 3"),
+        (GateError("the hook cannot be asked"), "the hook cannot be asked", "PR-400"),
+        (GateError("the file cannot be read", "PR-404"), "the file cannot be read", "PR-404"),
+        (KeyError("colour"), "its driver failed: KeyError: 'colour'", "PR-400"),
+        (SystemExit(3), "its driver failed: SystemExit: 3", "PR-400"),
     ],
 )
-def test_e_38_a_gate_that_cannot_be_asked(error: BaseException, message: str) -> None:
+def test_a_gate_that_cannot_be_asked(error: BaseException, message: str, id: str) -> None:
     stage = Stage(ask("hook"))
     stage.poll()
     standing = stage.answer(error)
@@ -383,7 +384,10 @@ def test_e_38_a_gate_that_cannot_be_asked(error: BaseException, message: str) ->
         standing.failed
         and standing.then is None
         and standing.message == f"hook (test.gates.scripted): {message}"
+        and standing.id == id
     )
+    again = Stage(ask("hook"), kept=stage.kept)  # another run that continues the rollout
+    assert again.poll().id == id
     assert stage.kept["hook"].by == "error"
     stage = Stage(ask("hook", on_error="ignore"))
     stage.poll()

@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    Interrupted,
+    RolloutFailed,
+    StoreError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     ReconcileLoop,
 )
@@ -84,6 +89,32 @@ def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests
     assert shop.running == {"1": 6} and shop.world.wrong == []
 
 
+def test_a_rollback_that_another_run_finishes_keeps_the_id_of_its_cause(
+    shop: Service, tmp_path: Path
+) -> None:
+    shop.step(begin, **canary(20, tmp_path))
+    with pytest.raises(RolloutFailed) as decided:
+        shop.step(replaces, **canary(20, tmp_path))
+    assert decided.value.id == "PR-402"
+    shop.step(begin, **canary(20, tmp_path))
+    with pytest.raises(RolloutFailed, match="rollback pending") as again:
+        shop.step(replaces, **canary(20, tmp_path))
+    assert again.value.id == "PR-402"
+
+
+def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) -> None:
+    given = {**canary(20, tmp_path), "wait": 0}
+    (tmp_path / "answer").unlink()
+    shop.step(begin, **given)
+    shop.step(replaces, **given)
+    shop.say("abort")
+    with pytest.raises(RolloutFailed, match="abort sent") as aborted:
+        shop.step(replaces, **given)
+    assert aborted.value.id == "PR-608"
+    shop.step(rollback, **given)
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "aborted"
+
+
 @pytest.mark.parametrize(
     ("headroom", "expected"),
     # Three new and five old ones: 1 - 5/6 would be left for the bad ones without headroom.
@@ -99,6 +130,21 @@ def test_otherwise_they_keep_what_the_others_cannot_carry(
     assert abs(left - expected) <= Fraction(1, 200)
     shop.step(rollback, headroom=headroom, **canary(50, tmp_path))
     assert shop.running == {"1": 6} and shares(shop) == {"1": 1}
+
+
+def test_a_step_whose_end_cannot_be_written_down_gives_the_lease_back(
+    shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.step(begin, **canary(20, tmp_path))
+
+    def stop(_guard: Guard) -> None:
+        shop.world.fails = lambda call: StoreError("it is full") if call == "commit" else None
+        raise Interrupted("SIGTERM: stopped")
+
+    monkeypatch.setattr(Guard, "check", stop)
+    with pytest.raises(Interrupted):
+        shop.step(replaces, **canary(20, tmp_path))
+    assert shop.store.lease() is None
 
 
 def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import (
-    _noted,
-    _recalled,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._last_seen import (
+    noted,
+    restored,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import status
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
@@ -154,7 +154,7 @@ WHOLE = Record(
     7,
     "hash",
     {"web1": Deployment("1", 1, 2.0)},
-    {"web2": [_noted(Report(LABELS, Process.RUNNING, 3.0))]},
+    {"web2": [noted(Report(LABELS, Process.RUNNING, 3.0))]},
 )
 ANYTHING = st.recursive(
     st.none()
@@ -198,7 +198,7 @@ def test_a_record_that_somebody_changed_is_used_or_refused_and_never_a_surprise(
     assert status.lines(record, None, [])
     assert json.loads(json.dumps(record.dump(), allow_nan=False))
     for seen in record.away.values():
-        assert all(_recalled(one).process is Process.UNREACHABLE for one in seen)
+        assert all(restored(one).process is Process.UNREACHABLE for one in seen)
     if record.rollout:
         assert isinstance(commands.refusal(record.rollout.phase, "abort"), str)
         record.close("aborted", "", 5.0)

@@ -7,7 +7,9 @@ test_verdict_*.py.
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import typing as t
 from collections.abc import Mapping
 
@@ -345,3 +347,55 @@ def test_kayenta_keeps_the_last_thousand_samples() -> None:
     assert (len(state["new"]), state["new"][0], len(state["stable"])) == (judging.MOST, 1.0, 3)
     assert taken.sentence == "1000 samples against 3 on stable"
     assert len(taken.value["new"]) == 10
+
+
+# Hostile answers
+
+HUGE = 10**400  # more than a float holds
+MANY = [float(number) for number in range(100_000)]
+HOSTILE = {
+    "huge": HUGE,
+    "a huge number on one side": {"new": HUGE, "stable": 1},
+    "huge counts": {"new": of(HUGE, 1), "stable": of(1, 1)},
+    "counts that are nearly infinite": {"new": of(1e308, 1e308), "stable": of(1e308, 1e307)},
+    "tiny counts": {"new": of(5e-324, 5e-324), "stable": of(5e-324, 0)},
+    "negative counts": {"new": of(-5, -5), "stable": of(-1e308, 1e308)},
+    "many numbers": MANY,
+    "many numbers on both sides": {"new": MANY, "stable": MANY},
+    "many instances": {
+        "new": of(10, 1),
+        "stable": of(10, 1),
+        "instances": {f"shop-{number}": of(1, 1) for number in range(20_000)},
+    },
+    "an instance with a long name": {
+        "new": of(1000, 900),
+        "stable": of(1000, 0),
+        "instances": {"x" * 1_000_000: of(500, 400), "\x1b[2J": of(500, 500)},
+    },
+    "instances that are a list": {"new": of(1, 1), "stable": of(1, 1), "instances": [1, 2]},
+    "infinite": {"new": [math.inf, -math.inf, math.nan], "stable": -math.inf},
+    "a long text": "x" * 1_000_000,
+    "a long key": {"x" * 1_000_000: "\x1b[2J" * 1000},
+    "deep": functools.reduce(lambda inner, _: [inner], range(900), 1),
+}
+
+
+@pytest.mark.parametrize("result", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "given",
+    [{"success_condition": "result == 1"}, {"judge": "sequential"}, {"judge": "kayenta"}],
+    ids=["threshold", "sequential", "kayenta"],
+)
+def test_whatever_a_metric_answers_is_judged_or_an_error_and_kept_briefly(
+    given: dict[str, t.Any], result: t.Any
+) -> None:
+    state: judging.State = {}
+    for _time in range(3):
+        try:
+            measured = take(metric(**given), result, state)
+        except MetricError as exc:
+            assert len(str(exc)) < 500 and str(exc).isprintable()
+        else:
+            assert len(json.dumps(measured.value, allow_nan=False)) < 1000
+            assert measured.sentence.isprintable()
+    assert len(json.dumps(state, allow_nan=False)) < 100_000

@@ -231,7 +231,7 @@ def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
         shop.play(revision="2")
     said = [line for made in shop.world.made for line in made.context.transport.said]  # type: ignore[attr-defined]
     assert said[0] == (
-        'no more pods of shop-g2: pods "shop-g2-" is forbidden: exceeded quota: q [PR-229]'
+        'no more pods of shop-g2: pods "shop-g2-" is forbidden: exceeded quota: q [PR-245]'
     )
     is_ordinary(server, "1", 4)
 
@@ -368,7 +368,7 @@ def test_a_deployment_that_cannot_be_rolled_out_is_refused(
 def test_one_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="there is no deployment shop in namespace web") as found:
         driver(api.Server()).check()
-    assert found.value.id == "PR-226"
+    assert found.value.id == "PR-242"
 
 
 def test_missing_rights_are_told_with_a_role_that_has_them() -> None:

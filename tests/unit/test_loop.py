@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base import cl
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     LeaseLost,
     PlatformError,
+    RolloutFailed,
     StoreError,
     TrafficError,
 )
@@ -253,6 +254,75 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
 
 
 @pytest.mark.usefixtures("virtual")
+def test_time_at_a_gate_is_no_lack_of_progress_for_what_is_repaired_after_it(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world, progress_deadline="10s")
+    began = clock.now()
+    killed: list[str] = []
+
+    def fails(call: str) -> None:
+        if call == "observe" and not killed and clock.now() > began + 25:
+            (new,) = (r for r in world.alive() if r.labels.revision == "2")
+            world.instances[new.labels.id] = replace(new, process=Process.FAILED)
+            killed.append(new.labels.id)
+
+    world.fails = fails
+    waits = Gate("pause", "pause", {"duration": 30.0})
+    point = Waypoint(2, 1, 3, 3, stable=1)
+    walk.loop.run_stage(Stage("one", point, (waits,)), "2", walk.rollout, dict)
+    assert killed and [r.labels.revision for r in world.alive()].count("2") == 1
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_next(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world)
+    lines: list[str] = []
+    walk.loop.say = lines.append
+    doomed: list[str] = []
+
+    def fails(call: str) -> None:
+        if call == "observe" and world.serving() == 4 and doomed:
+            name = doomed.pop()
+            world.instances[name] = replace(world.instances[name], process=Process.FAILED)
+
+    world.fails = fails
+    for stage, name in (("one", "shop-3"), ("two", "shop-2")):
+        doomed.append(name)
+        waits = Gate(f"{stage} pause", "pause", {"duration": 1.0})
+        point = Waypoint(2, 1, 3, 3, stable=1)
+        walk.loop.run_stage(Stage(stage, point, (waits,)), "2", walk.rollout, dict)
+    assert doomed == []
+    failed = [line.partition("stable: ")[2].split()[0] for line in lines if " failed; " in line]
+    assert failed == ["shop-3", "shop-2"]
+    repairs = [e["failed"] for e in walk.session.store.timeline("shop-x") if e["kind"] == "repair"]
+    assert repairs == [["shop-3"], ["shop-2"]]
+
+
+def test_each_stage_gives_entries_of_instances_that_are_gone_the_same_time(
+    walking: Callable[..., Walk],
+) -> None:
+    walk = walking(World())
+    actuator, now = walk.loop.actuator, 0.0
+    actuator._now = lambda: now
+    tidy = walk.loop.observe()
+    shown = (tidy.table or {})["lb"]
+    gone = {Endpoint("127.0.0.1", 50): Server(Rotation.OUT, True, 1)}
+    untidy = replace(tidy, table={"lb": {**shown, **gone}})
+    assert not actuator.is_tidy(untidy, 30.0)
+    now = 20.0
+    assert actuator.is_tidy(tidy, 30.0)
+    now = 40.0
+    assert not actuator.is_tidy(untidy, 30.0), "another entry, in another stage"
+    now = 71.0
+    assert actuator.is_tidy(untidy, 30.0)
+
+
+@pytest.mark.usefixtures("virtual")
 def test_nothing_is_done_once_the_lease_is_lost(
     walking: Callable[..., Walk], tmp_path: Path
 ) -> None:
@@ -466,6 +536,58 @@ def test_copies_of_requests_are_for_a_dark_set_alone(
     assert not [e for e in world.mirror if world.servers[e].rotation is Rotation.IN]
     walk.loop.run_stage(Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_switch_that_fails_half_way_is_undone_forward_and_made_again_in_a_rollback(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
+    walk = walking(world, budget={"max_surge": 3, "max_unavailable": 0})
+
+    def run(name: str, generation: int, weight: int, trouble: bool = False) -> None:
+        began = len(world.calls)
+
+        def fails(call: str) -> Exception | None:
+            half = call == "apply between" and world.calls[began:].count(call) == 2
+            return TrafficError("half") if trouble and half else None
+
+        world.fails = fails
+        point = Waypoint(generation, 3, 3, 3, weight=weight)
+        walk.loop.run_stage(Stage(name, point), str(generation), walk.rollout, dict)
+
+    def serving() -> set[int]:
+        return {
+            report.labels.generation
+            for report in world.alive()
+            if world.servers[report.labels.endpoint].rotation is Rotation.IN
+        }
+
+    run("prepare", 2, 0)
+    with pytest.raises(RolloutFailed, match="was undone at all load balancers: half") as failed:
+        run("switch", 2, 100, trouble=True)
+    assert failed.value.id == "PR-309" and serving() == {1}
+    run("switch", 2, 100)
+    assert serving() == {2}
+    walk.rollout.turn_to(Phase.ROLLING_BACK, "", 0.0)
+    run("switch back", 1, 100, trouble=True)
+    assert serving() == {1}
+
+
+@pytest.mark.usefixtures("virtual")
+def test_an_instance_that_a_step_drains_leaves_the_preview_and_the_others_stay(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
+    walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
+    walk.loop.run_stage(Stage("prepare", Waypoint(2, 3, 3, 3, weight=0)), "2", walk.rollout, dict)
+    ports = {report.labels.id: report.labels.endpoint for report in world.alive()}
+    again = walking(world, preview=True)
+    again.loop.drain(["shop-4"])
+    assert world.wrong == [] and "shop-4" not in {r.labels.id for r in world.alive()}
+    assert set(world.preview) == set(world.mirror) == {ports["shop-5"], ports["shop-6"]}
 
 
 @pytest.mark.usefixtures("virtual")

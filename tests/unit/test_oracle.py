@@ -11,6 +11,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import scipy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
     CountHistory,
@@ -31,7 +32,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 thetas = st.floats(0.001, 0.999)
 mixtures = st.floats(0.1, 50)
@@ -50,8 +50,8 @@ def test_an_e_value_is_the_ratio_of_two_likelihoods(
     k: int, others: int, theta: float, a: float, b: float
 ) -> None:
     n = k + others
-    mixture = stats.betabinom.logpmf(k, n, a, b)
-    null = stats.binom.logpmf(k, n, theta)
+    mixture = scipy.stats.betabinom.logpmf(k, n, a, b)
+    null = scipy.stats.binom.logpmf(k, n, theta)
     assert log_e(k, n, theta, a, b) == pytest.approx(mixture - null, rel=1e-6, abs=1e-6)
 
 
@@ -61,8 +61,12 @@ def test_counts_need_not_be_whole(
     k: float, others: float, theta: float, a: float, b: float
 ) -> None:
     n = k + others
-    expected = special.betaln(a + k, b + others) - special.betaln(a, b) - special.xlogy(k, theta)
-    expected -= special.xlog1py(others, -theta)
+    expected = (
+        scipy.special.betaln(a + k, b + others)
+        - scipy.special.betaln(a, b)
+        - scipy.special.xlogy(k, theta)
+    )
+    expected -= scipy.special.xlog1py(others, -theta)
     assert log_e(k, n, theta, a, b) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
@@ -72,13 +76,13 @@ def test_the_mean_of_an_e_value_is_1_where_both_are_alike(n: int, theta: float) 
     # What makes it an e-value: its mean under the null hypothesis is at most 1.
     k = np.arange(n + 1)
     e_values = np.exp([log_e(int(one), n, theta) for one in k])
-    assert np.dot(stats.binom.pmf(k, n, theta), e_values) == pytest.approx(1.0, rel=1e-6)
+    assert np.dot(scipy.stats.binom.pmf(k, n, theta), e_values) == pytest.approx(1.0, rel=1e-6)
 
 
 @given(st.lists(st.floats(-500, 500), min_size=1, max_size=20))
 def test_the_mean_of_logarithms(logarithms: list[float]) -> None:
     assert log_mean(logarithms) == pytest.approx(
-        special.logsumexp(logarithms) - math.log(len(logarithms)), abs=1e-9
+        scipy.special.logsumexp(logarithms) - math.log(len(logarithms)), abs=1e-9
     )
 
 
@@ -88,7 +92,7 @@ def test_the_least_evidence_is_where_the_curve_crosses_the_threshold(
     theta: float, alpha: float
 ) -> None:
     errors = np.arange(1, 5000)
-    curve = special.betaln(1 + errors, 1.0) - errors * math.log(theta)
+    curve = scipy.special.betaln(1 + errors, 1.0) - errors * math.log(theta)
     enough = errors[curve >= math.log(1 / alpha)]
     assume(len(enough) and enough[0] < errors[-1])
     # Errors before the turn of the curve are no evidence, so the first that is enough is the first
@@ -99,7 +103,7 @@ def test_the_least_evidence_is_where_the_curve_crosses_the_threshold(
 @given(thetas, st.floats(0.1, 10))
 def test_the_tolerated_share_has_that_odds_ratio(theta: float, tolerance: float) -> None:
     share = tolerated(theta, tolerance)
-    assert special.logit(share) - special.logit(theta) == pytest.approx(
+    assert scipy.special.logit(share) - scipy.special.logit(theta) == pytest.approx(
         math.log(tolerance), abs=1e-6
     )
 
@@ -127,13 +131,15 @@ def test_strata_of_one_odds_ratio(
         for one in some:
             k, n = one.new.errors, one.errors
             null = tolerated(one.share, tolerance)
-            other = special.expit(special.logit(null) + np.log(odds))
-            total += stats.binom.logpmf(k, n, other) - stats.binom.logpmf(k, n, null)
+            other = scipy.special.expit(scipy.special.logit(null) + np.log(odds))
+            total += scipy.stats.binom.logpmf(k, n, other) - scipy.stats.binom.logpmf(k, n, null)
         return total
 
-    common = special.logsumexp(ratios(strata)) - special.logsumexp(ratios(strata[:1]))
+    common = scipy.special.logsumexp(ratios(strata)) - scipy.special.logsumexp(ratios(strata[:1]))
     separate = sum(one.log_e(tolerance) for one in strata[1:])
-    expected = strata[0].log_e(tolerance) + special.logsumexp([common, separate]) - math.log(2)
+    expected = (
+        strata[0].log_e(tolerance) + scipy.special.logsumexp([common, separate]) - math.log(2)
+    )
     assert combined_log_e(strata, tolerance) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
@@ -148,7 +154,7 @@ def test_enough_requests_detect_about_nine_times_in_ten() -> None:
         )
         requests = compare_errors(history, alpha, detect=detect).missing
         enough = least_evidence(history.total.share, alpha)
-        found.append(stats.binom.sf((enough or math.inf) - 1, requests, detect))
+        found.append(scipy.stats.binom.sf((enough or math.inf) - 1, requests, detect))
     assert min(found) > 0.85 and statistics.fmean(found) > 0.9
 
 
@@ -173,7 +179,7 @@ def test_the_interval_has_the_ranks_that_are_not_refuted(
 ) -> None:
     alpha, count, ranked = 0.01, len(samples), sorted(samples)
     ranks = np.arange(count + 1)
-    evidence = stats.betabinom.logpmf(ranks, count, 1, 1) - stats.binom.logpmf(
+    evidence = scipy.stats.betabinom.logpmf(ranks, count, 1, 1) - scipy.stats.binom.logpmf(
         ranks, count, quantile
     )
     (believed,) = np.nonzero(evidence < math.log(1 / alpha))
@@ -197,7 +203,7 @@ def test_the_mann_whitney_test(both: tuple[list[float], list[float]]) -> None:
     x, y = both
     assume(len({*x, *y}) > 1)
     found = kayenta.shifted(x, y)
-    tested = stats.mannwhitneyu(
+    tested = scipy.stats.mannwhitneyu(
         x, y, alternative="two-sided", method="asymptotic", use_continuity=True
     )
     assume(abs(tested.pvalue - (1 - kayenta.CONFIDENCE)) > 1e-9)
@@ -222,7 +228,7 @@ def test_the_interval_is_where_the_test_is_not_sure(
 
     def is_refuted(shift: float) -> bool:
         moved = [value - shift for value in x]
-        tested = stats.mannwhitneyu(moved, y, method="asymptotic", use_continuity=True)
+        tested = scipy.stats.mannwhitneyu(moved, y, method="asymptotic", use_continuity=True)
         return bool(tested.pvalue < 1 - confidence)
 
     gap = min(b - a for a, b in pairwise(differences)) / 4
@@ -241,7 +247,7 @@ def test_the_hodges_lehmann_estimate(both: tuple[list[float], list[float]]) -> N
 def test_the_common_language_effect_size(both: tuple[list[float], list[float]]) -> None:
     x, y = both
     assert kayenta.cles(x, y) == pytest.approx(
-        stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
+        scipy.stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
     )
 
 
@@ -257,7 +263,7 @@ def test_percentiles(samples: list[float], percent: float) -> None:
 def test_outliers(samples: list[float], factor: float) -> None:
     ranked = sorted(samples)
     first, third = np.percentile(ranked, [25, 75])
-    reach = factor * stats.iqr(ranked)
+    reach = factor * scipy.stats.iqr(ranked)
     low, high = (
         min(np.percentile(ranked, 1), first - reach),
         max(np.percentile(ranked, 99), third + reach),
@@ -277,4 +283,6 @@ def test_the_ratio_of_means(both: tuple[list[float], list[float]]) -> None:
 def test_the_normal_quantile() -> None:
     for confidence in (0.9, 0.95, kayenta.CONFIDENCE):
         quantile = (1 + confidence) / 2
-        assert statistics.NormalDist().inv_cdf(quantile) == pytest.approx(stats.norm.ppf(quantile))
+        assert statistics.NormalDist().inv_cdf(quantile) == pytest.approx(
+            scipy.stats.norm.ppf(quantile)
+        )

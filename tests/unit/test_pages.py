@@ -29,8 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
+    gates,
     settings,
-    strategy,
     variables,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
@@ -517,7 +517,7 @@ def test_everything_of_serial_has_a_row() -> None:
 def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
     names: dict[str, t.Any] = {}
     exec(SNIPPETS[f"{HOW_TO}/write-a-driver.md"]["tickets.py"], names)
-    assert not set(names["OPTIONS"]) & set(strategy.GATE)
+    assert not set(names["OPTIONS"]) & set(gates.GATE)
     gate: GateDriver = names["Driver"](
         names["OPTIONS"].parse({"folder": str(tmp_path)}, "gate."), None
     )

@@ -18,10 +18,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Endpoint,
     Labels,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hosts import (
-    fill,
-    place,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._options import fill
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
     OPTIONS,
     Driver,

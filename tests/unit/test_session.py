@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
-    AlreadyWalked,
+    AlreadyRunning,
     LeaseHeld,
     LeaseLost,
 )
@@ -91,7 +91,7 @@ def test_a_second_worker_of_the_same_run_is_refused_by_name(
         r"the task 'Replace' for web1 of this run already works on shop \(worker pid"
         rf" {worker.pid}\); run each step once"
     )
-    with pytest.raises(AlreadyWalked, match=said):
+    with pytest.raises(AlreadyRunning, match=said):
         opened(store, identity())
     first.commit()  # it is still the first one's
 
@@ -125,5 +125,5 @@ def test_another_run_waits_for_no_step(store: Driver, worker: subprocess.Popen[b
     for _state in ("at work", "at rest"):
         with pytest.raises(LeaseHeld, match="the lease is held by") as caught:
             opened(store, identity(main=os.getppid()))
-        assert not isinstance(caught.value, AlreadyWalked)
+        assert not isinstance(caught.value, AlreadyRunning)
         first.rest()

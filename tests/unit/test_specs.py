@@ -65,6 +65,14 @@ def test_every_driver_is_documented(folder: str) -> None:
     assert there == set(generate.DRIVERS[folder])
 
 
+def test_the_page_of_drivers_introduces_each_with_a_whole_sentence() -> None:
+    page = generate.drivers_page()
+    for folder, name in DRIVERS:
+        heading = f"### {generate.TITLES[folder][0]}: {name}\n\n"
+        sentence = page.partition(heading)[2].partition("\n")[0]
+        assert sentence.endswith("."), (folder, name, sentence)
+
+
 @pytest.mark.parametrize(("folder", "name"), DRIVERS)
 def test_defaults_are_values_of_their_kind(folder: str, name: str) -> None:
     options: Options = module(f"plugin_utils.{folder}.{name}").OPTIONS
@@ -151,3 +159,25 @@ def test_a_step_is_documented(step: str) -> None:
     documented = yaml.safe_load(module(f"modules.{step}").DOCUMENTATION)
     assert documented["module"] == step
     assert documented["extends_documentation_fragment"] == ["progressive.rollout.rollout"]
+    assert all(isinstance(line, str) for line in documented["description"]), "quote the colon"
+    returned = yaml.safe_load(module(f"modules.{step}").RETURN)
+    assert all({"description", "returned", "type"} <= one.keys() for one in returned.values())
+
+
+def test_an_option_of_all_gates_is_documented_beside_a_drivers_of_that_name() -> None:
+    documented = yaml.safe_load(module("modules.gate").DOCUMENTATION)["options"]["gate"]
+    interval = documented["suboptions"]["interval"]
+    text = " ".join(interval["description"])
+    assert "asked again" in text and "V(5s)" in text
+    assert "I(analysis): How often each metric is measured." in text and "V(10s)" in text
+    assert "default" not in interval
+
+
+def test_options_are_documented_once() -> None:
+    """What `analysis` documents, a gate of that driver refers to; all steps take `analysis`."""
+    fragment = yaml.safe_load(module("doc_fragments.rollout").ModuleDocFragment.DOCUMENTATION)
+    gate = yaml.safe_load(module("modules.gate").DOCUMENTATION)["options"]["gate"]
+    of_analysis = fragment["options"]["analysis"]["suboptions"]["metrics"]
+    assert {"judge", "query", "of", "alpha"} <= of_analysis["suboptions"].keys()
+    assert "suboptions" not in gate["suboptions"]["metrics"]
+    assert "O(analysis)" in " ".join(gate["suboptions"]["metrics"]["description"])

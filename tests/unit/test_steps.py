@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import (
-    DAY,
     fingerprint,
     parse,
 )
@@ -143,7 +143,7 @@ def test_gates_have_their_drivers_options_and_our_bounds() -> None:
     } & set(first.options)
 
 
-def test_e_14_every_wait_for_a_person_is_as_the_approval_says() -> None:
+def test_every_wait_for_a_person_is_as_the_approval_says() -> None:
     approval = {"timeout": "unlimited", "on_timeout": "rollback", "file": "/run/approved"}
     plan = canary(
         {"set_weight": 20},
@@ -231,7 +231,7 @@ def test_singularitys_mapping() -> None:
         ("allowed_failures", -1),
     ],
 )
-def test_e_30_groups_that_cannot_be(key: str, value: object) -> None:
+def test_groups_that_cannot_be(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"rollout_steps.{key}: {value!r}"):
         groups(acceptance="timed", **{key: value})
 
@@ -245,13 +245,13 @@ def test_e_30_groups_that_cannot_be(key: str, value: object) -> None:
         "maxTaskRetries",
     ],
 )
-def test_e_31_there_are_no_older_names_that_could_mean_something_else(key: str) -> None:
+def test_there_are_no_older_names_that_could_mean_something_else(key: str) -> None:
     with pytest.raises(InputError, match=f"rollout_steps.{key}: unknown option"):
         groups(**{key: 1})
 
 
 @pytest.mark.parametrize("steps", [[], {}, None, ""])
-def test_e_62_a_canary_without_steps(steps: object) -> None:
+def test_a_canary_without_steps(steps: object) -> None:
     with pytest.raises(InputError, match=r"rollout_steps: must not be empty"):
         parse({"strategy": "canary", "steps": steps})
 

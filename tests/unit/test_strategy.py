@@ -183,7 +183,7 @@ def test_replicas_without_weights_get_what_their_number_comes_to() -> None:
         ([Step("a", baseline=True)], goal(10), ("a:", "0 new and 10 old")),
     ],
 )
-def test_e_4h_steps_that_do_not_fit(
+def test_steps_that_do_not_fit(
     steps: list[Step], to: RolloutTarget, words: tuple[str, ...]
 ) -> None:
     with pytest.raises(InvalidSteps) as caught:

@@ -13,8 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
-    AlreadyWalked,
+    AlreadyRunning,
+    Interrupted,
     LeaseHeld,
+    RolloutError,
+    StoreError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
@@ -46,6 +49,7 @@ class Rival:
     kind: Kind = Kind.ROLLOUT
     held: LeaseHeld = field(default_factory=lambda: LeaseHeld("the lease is held by ann"))
     looks: int = 0
+    deadline: float = 0.05
 
     def __post_init__(self) -> None:
         self.said: list[dict[str, t.Any]] = []
@@ -55,7 +59,9 @@ class Rival:
         )
         self.record = Record("shop", rollout=rollout)
         self.settings = SimpleNamespace(
-            service="shop", supersede=self.supersede, rules=SimpleNamespace(progress_deadline=0.05)
+            service="shop",
+            supersede=self.supersede,
+            rules=SimpleNamespace(progress_deadline=self.deadline),
         )
         store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
         self.session = SimpleNamespace(
@@ -102,6 +108,24 @@ def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     ] == 1
 
 
+@pytest.mark.parametrize("exc", [Interrupted("SIGINT: stopped"), StoreError("it is full")])
+def test_a_run_that_stops_waiting_withdraws_what_it_sent(exc: RolloutError) -> None:
+    rival = Rival(deadline=60.0)
+
+    def check() -> None:
+        if rival.looks == 3:
+            raise exc
+
+    rival.guard.check = check
+    with pytest.raises(type(exc)) as caught:
+        rival.begin("3")
+    assert caught.value is exc
+    assert [(word["word"], word.get("of")) for word in rival.said] == [
+        ("give_way", None),
+        ("withdraw", 1),
+    ]
+
+
 def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> None:
     with pytest.raises(LeaseHeld, match=r"held by ann; .*scale\.yml"):
         Rival().begin("2", replicas=5)
@@ -116,7 +140,7 @@ def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> N
         Rival(supersede=False),
         Rival(phase=Phase.ROLLING_BACK),
         Rival(kind=Kind.ROLLBACK),
-        Rival(held=AlreadyWalked("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
+        Rival(held=AlreadyRunning("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
     ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],
 )

@@ -24,9 +24,19 @@ def test_entries_and_errors_are_taken_as_they_are() -> None:
     }
     told = _agents.read(said, "nginx")
     assert told[""] == {"entries": [GOOD]} and told["lb1"] == {"error": "no"}
-    assert told["lb2"] == {"error": "no route"} and told["lb3"] == {
-        "error": "its agent answered nothing"
-    }
+    assert told["lb2"] == {"error": "no route", "id": "PR-200"}
+    assert told["lb3"] == {"error": "its agent answered nothing", "id": "PR-200"}
+
+
+def test_a_message_about_errors_has_the_id_of_the_first_one() -> None:
+    def id_of(*values: dict[str, str]) -> str:
+        return _agents.id_of({str(number): value for number, value in enumerate(values)})
+
+    assert id_of({}, {"error": "no route", "id": "PR-221"}, {"error": "x"}) == "PR-221"
+    assert id_of({"error": "refused", "field": "admin"}) == "PR-301"
+    assert id_of({"error": "not included", "field": "path"}) == "PR-304"
+    assert id_of({"error": "x", "field": ""}) == "PR-300"
+    assert id_of({"error": "x", "id": "\x1b[2J"}) == "PR-300", "an agent's answer may be anything"
 
 
 @pytest.mark.parametrize(

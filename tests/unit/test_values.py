@@ -148,3 +148,12 @@ def test_numbers_are_those_that_were_written(text: str, why: str, tmp_path: Path
         return
     with pytest.raises(InputError, match=f"^{why}"):
         refuse_odd_numbers(read, "v")
+
+
+@pytest.mark.parametrize("number", [10**5000, -(10**5000), 10**101], ids=["+", "-", "101"])
+def test_a_number_of_many_digits_is_refused_with_its_place(number: int) -> None:
+    """Python itself does not write thousands of digits."""
+    with pytest.raises(InputError, match=r"^rollout_steps\[0\]\.pause: the number") as caught:
+        refuse_odd_numbers([{"pause": number}], "rollout_steps")
+    assert caught.value.id == "PR-104" and len(str(caught.value)) < 200
+    refuse_odd_numbers([{"pause": 10**100}], "rollout_steps")

@@ -92,10 +92,10 @@ def test_it_outlives_the_worker_that_left_it_and_ends_with_the_run(tmp_path: Pat
     log, known = tmp_path / "log", tmp_path / "pid"
     main = fork.Process(target=run, args=(log, known))
     main.start()
-    until(lambda: log.exists() and log.read_text() == "begun")
+    until((tmp_path / "joined").exists)
     pid = int(known.read_text())
     began = identity.began(pid)
-    until((tmp_path / "joined").exists)
+    until(lambda: log.exists() and log.read_text() == "begun")
     assert identity.lives(pid, began), "its worker has ended"
     main.kill()
     main.join()

@@ -90,7 +90,8 @@ class Fenced(Locked):
 
 
 def newer(path: str, epoch: int) -> bool:
-    """Whether an epoch is higher than the one recorded in a file; raises Stale when it is lower.
+    """Return whether an epoch is higher than the recorded one; raise Stale if it is lower.
+
     Call it with the lock held.
     """
     try:
@@ -109,8 +110,9 @@ def newer(path: str, epoch: int) -> bool:
 
 
 def draft(path: str) -> str:
-    """Where a file is written before it takes its place: a name of its own, so that what a
-    killed writer left is found.
+    """Return where a file is written before it takes its place.
+
+    The name is its own, so that what a killed writer left is found.
     """
     folder, name = os.path.split(path)
     return os.path.join(folder, "." + name + DRAFT)
@@ -155,7 +157,10 @@ def discard(path: str) -> None:
 
 
 def unusable(folder: str) -> str:
-    """Why files cannot be kept in a directory, which may have to be made; empty when they can."""
+    """Return why files cannot be kept in a directory, "" if they can.
+
+    The directory may have to be made.
+    """
     while not os.path.lexists(folder) and folder != "/":
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):

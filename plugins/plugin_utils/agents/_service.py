@@ -160,7 +160,7 @@ def _fence(home: str, epoch: int) -> None:
 
 
 def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
-    """Stop, start, forget, look; in this order, so that stopping goes on while others start."""
+    """Stop, start, forget and look, in this order: stopping goes on while others start."""
     records = service.load()
     service.look(records)
     asked = [records[id] for id in request["stop"] if id in records]
@@ -196,16 +196,14 @@ class Service:
     # -- what each kind says for itself
 
     def look(self, records: dict[str, Record]) -> None:
-        """Look at all of them at once, where that is cheaper than one by one."""
+        """Look at all instances at once, where that is cheaper than one by one."""
 
     def alive(self, record: Record) -> bool:
-        """Whether the instance is there; when it has just gone, that is recorded."""
+        """Return whether the instance is there; record it if it has just gone."""
         raise NotImplementedError
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Begin an instance, whose record is saved no later than it; why that failed, or
-        nothing.
-        """
+        """Begin an instance, whose record is saved no later; return why that failed, or ""."""
         raise NotImplementedError
 
     def tell(self, record: Record, kill: bool) -> None:
@@ -213,19 +211,19 @@ class Service:
         raise NotImplementedError
 
     def settle(self, told: list[Record]) -> None:
-        """Wait a moment for those that were just told to stop."""
+        """Wait a moment for the instances that were just told to stop."""
 
     def remove(self, record: Record) -> None:
         """Remove what is left of an instance that is gone, beside its record and its log."""
 
     def ended(self, record: Record) -> str:
-        """How an instance ended that nobody asked to stop, and its last log lines."""
+        """Return how an instance ended that was not asked to stop, and its last log lines."""
         raise NotImplementedError
 
     # -- what is the same for all
 
     def load(self) -> dict[str, Record]:
-        """Every record, by id."""
+        """Return every record, by id."""
         records = {}
         names = os.listdir(self.instances) if os.path.isdir(self.instances) else []
         for name in sorted(names):
@@ -246,7 +244,7 @@ class Service:
         return records
 
     def wrong(self, record: t.Any, id: str) -> str:
-        """Why this cannot be what we wrote of the instance, or nothing."""
+        """Return why a file cannot be the instance's record, or ""."""
         if not isinstance(record, dict):
             return "it is not a whole JSON object"
         needed = FIELDS if "error" in record else {**FIELDS, **self.fields}
@@ -320,7 +318,7 @@ class Service:
         return record
 
     def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
-        """Run a hook, which may be none; why it failed, or nothing."""
+        """Run a hook, which may be none; return why it failed, or ""."""
         try:
             status, said, _none = (
                 run(*argv, timeout=self.request["hook_timeout"], together=True, env=env)
@@ -365,7 +363,7 @@ class Service:
             os.unlink(path)
 
     def report(self, record: Record) -> Record:
-        """The instance as the caller sees it."""
+        """Return the instance as the caller sees it."""
         answer = {label: record[label] for label in LABELS}
         alive, asked = self.alive(record), "stop_requested" in record
         answer["process"] = (
@@ -396,15 +394,16 @@ class Service:
         self.save(record)
 
     def detail(self, record: Record, asked: bool) -> str:
-        """How an instance ended."""
+        """Return how an instance ended."""
         if asked:
             return "did not stop in time and was killed" if record.get("killed") else ""
         return str(record["error"]) if "error" in record else self.ended(record)
 
 
 def taken(address: str, port: int) -> str:
-    """Why the port cannot be had: somebody listens there. Connections that wind down (TIME_WAIT)
-    do not count.
+    """Return why a port cannot be had: another program listens there.
+
+    Connections that wind down (TIME_WAIT) do not count.
     """
     import socket
 
@@ -428,7 +427,7 @@ def taken(address: str, port: int) -> str:
 
 
 def tail(path: str) -> str:
-    """The last lines of a log, as `last_lines` gives them."""
+    """Return the last lines of a log, as `last_lines` gives them."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
@@ -438,13 +437,16 @@ def tail(path: str) -> str:
 
 
 def last_lines(text: str) -> str:
-    """The last five lines on one line, at most 500 characters."""
+    """Return the last five lines on one line, at most 500 characters."""
     lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
     return " | ".join([line for line in lines if line][-5:])[-500:]
 
 
 def missing(wanted: dict[str, t.Any]) -> dict[str, str]:
-    """What of {program, search, cwd} is not there, by setting; empty ones are not looked for."""
+    """Return what of {program, search, cwd} is not there, by setting.
+
+    Empty ones are not looked for.
+    """
     problems = {}
     if wanted["cwd"] and not os.path.isdir(wanted["cwd"]):
         problems["cwd"] = f"{wanted['cwd']} is not a directory"
@@ -468,11 +470,10 @@ def run(
     together: bool = False,
     env: dict[str, str] | None = None,
 ) -> tuple[int, str, str]:
-    """Run a program to its end: its exit code (-1: killed), and what it printed to its output and
-    its errors, or all as its output.
+    """Run a program to its end; return its exit code (-1: killed), its output and its errors.
 
-    It reads `data`, and nobody else sees that. It is killed after `timeout` seconds, unless that is
-    0, which raises Refused.
+    It reads `data`, which no other process sees. It is killed after `timeout` seconds; 0 raises
+    Refused. The errors may be part of the output.
     """
     # Importing subprocess would take longer than most programs we run. Files in memory need nobody
     # to read at the same time.
@@ -502,7 +503,7 @@ def run(
 
 
 def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:
-    """The status a child ended with."""
+    """Return the status a child ended with."""
     if not timeout:
         return os.waitpid(pid, 0)[1]
     deadline, pause = time.monotonic() + timeout, 0.001
@@ -518,5 +519,5 @@ def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:
 
 
 def uptime() -> float:
-    """Seconds since boot: the clock of the day may be set while a process runs."""
+    """Return the seconds since boot: the clock of the day may be set while a process runs."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

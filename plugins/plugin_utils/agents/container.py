@@ -71,20 +71,20 @@ class Service(_service.Service):
         return _run(self.program, *words, data=data, together=together)
 
     def must(self, *words: str) -> str:
-        """What a command prints that has to work."""
+        """Return what a command prints that has to work."""
         status, out, said = self.call(*words)
         if status:
             raise _service.Refused(f"{self.program} {words[0]}: {_why(said)}")
         return out
 
     def containers(self) -> dict[str, Container]:
-        """All containers of the service that were started for this host."""
+        """Return all containers of the service that were started for this host."""
         mine = {"service": self.request["service"], "host": self.request["host"]}
         filters = [f"--filter=label={LABEL}{name}={value}" for name, value in mine.items()]
         return self.shown(self.must("ps", "--all", "--quiet", "--no-trunc", *filters).split())
 
     def shown(self, ids: t.Sequence[str]) -> dict[str, Container]:
-        """Those that are there of these containers, each by an id or its name."""
+        """Return those of these containers that are there, each by an id or its name."""
         if not ids:
             return {}
         _status, out, said = self.call("inspect", "--type=container", *ids)
@@ -117,7 +117,7 @@ class Service(_service.Service):
                 self.began(records[name], container)
 
     def adopted(self, container: Container) -> Record:
-        """The record of a running container, from its labels."""
+        """Return the record of a running container, from its labels."""
         record: Record = {name: _label(container, name) for name in _service.LABELS}
         try:
             record.update({name: int(record[name]) for name in NUMBERS})
@@ -129,8 +129,9 @@ class Service(_service.Service):
         return record
 
     def began(self, record: Record, container: Container) -> None:
-        """When a container that somebody else started began to run; what it was told before does
-        not matter any more.
+        """Note when a container began to run that another program started.
+
+        What it was told before does not matter any more.
         """
         created = _seconds(container["State"]["StartedAt"])
         record.update(
@@ -167,8 +168,10 @@ class Service(_service.Service):
         return f"{self.program} cannot start it: {_why(said)}"
 
     def tell(self, record: Record, kill: bool) -> None:
-        """Not by `kill`, after which podman does what its restart policy says. Nobody waits for
-        the end here: the next look sees it.
+        """Send the stop signal by the program's `stop`.
+
+        After `kill`, podman does what its restart policy says. The end is not waited for here: the
+        next look sees it.
         """
         seconds = 0 if kill else math.ceil(record.get("stop_timeout", self.request["stop_timeout"]))
         stop = (self.program, "stop", f"--time={seconds}", record["id"])
@@ -181,7 +184,10 @@ class Service(_service.Service):
             self.unheard[record["id"]] = _why(said)
 
     def settle(self, told: list[Record]) -> None:
-        """One look takes about as long as a quick container needs to stop."""
+        """Look at what was told or begun; raise Refused where that failed.
+
+        One look takes about as long as a quick container needs to stop.
+        """
         if told or self.begun:
             self.seen = self.shown([*self.seen, *self.begun])
         for record in told:
@@ -217,9 +223,7 @@ class Service(_service.Service):
         return answer
 
     def condition(self, record: Record) -> tuple[str, str]:
-        """Of a container that is there: running, starting or unknown, and what is to be said of
-        it.
-        """
+        """Return whether a container is running, starting or unknown, and details."""
         container = self.seen[record["id"]]
         state = container["State"]
         if state["Status"] == "restarting":
@@ -269,7 +273,7 @@ class Service(_service.Service):
         return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 
     def output(self, name: str, lines: int) -> str:
-        """The last lines that a container wrote, as far as its log can be read."""
+        """Return the last lines that a container wrote, as far as its log can be read."""
         status, out, _said = self.call("logs", f"--tail={lines}", name, together=True)
         return out if status == 0 else ""
 
@@ -283,9 +287,7 @@ class Service(_service.Service):
                 self.discard(record["id"])
 
     def prune(self, records: dict[str, Record]) -> None:
-        """Of each of the `keep_revisions` revisions that ran here last, and do not run any more,
-        keep one container.
-        """
+        """Keep a stopped container of each of the last `keep_revisions` revisions that ended."""
         super().prune(records)
         kept = {record["revision"] for record in records.values()}
         left = [name for name in self.seen if name not in records]
@@ -309,8 +311,9 @@ def _label(container: Container, name: str) -> str:
 
 
 def _published(wanted: dict[str, t.Any]) -> list[str]:
-    """Where the container's port is published: at the instance's address, or everywhere when
-    that is not the host's own (NAT).
+    """Return where the container's port is published.
+
+    At the instance's address, or everywhere if that is not the host's own (NAT).
     """
     import socket
 
@@ -325,7 +328,7 @@ def _published(wanted: dict[str, t.Any]) -> list[str]:
 
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
-    """What keeps this host from running containers, by setting."""
+    """Return what keeps this host from running containers, by setting."""
     program, network, problems = check["program"], check["network"], {}
     status, _out, said = _run(program, "ps", "--quiet")
     if status:
@@ -344,7 +347,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
 
 
 def _machine() -> dict[str, t.Any]:
-    """The memory and CPUs of this host; nothing where it does not say."""
+    """Return the memory and CPUs of this host; nothing if they are not known."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             sizes = {
@@ -377,7 +380,7 @@ def _prepare(wanted: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _brought(program: str, image: str, pull: str, timeout: float) -> tuple[dict[str, t.Any], str]:
-    """The image, pulled if it is to be; or why it is not here."""
+    """Return the image, pulled if it is to be, or why it is not here."""
     found = {} if pull == "always" else _image(program, image)
     if found or pull == "never":
         return found, f"{image} is not there, and is never pulled (rollout_platform.pull)"
@@ -386,7 +389,7 @@ def _brought(program: str, image: str, pull: str, timeout: float) -> tuple[dict[
 
 
 def _image(program: str, image: str) -> dict[str, t.Any]:
-    """What tells an image on this host from others; nothing when it is not here."""
+    """Return what tells an image on this host from others; nothing if it is not here."""
     status, out, _said = _run(program, "image", "inspect", image)
     if status:
         return {}
@@ -405,7 +408,7 @@ def _run(
 
 
 def _why(stderr: str) -> str:
-    """What a command said last, without what says nothing."""
+    """Return the last line a command printed, without empty ones."""
     lines = [
         line.strip()
         for line in stderr.splitlines()
@@ -415,7 +418,7 @@ def _why(stderr: str) -> str:
 
 
 def _seconds(when: str) -> float:
-    """Seconds since the epoch of a time as the programs write it, in whatever zone."""
+    """Return the seconds since the epoch of a time as the programs write it, in any zone."""
     match = TIME.match(when)
     if not match:
         return 0.0

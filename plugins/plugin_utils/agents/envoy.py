@@ -390,8 +390,9 @@ def frame(request: Request, new: bool) -> None:
 
 
 def has(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool]:
-    """Return what tells whether Envoy has a version under each of these names. (What an update
-    leaves as it is keeps its version.)
+    """Return what tells whether Envoy has a version under each of these names.
+
+    What an update leaves as it is keeps its version.
     """
     return lambda version: all(shown(request, kind, name)[0] == version for name in names)
 

@@ -285,8 +285,9 @@ def publish(request: Request, pid: int, entries: list[Entry]) -> None:
 
 
 def reload(request: Request, pid: int, wanted: str) -> None:
-    """Have nginx read its configuration, and wait until no worker takes new connections with
-    another configuration.
+    """Have nginx read its configuration.
+
+    Wait until no worker takes new connections with another configuration.
     """
     before = workers(pid)
     os.kill(pid, signal.SIGHUP)

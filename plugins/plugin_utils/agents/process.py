@@ -60,16 +60,17 @@ class Service(_service.Service):
     optional: t.ClassVar[dict[str, t.Any]] = {"ended": (int, float)}
 
     def leader(self, record: Record) -> Stat | None:
-        """The process started for the instance, if it is still there; another one with its pid
-        is not it.
+        """Return the process started for the instance, if it is still there.
+
+        Another one with its pid is not it.
         """
         stat = _stat(record["pid"]) if record["boot"] == self.boot else None
         return stat if stat and stat.ticks == record["ticks"] and stat.living else None
 
     def alive(self, record: Record) -> bool:
-        """Whether the instance is there; when it has just gone, that is recorded.
+        """Return whether the instance is there; record it if it has just gone.
 
-        One that was asked to stop is there until the last of its processes is gone.
+        An instance that was asked to stop is there until the last of its processes is gone.
         """
         if "ended" in record:
             return False
@@ -83,10 +84,10 @@ class Service(_service.Service):
         return False
 
     def left_over(self, record: Record) -> bool:
-        """Whether processes of the instance's session outlive their leader.
+        """Return whether processes of the instance's session outlive their leader.
 
-        While they do, the kernel gives its number to no other process; if it has one again, they
-        are gone.
+        While they do, the kernel gives its number to no other process; if another process has it,
+        they are gone.
         """
         first = _stat(record["pid"])
         if (
@@ -214,7 +215,7 @@ def _group(number: int) -> list[Stat]:
 
 
 def _reap(pid: int) -> str:
-    """How our own child ended; nothing when it is not ours (then init collects it)."""
+    """Return how a child of this process ended; nothing if it is another's (init collects it)."""
     try:
         status = os.waitpid(pid, os.WNOHANG)[1] if pid else -1
     except ChildProcessError:
@@ -267,7 +268,7 @@ def _become(
 
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
-    """What keeps this host from running instances, by setting."""
+    """Return what keeps this host from running instances, by setting."""
     found = {
         "hosts": (
             ""

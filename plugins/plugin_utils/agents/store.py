@@ -91,8 +91,9 @@ class Files:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Do `request["op"]` under the service's lock; see the functions of that name for what they
-    take and return.
+    """Do `request["op"]` under the service's lock.
+
+    The functions of that name say what they take and return.
     """
     files = Files(request["path"], request["service"])
     try:
@@ -121,7 +122,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """-> record: what was last committed, or an empty one."""
+    """Return `record`: what was last committed, or an empty one."""
     record = (
         _read(
             files.record,
@@ -134,14 +135,15 @@ def load(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 
 
 def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """-> lease: who holds it, or null."""
+    """Return `lease`: who holds it, or null."""
     held = _held(files)[0]
     return {"lease": held if held and held["until"] > now else None}
 
 
 def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """token, holder, ttl, details, instead (a lease that may be replaced unexpired) -> lease,
-    previous (whose it was).
+    """Take token, holder, ttl and details; return `lease`, and `previous`: whose it was.
+
+    `instead` is a lease that may be replaced unexpired.
     """
     for path in (files.record, files.lease, files.words):
         _files.discard(_files.draft(path))  # left by a killed operation
@@ -172,8 +174,9 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
 
 def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """token, ttl, record (or null), events -> lease. Timeline, record, lease, in this order; a
-    failure undoes the timeline.
+    """Take token, ttl, events, and a record or null; return `lease`.
+
+    The timeline is written first, then the record, then the lease; a failure undoes the timeline.
     """
     held, _epoch = _held(files)
     if held is None or held["token"] != request["token"]:
@@ -206,7 +209,10 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 
 
 def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """token -> nothing. The epoch stays, so that the next holder's is higher."""
+    """Take a token; return nothing.
+
+    The epoch stays, so that the next holder's is higher.
+    """
     held, epoch = _held(files)
     if held and held["token"] == request["token"]:
         _write(files, {"schema": SCHEMA, "epoch": epoch})
@@ -214,15 +220,18 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
 
 def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """rollout -> events, oldest first; what a crash left of a last line is not one."""
+    """Take a rollout; return `events`, oldest first.
+
+    What a crash left of a last line is not an event.
+    """
     return {"events": _lines(files.timeline(request["rollout"]), _EVENT)}
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """word -> number. Without a lease: an operator speaks to whoever holds it. The last words are
-    kept, each with its number.
+    """Take an operator's command (`word`); return its `number`.
 
-    What a play asks for (`request`) is said for the first of its hosts (`host`) only.
+    It needs no lease: an operator speaks to whoever holds it. The last commands are kept, each with
+    its number. What a play asks for (`request`) is taken for the first of its hosts (`host`) only.
     """
     kept, new = _words(files), request["word"]
     for word in kept:
@@ -243,7 +252,7 @@ def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
 
 
 def words(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """after -> words: those with a higher number, oldest first."""
+    """Take a number (`after`); return the commands with higher ones, oldest first."""
     return {"words": [word for word in _words(files) if word["number"] > request["after"]]}
 
 
@@ -260,7 +269,10 @@ _OPERATIONS = {
 
 
 def _lock(files: Files, op: str) -> int | None:
-    """The locked file; None where nothing was ever written (only `_FIRST` make the directory)."""
+    """Return the locked file; None where nothing was ever written.
+
+    Only the operations in `_FIRST` make the directory.
+    """
     if op in _FIRST and not os.path.isdir(files.journal):
         os.makedirs(files.journal, 0o700, exist_ok=True)
         _sync(files.path)
@@ -291,7 +303,7 @@ def _lock(files: Files, op: str) -> int | None:
 
 
 def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
-    """The lease somebody holds, expired or not (or None), and the last epoch."""
+    """Return the lease that is held, expired or not (or None), and the last epoch."""
     remedy = (
         f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last'
         " run's (hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
@@ -305,15 +317,15 @@ def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     ):
         wrong = wrong or (key if found.get(key) is None else "")
     if wrong:
-        raise Refused("store", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
+        raise Refused("damaged", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
     return (found if "token" in found else None), found["epoch"]
 
 
 def _bound(files: Files, held: dict[str, Any], now: float) -> None:
-    """Have a lease end no later than it lives: otherwise it was taken by a clock that ran ahead, or
-    ours was set back since.
+    """Have a lease end no later than it lives.
 
-    A holder that is alive renews it long before.
+    Otherwise it was taken by a clock that ran ahead, or this one was set back since. A holder that
+    is alive renews it long before.
     """
     latest = now + held.get("ttl", LONGEST)
     if held["until"] > latest:
@@ -322,7 +334,7 @@ def _bound(files: Files, held: dict[str, Any], now: float) -> None:
 
 
 def _same(held: dict[str, Any], instead: dict[str, Any] | None) -> bool:
-    """Whether the lease is exactly the one that was looked at: not renewed since, either."""
+    """Return whether a lease is exactly the one that was looked at: not renewed since, either."""
     return instead is not None and all(
         held[key] == instead[key] for key in ("token", "epoch", "until")
     )
@@ -339,7 +351,7 @@ def _whose(held: dict[str, Any], now: float) -> str:
 
 
 def _read(path: str, remedy: str) -> dict[str, Any] | None:
-    """The JSON object in a file, or None if there is no file."""
+    """Return the JSON object in a file, or None if there is no file."""
     try:
         with open(path, "rb") as stream:
             data = stream.read()
@@ -350,11 +362,11 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Refused("store", f"{path} is damaged (not a whole JSON object); {remedy}")
+        raise Refused("damaged", f"{path} is damaged (not a whole JSON object); {remedy}")
     schema = found.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(
-            "store",
+            "newer",
             f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install"
             " a newer one",
         )
@@ -362,8 +374,9 @@ def _read(path: str, remedy: str) -> dict[str, Any] | None:
 
 
 def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line, with fields of these kinds; what a crash left of a
-    last line is not one, and no file is none.
+    """Return the JSON objects in a file, one a line, with fields of these kinds.
+
+    What a crash left of a last line is not an object; without a file there are none.
     """
     try:
         with open(path, "rb") as stream:
@@ -378,14 +391,14 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
             one = None
         if not isinstance(one, dict):
             raise Refused(
-                "store",
+                "damaged",
                 f"{path}: line {number} is not a JSON object; delete that line or move the file"
                 " away",
             )
         key = _wrong(one, kinds)
         if key:
             raise Refused(
-                "store",
+                "damaged",
                 f"{path}: line {number}: {key} is missing or wrong; delete that line or move the"
                 " file away",
             )
@@ -394,9 +407,10 @@ def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
-    """The first field that is there and of another kind than it should be, or nothing. Numbers
-    have to be finite, and no moment farther away than the year 5138; what is counted (an epoch,
-    a word) may be that moment in milliseconds.
+    """Return the first field that is there and of another kind than it should be, or nothing.
+
+    Numbers have to be finite, and no moment farther away than the year 5138; what is counted (an
+    epoch, a number) may be that moment in milliseconds.
     """
     for key, kind in kinds.items():
         value, most = data.get(key), 1e14 if kind is int else 1e11
@@ -411,12 +425,12 @@ def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
 
 
 def _words(files: Files) -> list[dict[str, Any]]:
-    """The operators' words that are kept, oldest first."""
+    """Return the operators' commands that are kept, oldest first."""
     found = _lines(files.words, _WORD)
     for number, word in enumerate(found, 1):
         if word.get("number") is None:
             raise Refused(
-                "store",
+                "damaged",
                 f"{files.words}: line {number}: number is missing or wrong; delete that line or"
                 " move the file away",
             )
@@ -430,7 +444,10 @@ def _write(files: Files, lease: dict[str, Any]) -> None:
 
 
 def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
-    """Append events and return the size before; a torn last line, left by a crash, goes first."""
+    """Append events; return the size before.
+
+    A torn last line, left by a crash, goes first.
+    """
     lines = "".join(_bootstrap.dump(event) + "\n" for event in events).encode()
     os.makedirs(files.timelines, 0o700, exist_ok=True)
     new = not os.path.exists(path)

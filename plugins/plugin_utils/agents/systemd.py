@@ -91,7 +91,7 @@ class Service(_service.Service):
         )
 
     def owns(self, record: Record) -> bool:
-        """Whether the unit is still the instance's: slots are used again."""
+        """Return whether the unit is still the instance's: slots are used again."""
         begins = _environment({"INSTANCE": record["id"]})
         return "unit" in record and _read(
             os.path.join(self.environment, record["unit"])
@@ -112,7 +112,7 @@ class Service(_service.Service):
         return False
 
     def lives(self, record: Record, unit: Unit) -> None:
-        """It may have been started again, by somebody or with its host."""
+        """Return whether the unit runs, which may have been started again, or with its host."""
         if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
             for name in ("ended", "restarts", "restarted", "crash", "invocation"):
                 record.pop(name, None)
@@ -133,11 +133,15 @@ class Service(_service.Service):
         return str(record["ended"])
 
     def restarts(self, record: Record, unit: Unit) -> None:
-        """Note when it was started again: by systemd, which counts that, or by somebody else,
-        which makes another invocation. One that is about to be started again has ended as often.
+        """Note when the instance was started again.
+
+        systemd counts what it starts; another program's start makes another invocation. A unit
+        that is about to be started again counts as restarted: systemd itself counts it once the
+        start is enqueued.
         """
         between = unit["SubState"].startswith("auto-restart")
-        count, invocation = int(unit["NRestarts"] or 0) + between, unit["InvocationID"]
+        counted = int(unit["NRestarts"] or 0)
+        count, invocation = counted + (between and not _has_job(unit)), unit["InvocationID"]
         known = record.get("invocation", "")
         if count > record.get("restarts", 0) or (not between and known not in ("", invocation)):
             count = max(count, record.get("restarts", 0) + 1)
@@ -157,7 +161,7 @@ class Service(_service.Service):
         return answer
 
     def living(self, record: Record) -> tuple[str, str]:
-        """How one is that nobody of us asked to stop, and what there is to say of it."""
+        """Return the state of an instance that was not asked to stop, and details."""
         if not record["begun"]:
             return "starting", ""
         state, detail = self.units[record["unit"]]["ActiveState"], record.get("crash", "")
@@ -184,12 +188,10 @@ class Service(_service.Service):
         return ""
 
     def tell(self, record: Record, kill: bool) -> None:
-        """`settle` does it, for all at once."""
+        """Do nothing: `settle` tells all units at once."""
 
     def settle(self, told: list[Record]) -> None:
-        """Do all there is to do, with one command a kind of work, and look what has become of
-        it.
-        """
+        """Do all there is to do, with one command for each kind of work, and look at the result."""
         if self.request["epoch"] <= 0:
             return
         living = [record for record in self.records.values() if self.alive(record)]
@@ -209,7 +211,7 @@ class Service(_service.Service):
             self.look(self.records)
 
     def leaves(self, record: Record) -> bool:
-        """Whether a unit has to be told to stop."""
+        """Return whether a unit has to be told to stop."""
         return (
             "stop_requested" in record
             and self.units[record["unit"]]["ActiveState"] != "deactivating"
@@ -260,8 +262,9 @@ def _units(records: t.Iterable[Record]) -> list[str]:
 
 
 def _show(names: t.Iterable[str]) -> dict[str, Unit]:
-    """What systemd knows of units, by name; a property that it shows several times has several
-    lines.
+    """Return what systemd knows of units, by name.
+
+    A property that it shows several times has several lines.
     """
     names = sorted(names)
     if not names:
@@ -281,8 +284,13 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
 
 
 def _there(unit: Unit) -> bool:
-    """Whether a unit runs, or is about to."""
-    return unit["ActiveState"] in ALIVE or unit.get("Job", "0") not in ("", "0")
+    """Return whether a unit runs, or is about to."""
+    return unit["ActiveState"] in ALIVE or _has_job(unit)
+
+
+def _has_job(unit: Unit) -> bool:
+    """Return whether systemd has enqueued a start or a stop of a unit."""
+    return unit.get("Job", "0") not in ("", "0")
 
 
 def _systemctl(*argv: str) -> str:
@@ -293,15 +301,17 @@ def _systemctl(*argv: str) -> str:
 
 
 def _seconds(unit: Unit, event: str) -> float:
-    """When something happened, in seconds of the monotonic clock; 0 if it did not, or is not
-    known any more.
+    """Return when something happened, in seconds of the monotonic clock.
+
+    0 if it did not, or is not known any more.
     """
     return int(unit.get(f"{event}TimestampMonotonic") or 0) / 1e6
 
 
 def _how(record: Record, unit: Unit, boot: str) -> str:
-    """How an instance ended that we did not ask to, and its last log lines. Of a unit that is
-    over without an error, systemd soon forgets all; its journal does not.
+    """Return how an instance ended that was not asked to, and its last log lines.
+
+    Of a unit that is over without an error, systemd soon forgets all; its journal does not.
     """
     started, ended = _seconds(unit, "ExecMainStart"), _seconds(unit, "ExecMainExit")
     if not started and record["boot"] != boot:
@@ -324,9 +334,7 @@ def _how(record: Record, unit: Unit, boot: str) -> str:
 
 
 def _journal(record: Record) -> tuple[str, bool]:
-    """The last lines of an instance in the journal, and whether systemd was told to stop its
-    unit.
-    """
+    """Return an instance's last lines in the journal, and whether its unit was told to stop."""
     _service.run("journalctl", "--sync")
     name = record["unit"]
     errors = (f"UNIT={name}", "PRIORITY=3")  # of systemd: why it could not start it
@@ -348,7 +356,7 @@ def _journal(record: Record) -> tuple[str, bool]:
 
 
 def _environment(env: dict[str, str]) -> str:
-    """An environment file as systemd reads it."""
+    """Return an environment file as systemd reads it."""
     lines = []
     for name, value in env.items():
         for char in '\\"$`':
@@ -419,7 +427,7 @@ def _drop_in(unit: str, text: str) -> bool:
 
 
 def _foreign(template: str) -> str:
-    """Why our template cannot be written: there is one of the name that is not ours."""
+    """Return why the rollout's template cannot be written: another one has the name."""
     path = os.path.join(UNITS, template)
     known = _show([template.replace("@", "@0")])[template.replace("@", "@0")]["FragmentPath"]
     ours = not os.path.islink(path) and _read(path).startswith(OURS)
@@ -432,7 +440,7 @@ def _foreign(template: str) -> str:
 
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
-    """What keeps this host from running instances, by setting."""
+    """Return what keeps this host from running instances, by setting."""
     if not os.path.isdir("/run/systemd/system"):
         return {"hosts": "the host was not started by systemd"}
     if os.geteuid():
@@ -450,7 +458,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
 
 
 def _unfit(check: dict[str, t.Any]) -> str:
-    """Why a template of the user's own cannot be used."""
+    """Return why a template of the user's own cannot be used."""
     name = check["template"].replace("@", "@0")
     unit = _show([name])[name]
     if unit["LoadState"] != "loaded":
@@ -471,7 +479,7 @@ def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
 
 
 def _records(home: str) -> list[Record]:
-    """The records of the service's instances on this host."""
+    """Return the records of the service's instances on this host."""
     folder, found = os.path.join(home, "instances"), []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if name.endswith(".json") and not name.startswith("."):
@@ -480,7 +488,7 @@ def _records(home: str) -> list[Record]:
 
 
 def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:
-    """What of the user, the program and its directory is not there, by setting."""
+    """Return what of the user, the program and its directory is not there, by setting."""
     problems = _service.missing(wanted)
     if wanted["user"]:
         try:

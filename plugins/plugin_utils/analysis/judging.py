@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import numbers
 import typing as t
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import MetricError
@@ -31,6 +31,7 @@ from ..engine.judges.instances import (
 from ..engine.judges.latency import Histogram, compare_quantile
 from ..engine.judges.threshold import AnalysisPhase, phase_of
 from ..engine.judges.verdict import Data, Verdict
+from ..inputs import values
 from ..inputs.expressions import has_nan
 from .spec import (
     KAYENTA,
@@ -101,11 +102,7 @@ def _by_sequential(metric: Metric, state: State, result: t.Any, stratum: str) ->
     verdict = compare_quantile(
         samples["new"], samples["stable"], rules["quantile"], rules["alpha"], rules["tolerance"]
     )
-    value = {
-        side: _plain(round(number, 6) for number in _numbers(found))
-        for side, found in sides.items()
-    }
-    return _measurement(verdict, value)
+    return _measurement(verdict, {side: _last(_numbers(found)) for side, found in sides.items()})
 
 
 def _by_counts(
@@ -118,8 +115,7 @@ def _by_counts(
     )
     state["strata"] = history.dump()
     verdict = compare_errors(history, rules["alpha"], rules["tolerance"], rules["detect"])
-    instances = {name: _counts(found) for name, found in (result.get("instances") or {}).items()}
-    if instances:
+    if instances := _instances(result.get("instances") or {}):
         outliers = _outliers(metric, state, instances, stable, stratum)
         if outliers.names and not verdict.worse:
             verdict = Verdict(True, outliers.sentence)
@@ -158,7 +154,7 @@ def _by_kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Me
         state[side] = [*state.get(side, ()), *_plain(found)][-MOST:]
     text = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
     return Measurement(
-        AnalysisPhase.SUCCESSFUL, text, {side: _plain(found[-10:]) for side, found in sides.items()}
+        AnalysisPhase.SUCCESSFUL, text, {side: _last(found) for side, found in sides.items()}
     )
 
 
@@ -210,6 +206,16 @@ def _counts(found: t.Any) -> Counts:
     return Counts.of(float(found["requests"]), float(found["errors"]))
 
 
+def _instances(found: t.Any) -> dict[str, Counts]:
+    """Return what was counted of each new instance."""
+    if not isinstance(found, Mapping) or len(found) > values.MOST:
+        raise MetricError(
+            f"instances: expected a mapping of at most {values.MOST:,}, got {_shown(found)}",
+            "PR-423",
+        )
+    return {clean(name, 100): _counts(counts) for name, counts in found.items()}
+
+
 def _numbers(found: t.Any) -> list[float]:
     """Return the samples of one side, which are a number or a list of numbers."""
     listed = found if isinstance(found, (list, tuple)) else [found]
@@ -223,8 +229,20 @@ def _plain(found: Iterable[float]) -> list[t.Any]:
     return [one if math.isfinite(one) else str(one) for one in found]
 
 
+def _last(found: Sequence[float]) -> list[t.Any]:
+    """Return the last samples, to show them."""
+    return _plain(round(one, 6) for one in found[-10:])
+
+
 def _is_number(value: t.Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """Return whether a value is a number that a float holds, or a NaN or infinite."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def _shown(result: t.Any) -> str:

@@ -284,7 +284,8 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     given = values.sequence(given, f"{variable}.metrics", "[{name: errors}], or leave it out")
     if not given:
         raise InputError(
-            f"{variable}.metrics: must not be empty; write [{{name: errors}}], or leave it out"
+            f"{variable}.metrics: must not be empty; write [{{name: errors}}], or leave it out",
+            "PR-125",
         )
     metrics = tuple(
         _metric(one, options["interval"], options["count"], f"{variable}.metrics[{index}]")
@@ -294,7 +295,8 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
     for name in names:
         if names.count(name) > 1:
             raise InputError(
-                f"{variable}.metrics: two metrics are named {name!r}; give each its own name"
+                f"{variable}.metrics: two metrics are named {name!r}; give each its own name",
+                "PR-126",
             )
     passing, marginal = options["pass"], options["marginal"]
     if marginal > passing:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection's own exceptions. `controller/action.py` alone turns them into a failed task."""
+"""The collection's exceptions. Only `controller/action.py` turns them into a failed task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 class RolloutError(Exception):
     """An error for the operator: its text and id are the message of the failed task.
 
-    `facts` go into the failed task's result beside it. `id` is a key of `messages.MESSAGES`.
+    `facts` are added to the failed task's result. `id` is a key of `messages.MESSAGES`; those of
+    the classes are for drivers of other collections.
     """
 
     facts: Mapping[str, object] = {}
@@ -24,22 +25,24 @@ class RolloutError(Exception):
 
 
 class InputError(RolloutError):
-    """A variable is wrong. The text names the variable, its value and what to do; nothing was
-    touched.
+    """A variable is wrong; nothing was touched.
+
+    The text names the variable, its value and what to do.
     """
 
     id = "PR-100"
 
 
 class TransportError(RolloutError):
-    """Hosts could not be reached or a command of ours failed on them."""
+    """A host could not be reached, or a command of the collection failed on it."""
 
     id = "PR-200"
 
 
 class PlatformError(RolloutError):
-    """The platform refused or could not do what was asked (start, stop, look); `seen` are the
-    reports there are all the same.
+    """The platform refused to start, stop or report instances, or could not.
+
+    `seen` are the reports that it made nevertheless.
     """
 
     id = "PR-201"
@@ -48,7 +51,7 @@ class PlatformError(RolloutError):
 
 
 class TrafficError(RolloutError):
-    """A load balancer could not be reached, refused a change, or did not show it when read back."""
+    """A load balancer could not be reached, refused a change, or does not show it."""
 
     id = "PR-300"
 
@@ -76,15 +79,13 @@ TRANSIENT = (PlatformError, TrafficError, TransportError, StoreError)
 
 
 class LeaseHeld(RolloutError):
-    """Somebody else holds the lease of this service; the text says who, since when and until
-    when.
-    """
+    """Another run holds the lease of this service; the text names it, with its times."""
 
     id = "PR-501"
 
 
-class AlreadyWalked(LeaseHeld):
-    """Another worker of the same run walks this service; `details` are those of its lease."""
+class AlreadyRunning(LeaseHeld):
+    """Another worker of the same run works on this service; `details` are those of its lease."""
 
     id = "PR-502"
 
@@ -98,15 +99,13 @@ class AlreadyWalked(LeaseHeld):
 
 
 class LeaseLost(RolloutError):
-    """We held the lease and no longer do: stop before the next action."""
+    """This run no longer holds the lease: stop before the next action."""
 
     id = "PR-503"
 
 
 class Interrupted(RolloutError):
-    """The run that started this step is gone or was told to stop; the current action was
-    completed.
-    """
+    """The run that started this step ended or was stopped; the current action was completed."""
 
     id = "PR-504"
 
@@ -118,18 +117,22 @@ class GaveWay(Interrupted):
 
 
 class RolloutFailed(RolloutError):
-    """The walk ended without reaching its waypoint; the text names the instance and the reason.
+    """A stage ended without reaching its waypoint; the text names the instance and the reason.
 
-    `then` says what follows where that is not for `rollout_on_failure` to say (rollback or hold),
-    and `ending` the outcome once it is back.
+    `then` is what follows, rollback or hold; None: what the stage or `rollout_on_failure` says.
     """
 
     id = "PR-600"
 
-    def __init__(self, text: str, id: str = "", then: str | None = None, ending: str = "") -> None:
+    def __init__(self, text: str, id: str = "", then: str | None = None) -> None:
         super().__init__(text, id)
         self.then = then
-        self.ending = ending
+
+
+class Aborted(RolloutFailed):
+    """An operator asked for a rollback; nothing has failed."""
+
+    id = "PR-608"
 
 
 class GateFailed(RolloutFailed):
@@ -139,8 +142,6 @@ class GateFailed(RolloutFailed):
 
 
 class Parked(RolloutError):
-    """There is nothing to do but wait for somebody: the run ends, and the rollout goes on with
-    the next one.
-    """
+    """The rollout waits for a person: this run ends, and the next one continues."""
 
     id = "PR-612"

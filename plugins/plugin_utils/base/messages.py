@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, str] = {
 MESSAGES: Mapping[str, Message] = {
     # -- variables and options
     "PR-100": Message(
-        "A variable or option has a value that cannot be used. Nothing was touched.",
+        "A driver of another collection refuses a variable or option. Nothing was touched.",
         "Correct the value.",
     ),
     "PR-101": Message("There is no variable or option of this name.", "Correct the name."),
@@ -104,6 +104,48 @@ MESSAGES: Mapping[str, Message] = {
     "PR-117": Message(
         "A Python package that an option needs is not installed.", "Install it beside ansible-core."
     ),
+    "PR-118": Message(
+        "The value has another type or form than the option needs, as a text where a list is"
+        " needed.",
+        "Write it as the message shows; quote what YAML would take for a number or a boolean.",
+    ),
+    "PR-119": Message("The value is not one of those possible here.", "Use one of those named."),
+    "PR-120": Message(
+        "The text is not a valid name of its kind, such as a service, a label, a header or a user.",
+        "Use the characters and the length that the message names.",
+    ),
+    "PR-121": Message(
+        "The value is not a duration.",
+        'Write seconds (`90`), or a number with a unit: `"500ms"`, `"90s"`, `"10m"`, `"2h"`,'
+        ' `"1d"`.',
+    ),
+    "PR-122": Message(
+        "The value is not an address, a port or a URL.", "Write it as the message shows."
+    ),
+    "PR-123": Message(
+        "The value is not a path of the kind needed here.",
+        "Write an absolute path, with the characters that the message names.",
+    ),
+    "PR-124": Message(
+        "An item of `rollout_freeze` is not a range of dates or a recurring time.",
+        "Write `from` and `to`, or `cron` and `duration`. See [freeze](../how-to/freeze.md).",
+    ),
+    "PR-125": Message("The value is empty.", "Write a value, or leave the option out."),
+    "PR-126": Message(
+        "Two things that have to differ have the same name or address, or hosts differ in what"
+        " they have to share.",
+        "Change one of those named.",
+    ),
+    "PR-127": Message(
+        "The value cannot be passed on, is reserved, or would reveal a secret.",
+        "Do what the message says.",
+    ),
+    "PR-128": Message(
+        "`--limit` leaves out hosts of `rollout_platform.hosts`, whose instances would not be"
+        " seen.",
+        "Run without `--limit`, or name fewer hosts in `rollout_platform.hosts`.",
+    ),
+    "PR-129": Message("The instance is not one of this service.", "Take its name from status.yml."),
     # -- hosts, platforms, instances
     "PR-200": Message(
         "A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."
@@ -149,7 +191,6 @@ MESSAGES: Mapping[str, Message] = {
         "The Python of a host cannot run the agents.",
         "Set `ansible_python_interpreter` to a Python 3.8 or later.",
     ),
-    "PR-211": Message("A program on a host does not answer.", "Look at it on that host."),
     "PR-212": Message(
         "The answer of a host is not an agent's.",
         "Check `ansible_python_interpreter` and who else has access to that host.",
@@ -162,24 +203,12 @@ MESSAGES: Mapping[str, Message] = {
         "If the host was reinstalled, remove the old key from the file named; otherwise find out"
         " which machine answers.",
     ),
-    "PR-215": Message("A file system is full.", "Free space on that host."),
     "PR-216": Message(
         "The records of a host cannot be read or written; nothing is done without them.",
         "Mend what the message names; the rollout waits.",
     ),
-    "PR-217": Message(
-        "An instance did not become ready in time, or ended.",
-        "Read its log; allow more time with `rollout_health.deadline`.",
-    ),
-    "PR-218": Message(
-        "The port of a new instance is taken by another program.",
-        "End that program, or change `rollout_platform.ports`.",
-    ),
     "PR-219": Message(
         "There is no room for more instances.", "Widen `rollout_platform.ports`; check the hosts."
-    ),
-    "PR-220": Message(
-        "An instance belongs to another user.", "Use the same `become` as when it was started."
     ),
     "PR-221": Message(
         "A host does not answer; its last known state is used until it does.",
@@ -195,26 +224,30 @@ MESSAGES: Mapping[str, Message] = {
         "Stop them there, or add the host again.",
     ),
     "PR-224": Message(
+        "Hosts are not prepared for this rollout (`rollout_prepare_tasks`).",
+        "Run prepare.yml; bring back hosts that were not reached, or remove them.",
+    ),
+    "PR-240": Message(
         "The API server of Kubernetes does not answer, or refused a request.",
         "Do what its own words in the message say; the rollout retries meanwhile.",
     ),
-    "PR-225": Message(
+    "PR-241": Message(
         "No cluster of Kubernetes can be logged in to.",
         "Name a kubeconfig and one of its contexts; try `kubectl --context NAME get deployments`.",
     ),
-    "PR-226": Message(
+    "PR-242": Message(
         "The workload, or its container, does not exist.",
         "Create it, or correct `workload`, `namespace` or `container`.",
     ),
-    "PR-227": Message(
+    "PR-243": Message(
         "The workload cannot be rolled out as it is, or something else changes it meanwhile.",
         "Do what the message says.",
     ),
-    "PR-228": Message(
+    "PR-244": Message(
         "The account lacks rights in the namespace. Nothing was touched.",
         "Apply the Role of the message, and bind it to the account.",
     ),
-    "PR-229": Message(
+    "PR-245": Message(
         "Kubernetes makes no more pods: a quota is used up, or an admission refuses them.",
         "Raise the quota, or mend what the message names; the rollout waits until its progress"
         " deadline.",
@@ -240,10 +273,6 @@ MESSAGES: Mapping[str, Message] = {
     "PR-305": Message(
         "The load balancer's answer is not what such a load balancer answers.",
         "Check what listens at that socket or address.",
-    ),
-    "PR-306": Message(
-        "Another program changes the same servers.",
-        "Give each service servers of its own; the rollout observes again.",
     ),
     "PR-307": Message(
         "The load balancer did not apply an update.",
@@ -271,7 +300,7 @@ MESSAGES: Mapping[str, Message] = {
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",
-        "Mend it; with `on_error: ignore` the rollout goes on without it.",
+        "Mend it; with `on_error: ignore` the rollout continues without it.",
     ),
     "PR-401": Message("A gate did not pass within its `timeout`.", "See what it waited for."),
     "PR-402": Message("A gate failed.", "See what it checks."),
@@ -284,7 +313,6 @@ MESSAGES: Mapping[str, Message] = {
         "A metric could not be measured, which says nothing about the revision.",
         "Correct the metric, or what it queries.",
     ),
-    "PR-421": Message("An analysis is inconclusive.", "See [verdicts](../how-to/analysis.md)."),
     "PR-422": Message("The analysis failed the new revision.", "Mend the revision."),
     "PR-423": Message(
         "The result of a metric is not of the form that its judge, `path` or condition needs.",

@@ -1,19 +1,20 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What others wrote, made fit for a terminal, a log and the journal. Pure."""
+"""Clean texts from outside for terminals, logs and the journal; write numbers and times. Pure."""
 
 from __future__ import annotations
 
 import time
 import typing as t
 
-SHOWN = 500  # characters of what a stranger said, at most
+SHOWN = 500  # characters of a text from outside, at most
 
 
 def clean(text: t.Any, limit: int = SHOWN) -> str:
-    """One line of at most `limit` characters. What could move a terminal's cursor, or write into
-    its title, becomes `?`.
+    """Return one line of at most `limit` characters.
+
+    What could move a terminal's cursor, or write into its title, becomes `?`.
     """
     words = " ".join(str(text)[: 4 * limit].split())
     line = "".join(char if char.isprintable() else "?" for char in words)
@@ -21,24 +22,22 @@ def clean(text: t.Any, limit: int = SHOWN) -> str:
 
 
 def printable(text: str) -> str:
-    """The same text, of any length and several lines, without what could move a terminal's
-    cursor.
-    """
+    """Return a text of any length and several lines without what could move a terminal's cursor."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
 def size(memory: float) -> str:
-    """Bytes, for people: 512 MiB, 3.8 GiB."""
+    """Return a number of bytes for people: 512 MiB, 3.8 GiB."""
     return f"{memory / 2**30:.1f} GiB" if memory >= 2**30 else f"{memory / 2**20:.0f} MiB"
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: `1 instance`, `2 instances`."""
+    """Return a number of things: `1 instance`, `2 instances`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def span(seconds: float) -> str:
-    """A span of time as people read it, in two units at most."""
+    """Return a span of time as people read it, in two units at most."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -52,5 +51,5 @@ def span(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A moment as people and logs write it, in UTC."""
+    """Return a moment as people and logs write it, in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-LONG = (1.0, 10.0, 60.0, 600.0)  # seconds after which a call under way is shown
+LONG = (1.0, 10.0, 60.0, 600.0)  # seconds after which a call in progress is shown
 
 
 @dataclass(eq=False)
 class Call:
-    """A call under way. Who makes it may set `outcome`, in a few words."""
+    """A call in progress. Its caller may set `outcome`, in a few words."""
 
     what: str
     outcome: str = ""
@@ -30,12 +30,13 @@ class Call:
 
     @property
     def took(self) -> str:
+        """The time since it began."""
         seconds = time.monotonic() - self.began
         return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
 class _Trace:
-    """Calls under way, and where lines go."""
+    """Calls in progress, and where lines go."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self.show = show
@@ -56,7 +57,7 @@ _trace: _Trace | None = None
 
 @contextmanager
 def shown(show: Callable[[str], None] | None) -> Iterator[None]:
-    """Show what is done meanwhile, a line at a time; with None nothing is shown."""
+    """Show what is done in this context, a line at a time; None shows nothing."""
     global _trace
     before, _trace = _trace, _Trace(show) if show else None
     try:

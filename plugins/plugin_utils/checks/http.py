@@ -30,7 +30,8 @@ def _path(value: t.Any, variable: str) -> str:
     if not isinstance(value, str) or not _PATH.fullmatch(value):
         raise InputError(
             f"{variable}: {value!r} is not a path; begin it with / and percent-encode spaces"
-            " (/healthz)"
+            " (/healthz)",
+            "PR-123",
         )
     return value
 
@@ -42,7 +43,8 @@ def _statuses(value: t.Any, variable: str) -> tuple[range, ...]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise InputError(
-                f'{variable}: {item!r} is not an HTTP status; write 200, [200, 204] or "200-299"'
+                f'{variable}: {item!r} is not an HTTP status; write 200, [200, 204] or "200-299"',
+                "PR-118",
             )
         ranges.append(range(first, last + 1))
     return tuple(ranges)
@@ -51,21 +53,23 @@ def _statuses(value: t.Any, variable: str) -> tuple[range, ...]:
 def _body(value: t.Any, variable: str) -> str:
     if isinstance(value, str):
         return value
-    raise InputError(f"{variable}: {value!r} is not a text; quote it")
+    raise InputError(f"{variable}: {value!r} is not a text; quote it", "PR-118")
 
 
 def _headers(value: t.Any, variable: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InputError(
             f"{variable}: {value!r} is not a mapping of names to texts; write {{Host:"
-            " shop.example}"
+            " shop.example}",
+            "PR-118",
         )
     headers = {}
     for name, text in value.items():
         if not isinstance(name, str) or not _HEADER.fullmatch(name) or name.lower() in _FRAMING:
             raise InputError(
                 f"{variable}: {name!r} cannot be set; use letters, digits and -, and not"
-                f" {', '.join(_FRAMING)}"
+                f" {', '.join(_FRAMING)}",
+                "PR-120",
             )
         if (
             isinstance(text, bool)
@@ -75,7 +79,8 @@ def _headers(value: t.Any, variable: str) -> dict[str, str]:
             # The value is not shown: headers carry passwords.
             raise InputError(
                 f"{variable}.{name}: its value is not one line of printable ASCII; quote or"
-                " encode it"
+                " encode it",
+                "PR-127",
             )
         headers["Host" if name.lower() == "host" else name] = str(text)
     return headers

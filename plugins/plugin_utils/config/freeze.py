@@ -114,7 +114,7 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
     else:
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}?" if near else 'write a name such as "Europe/Zurich"'
-    raise InputError(f"{variable}: {value!r} is not a time zone; {hint}", "PR-100")
+    raise InputError(f"{variable}: {value!r} is not a time zone; {hint}", "PR-124")
 
 
 WINDOW = Options(
@@ -147,7 +147,7 @@ def _window(given: t.Any, variable: str) -> Window:
         names = ", ".join(sorted(map(str, given))) or "nothing"
         raise InputError(
             f"{variable}: given are {names}; write either from and to, or cron and duration",
-            "PR-100",
+            "PR-124",
         )
     zone, reason = value["timezone"], value["reason"] or variable
     if "cron" in kind:
@@ -160,7 +160,7 @@ def _window(given: t.Any, variable: str) -> Window:
         raise InputError(
             f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); swap"
             " or correct them",
-            "PR-100",
+            "PR-124",
         )
     return Range(begin, end, reason)
 
@@ -197,7 +197,7 @@ def _local(value: t.Any, variable: str) -> date | datetime:
     raise InputError(
         f'{variable}: {str(value)!r} is not a date; write "2026-12-24", "2026-12-24 16:00" or'
         f' "2026-12-24T16:00+01:00", between {YEARS[0]} and {YEARS[-1]}',
-        "PR-100",
+        "PR-124",
     )
 
 
@@ -214,7 +214,7 @@ def _cron(value: Mapping[str, t.Any], variable: str, zone: tzinfo, reason: str) 
         raise InputError(
             f"{variable}.duration: {values.units(lasts)!r} never ends, since {expression!r} begins"
             " again before it is over; shorten it",
-            "PR-100",
+            "PR-124",
         )
     return window
 
@@ -227,7 +227,7 @@ def _first(window: Cron, variable: str) -> float:
         raise InputError(
             f"{variable}: {window.expression!r} needs the Python package cronsim; install it beside"
             " ansible-core (pip install cronsim), or write from and to",
-            "PR-100",
+            "PR-117",
         ) from None
     fields = (
         'write five fields, as "0 16 * * fri": minute, hour, day of the month, month, day of the'
@@ -235,17 +235,17 @@ def _first(window: Cron, variable: str) -> float:
     )
     if len(window.expression.split()) != 5:  # cronsim would take a sixth, for seconds
         raise InputError(
-            f"{variable}: {window.expression!r} is not a cron expression; {fields}", "PR-100"
+            f"{variable}: {window.expression!r} is not a cron expression; {fields}", "PR-124"
         )
     try:
         first = next(window.starts(datetime(2001, 1, 1, tzinfo=UTC).timestamp()), None)
     except (CronSimError, ValueError) as exc:
         raise InputError(
             f"{variable}: {window.expression!r} is not a cron expression ({exc}); {fields}",
-            "PR-100",
+            "PR-124",
         ) from None
     if first is None:
         raise InputError(
-            f"{variable}: {window.expression!r} never begins; there is no such day", "PR-100"
+            f"{variable}: {window.expression!r} never begins; there is no such day", "PR-124"
         )
     return first

@@ -66,7 +66,8 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the arguments to continue with: those kept, with the secrets given now; raises
-    InputError for missing secrets."""
+    InputError for missing secrets.
+    """
     missing: list[str] = []
     found = {
         name: _filled(value, args.get(name), f"rollout_{name}", missing)

@@ -48,7 +48,7 @@ class Settings:
     failure_total: Amount | None
     on_failure: FailureAction
     on_stable_lost: str
-    # of the stable revision's instances on a way back; 0: they are never given more than usual
+    # of the stable revision's instances in a rollback; 0: they never get more than usual
     headroom: Fraction
     platform: DriverChoice[PlatformDriver]
     traffic: DriverChoice[TrafficDriver]
@@ -58,7 +58,7 @@ class Settings:
     lease: float
     freeze: tuple[Window, ...]
     supersede: bool
-    wait: float  # how long a run waits for somebody before it leaves the rollout parked
+    wait: float  # how long a run waits for a person before it parks the rollout
 
 
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:

@@ -89,7 +89,7 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
             given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST
         )
     if not given:
-        raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-100")
+        raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-125")
     found = _REPLICAS.parse(given, f"{variable}.")
     least, most = found["min"], found["max"]
     if most is not None and least > most:
@@ -157,7 +157,7 @@ def headroom(given: t.Any, variable: str) -> Fraction:
     """
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", str(given)):
         raise InputError(
-            f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0", "PR-100"
+            f"{variable}: {given!r} is not a number like 1.25; write 1 or more, or 0", "PR-118"
         )
     if 0 < Fraction(str(given)) < 1:
         raise InputError(
@@ -170,7 +170,7 @@ def headroom(given: t.Any, variable: str) -> Fraction:
 
 
 def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
-    """A mapping with the name of a driver and its options."""
+    """Return the kind of a mapping with the name of a driver and its options."""
 
     def parse(given: t.Any, variable: str) -> DriverChoice[t.Any]:
         options = values.mapping(given, variable)

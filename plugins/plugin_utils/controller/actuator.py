@@ -89,6 +89,7 @@ class Actuator:
         if self._targets(snapshot) is None and all(
             pool.is_done(*self._presentable(snapshot)) for pool in self._previews
         ):
+            self._untidy = None
             return True
         self._untidy = self._now() if self._untidy is None else self._untidy
         return self._now() - self._untidy > patience

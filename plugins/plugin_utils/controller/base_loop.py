@@ -66,6 +66,7 @@ class BaseLoop:
         self.previews = [
             PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
         ]
+        self.reported: set[str] = set()  # stable instances whose failure was reported
         self.recorder = Recorder(session, self.balanced)
         self.observer = Observer(
             self.platform,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from ..base.errors import AlreadyWalked, Interrupted, RolloutError
+from ..base.errors import AlreadyRunning, Interrupted, RolloutError
 from ..config.settings import Settings
 from ..engine.model import Phase
 from ..engine.strategy import Waypoint
@@ -110,15 +111,15 @@ class StepContext:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: object
     ) -> None:
         """Close everything, and release the lease unless the rollout continues in the next step."""
-        try:
-            if isinstance(exc, RolloutError):
-                self._note_failure(exc)
-            if self._keeps_lease(exc):
-                self.session.rest()
-            else:
-                self.session.release()
-        except RolloutError:
-            pass  # the first error is the one to tell
+        try:  # the first error is the one to tell
+            with suppress(RolloutError):
+                if isinstance(exc, RolloutError):
+                    self._note_failure(exc)
+            with suppress(RolloutError):
+                if self._keeps_lease(exc):
+                    self.session.rest()
+                else:
+                    self.session.release()
         finally:
             if "loop" in self.__dict__:
                 self.loop.close()
@@ -129,7 +130,7 @@ class StepContext:
 
     def _note_failure(self, exc: RolloutError) -> None:
         if self.session.epoch or "loop" in self.__dict__:
-            known = self.describe(False)
+            known = self.describe()
             self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
         if isinstance(exc, Interrupted) and self.session.epoch:
             self.loop.event(events.RunInterrupted(reason=str(exc)))
@@ -169,7 +170,7 @@ class StepContext:
             return host
         try:
             self.begin()
-        except AlreadyWalked as exc:
+        except AlreadyRunning as exc:
             if not self.session.identity.repeats(
                 exc.details.get("request"), exc.details.get("host")
             ):
@@ -242,7 +243,7 @@ class StepContext:
             if count
         )
 
-    def describe(self, changed: bool) -> Result:
+    def describe(self, changed: bool = False) -> Result:
         """Return the `rollout` mapping of every step's result."""
         fleet = fleets.summary(self.loop.fleet if "loop" in self.__dict__ else ())
         return RolloutView.of(self.record, fleet, changed).to_dict()

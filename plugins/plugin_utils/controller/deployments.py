@@ -32,7 +32,7 @@ class Deployments(StepPart):
             raise InputError(
                 "rollout_reached: expected a mapping of hosts to the result of a task that reaches"
                 f" them, got {reached!r}",
-                "PR-100",
+                "PR-118",
             )
         reasons = {
             host: str(found.get("msg", ""))

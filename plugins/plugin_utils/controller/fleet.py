@@ -121,7 +121,7 @@ def _instance(
             if state in (State.READY, State.NOT_READY, State.UNREACHABLE)
             else Rotation.ABSENT
         )
-        lb_healthy, active, weight = True, 0, int(rotation is Rotation.IN)
+        lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests
@@ -132,6 +132,7 @@ def _instance(
             ]
         rotation, lb_healthy, active = placement(entries)
         weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
+        unproven = why_unhealthy(labels.endpoint, table) if state is State.READY else ""
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -147,7 +148,7 @@ def _instance(
             since if since is not None or report.process is not Process.STOPPING else report.created
         ),
         host=labels.host,
-        detail=report.detail or status.detail,
+        detail=report.detail or status.detail or unproven,
         crashed=crashed,
     )
 
@@ -174,6 +175,14 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
     lb_healthy = len(there) == len(entries) and all(entry.lb_healthy for entry in there)
     return rotation, lb_healthy, sum(entry.active for entry in there)
+
+
+def why_unhealthy(endpoint: Endpoint, table: Table) -> str:
+    """Return why a load balancer's own check of an instance fails, "" if none says so."""
+    for balancer, servers in table.items():
+        if endpoint in servers and servers[endpoint].detail:
+            return f"load balancer {balancer}: {servers[endpoint].detail}"
+    return ""
 
 
 Targets = Mapping[str, Mapping[Endpoint, Target]]  # by load balancer
@@ -288,8 +297,9 @@ def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
     revisions: dict[str, dict[str, t.Any]] = {}
     serving: Counter[str] = Counter()
     for instance in fleet:
-        counts = revisions.setdefault(instance.revision, {state.value: 0 for state in State})
-        counts[instance.state.value] += 1
+        if instance.revision not in revisions:
+            revisions[instance.revision] = {state.value: 0 for state in State}
+        revisions[instance.revision][instance.state.value] += 1
         if instance.in_rotation and instance.state is not State.DRAINING:
             serving[instance.revision] += instance.weight
     whole = serving.total()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..base.errors import GateFailed, RolloutFailed
+from ..base.errors import Aborted, GateFailed, RolloutFailed
 from ..engine.model import FailureAction, Phase
 from ..engine.strategy import (
     FINISH,
@@ -176,7 +176,7 @@ class Forward(StepPart):
             events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old)
         )
         try:
-            return self.loop.run_stage(stage, revision, rollout, lambda: self.step.describe(False))
+            return self.loop.run_stage(stage, revision, rollout, self.step.describe)
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)
 
@@ -195,7 +195,7 @@ class Forward(StepPart):
             self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
-            self.rollback.start(rollout, str(exc), Outcome(exc.ending))
+            self.rollback.start(rollout, str(exc), exc)
             self.loop.commit()
             self.rollback.begin_now(rollout)
         raise RolloutFailed(
@@ -209,8 +209,8 @@ def failure_action(
     """Return what follows from a failure."""
     if rollout.kind == Kind.ROLLBACK:
         return FailureAction.HOLD  # a rollback is never rolled back
-    if exc.ending:
-        return FailureAction.ROLLBACK  # an operator asked for it
+    if isinstance(exc, Aborted):
+        return FailureAction.ROLLBACK
     action = FailureAction(exc.then or stage.on_failure or step.settings.on_failure)
     # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible.
     # As long as the old instances are kept, a rollback is possible.

@@ -207,6 +207,7 @@ class GateRunner:
             if gate.on_error == "ignore":
                 self._decide(gate, record, GateState.PASSED, f"ignored: {answer}", ERROR)
             else:
+                record.id = answer.id
                 self._decide(gate, record, GateState.FAILED, str(answer), ERROR)
             return
         if answer.memory is not None:
@@ -280,17 +281,21 @@ def _answer(driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> 
     try:
         answer = driver.ask(rollout, waited)
         if answer.verdict not in (PASS, WAIT, FAIL, PERSON):
-            raise GateError(f"its driver returned {answer.verdict!r}, which is not a verdict")
+            raise GateError(
+                f"its driver returned {answer.verdict!r}, which is not a verdict", "PR-400"
+            )
     except GateError as exc:
-        return GateError(clean(exc, _SHOWN))
+        return GateError(clean(exc, _SHOWN), exc.id)
     except BaseException as exc:  # SystemExit, too, would end the thread without an answer
-        return GateError(clean(f"its driver failed: {type(exc).__name__}: {exc}", _SHOWN))
+        return GateError(clean(f"its driver failed: {type(exc).__name__}: {exc}", _SHOWN), "PR-400")
     return replace(answer, message=clean(answer.message, _SHOWN))
 
 
 def _failure_id(gate: Gate, record: GateRecord) -> str:
     """Return the id of a failed gate's message."""
-    return "PR-422" if (gate.driver, record.by) == ("analysis", ANSWER) else _FAILED[record.by]
+    if (gate.driver, record.by) == ("analysis", ANSWER):
+        return "PR-422"
+    return record.id or _FAILED[record.by]
 
 
 def _driver(gate: Gate, context: Context) -> GateDriver:

@@ -191,7 +191,9 @@ class InPlace(StepPart):
         self.lifecycle.close(rollout.ending or Outcome.ROLLED_BACK, rollout.reason)
         still = f". Still out of rotation: {out}" if out else ""
         done = f"now {rollout.outcome.replace('_', ' ')} to {target.revision}"
-        raise RolloutFailed(f"{title}: {done}{still}. Why: {rollout.reason}", "PR-608")
+        raise RolloutFailed(
+            f"{title}: {done}{still}. Why: {rollout.reason}", rollout.cause or "PR-608"
+        )
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -245,7 +247,7 @@ class InPlace(StepPart):
                     stage,
                     deploy_target(rollout).revision,
                     rollout,
-                    lambda: self.step.describe(False),
+                    self.step.describe,
                     lambda fleet, waypoint, _budget, rules, progress, now: decide(
                         fleet, waypoint, rules, progress, now
                     ),
@@ -272,7 +274,7 @@ class InPlace(StepPart):
         if rollout.phase == Phase.ROLLING_BACK:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {reason}")
         elif action == FailureAction.ROLLBACK and back:
-            self.rollback.start(rollout, reason, Outcome(exc.ending))
+            self.rollback.start(rollout, reason, exc)
             self.deployments.roll_back(back)
         else:
             unknown = (

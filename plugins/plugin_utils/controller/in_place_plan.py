@@ -38,7 +38,8 @@ class InPlacePlan(StepPart):
         if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
             raise InputError(
                 "rollout_hosts: expected a list of hosts, as the role in_place passes it, got"
-                f" {given!r}"
+                f" {given!r}",
+                "PR-118",
             )
         mine = frozenset(given) & frozenset(self.loop.platform.hosts())
         if not mine:

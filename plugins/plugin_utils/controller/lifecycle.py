@@ -246,7 +246,7 @@ class Lifecycle(StepPart):
         if rollout.phase == Phase.ROLLING_BACK:
             raise RolloutFailed(
                 f"{self.settings.service} {rollout.revision}: {rollout.reason}; rollback pending",
-                "PR-611",
+                rollout.cause or "PR-611",
             )
 
     def rescale(self, rollout: Rollout) -> None:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..base.errors import (
-    TRANSIENT,
-    RolloutFailed,
-)
+from ..base.errors import TRANSIENT, RolloutFailed
 from ..engine.evaluate import Decision, evaluate
 from ..engine.instances import can_admit, can_stop
 from ..engine.model import Composition, Phase, Process, Rotation
@@ -18,6 +15,7 @@ from ..engine.progress import ProgressTracker
 from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint
 from ..engine.weights import WeightSplit
+from ..engine.wording import states
 from ..report.progress import Lines
 from ..state import events
 from ..state.record import Rollout
@@ -113,15 +111,19 @@ class ReconcileLoop(BaseLoop):
 
     def drain(self, ids: Sequence[str]) -> None:
         """Take these instances out of rotation, wait for their requests, and stop them."""
-        draining = self.session.record.draining
-        draining.update({name: self.now() for name in ids if name not in draining})
+        record = self.session.record
+        record.draining.update({i: self.now() for i in ids if i not in record.draining})
+        self.observer.generation = record.open.generation if record.open else None
 
         def stop_drained() -> str:
             snapshot = self.observe()
+            for pool in self.previews:
+                pool.wanted = pool.has_entries  # its other instances stay
             left = [i for i in snapshot.fleet if i.id in ids and i.state.counted]
             drained = tuple(i.id for i in left if can_stop(i, self.rules, self.now()))
             self.actuator.apply(snapshot, Decision(retire=drained))
-            return ", ".join(f"{i.id} is {i.state.value}" for i in left)
+            self.actuator.apply_previews(snapshot)
+            return states(left)
 
         if left := self._until(stop_drained, self.rules.progress_deadline):
             raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}", "PR-616")

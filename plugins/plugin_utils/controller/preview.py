@@ -28,6 +28,11 @@ class PreviewPool:
         """Whether the pool has instances, or is to have some."""
         return self.wanted or self.filled
 
+    @property
+    def has_entries(self) -> bool:
+        """Whether the pool has managed entries, as last observed."""
+        return any(server.ours for servers in self.table.values() for server in servers.values())
+
     def observe(self) -> None:
         """Observe the pool's entries."""
         if self.in_use:
@@ -40,9 +45,7 @@ class PreviewPool:
         targets = self._targets(new, ready)
         if fleets.differs(self.table, targets):
             self.table = self.traffic.apply(targets)
-        self.filled = self.wanted or any(
-            server.ours for servers in self.table.values() for server in servers.values()
-        )
+        self.filled = self.wanted or self.has_entries
 
     def is_done(self, new: Sequence[Report], ready: Collection[str]) -> bool:
         """Return whether the pool is as `apply` makes it, with every ready instance in rotation."""

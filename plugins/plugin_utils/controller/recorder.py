@@ -63,12 +63,8 @@ class Recorder:
         for name in [name for name, state in states.items() if name not in there and state != GONE]:
             states[name] = GONE
             self.event(events.StateChanged(instance=name, state=GONE))
-        traffic = {
-            revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()
-        }
-        if self._balanced and traffic != self._traffic:
-            self._traffic = traffic
-            self.event(events.TrafficChanged(shares=traffic))
+        if self._balanced:
+            self._note_traffic(fleet)
 
     def note_decision(self, decision: Decision) -> None:
         """Write down each reason of a decision once, as long as it remains one."""
@@ -99,6 +95,15 @@ class Recorder:
             detail=None if instance.state is State.READY else instance.detail or None,
         )
         self.event(changed)
+
+    def _note_traffic(self, fleet: Sequence[Instance]) -> None:
+        """Write down the revisions' traffic where it changed."""
+        traffic = {
+            revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()
+        }
+        if traffic != self._traffic:
+            self._traffic = traffic
+            self.event(events.TrafficChanged(shares=traffic))
 
     def _known_states(self) -> dict[str, str]:
         """Return each instance's state as last written, at first by the steps before this one."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..base import clock
-from ..base.errors import TRANSIENT, InputError, RolloutFailed
+from ..base.errors import TRANSIENT, Aborted, InputError, RolloutFailed
 from ..engine.model import Composition, Instance, Phase, State
 from ..engine.strategy import Plan, Stage, rolling
 from ..state.record import Kind, Outcome, Record, Rollout
@@ -30,13 +30,14 @@ class Rollback(StepPart):
 
     # -- of a rollout in progress ------------------------------------------------------------------
 
-    def start(self, rollout: Rollout, reason: str, outcome: Outcome = Outcome.NONE) -> None:
-        """Decide that the rollout is rolled back. `outcome` is how it ends then, if not as
-        rolled back.
-        """
+    def start(self, rollout: Rollout, reason: str, cause: RolloutFailed | None = None) -> None:
+        """Decide that the rollout is rolled back, because of a failure or an operator (`cause`)."""
         self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
-        rollout.ending, rollout.tally, rollout.paused = outcome or rollout.ending, None, {}
-        rollout.gates, rollout.background = {}, {}
+        rollout.tally, rollout.paused, rollout.gates, rollout.background = None, {}, {}, {}
+        if isinstance(cause, Aborted):
+            rollout.ending = Outcome.ABORTED
+        if cause is not None:
+            rollout.cause = cause.id
 
     def begin_now(self, rollout: Rollout) -> None:
         """Run one reconcile iteration of the rollback at once, without waiting for the step
@@ -60,9 +61,7 @@ class Rollback(StepPart):
         try:
             for stage in self._stages(rollout):
                 rollout.name = stage.name
-                self.loop.run_stage(
-                    stage, _revision(rollout), rollout, lambda: self.step.describe(False)
-                )
+                self.loop.run_stage(stage, _revision(rollout), rollout, self.step.describe)
                 rollout.tally = None
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")

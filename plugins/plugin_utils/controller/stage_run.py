@@ -66,7 +66,6 @@ class StageRun:
         self._arrived = False  # whether the fleet is at the waypoint
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
-        self._failed_stable: set[str] = set()  # stable instances whose failure was reported
         self._backoff = timing.Backoff()
 
     def run(self) -> Proceed:
@@ -196,7 +195,7 @@ class StageRun:
         if self._arrived and decision.nothing_to_do:
             wait(timing.GATES)
             return
-        if _actions(decision) != _actions(before):
+        if decision.actions != before.actions:
             self._backoff.reset()
             if not decision.nothing_to_do:
                 return
@@ -236,9 +235,9 @@ class StageRun:
             for i in snapshot.fleet
             if i.generation == waypoint.stable
             and i.state is State.FAILED
-            and i.id not in self._failed_stable
+            and i.id not in self._loop.reported
         ]
-        self._failed_stable.update(instance.id for instance in failed)
+        self._loop.reported.update(instance.id for instance in failed)
         there = sum(
             1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
         )
@@ -281,12 +280,6 @@ def as_it_is(
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
     weight = 0 if waypoint.switches and not switched else weight
     return replace(waypoint, new=len(new), old=kept, weight=weight, rebalance=False)
-
-
-def _actions(decision: Decision) -> tuple[t.Any, ...]:
-    """Return what a decision does."""
-    d = decision
-    return d.create, d.create_old, d.admit, d.standby, d.drain, d.retire
 
 
 def _pending(instance: Instance) -> bool:

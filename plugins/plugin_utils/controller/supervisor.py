@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..base import clock
-from ..base.errors import GateFailed, GaveWay, Parked, RolloutFailed
+from ..base.errors import Aborted, GateFailed, GaveWay, Parked, RolloutFailed
 from ..base.text import span
 from ..config.freeze import frozen
 from ..config.settings import Settings
@@ -21,13 +21,7 @@ from ..engine.strategy import FINISH, REPLACE, Gate, Stage
 from ..interfaces.context import Context
 from ..state import commands, events
 from ..state.lease import Session
-from ..state.record import (
-    GateRecord,
-    GateState,
-    Kind,
-    Outcome,
-    Rollout,
-)
+from ..state.record import GateRecord, GateState, Kind, Rollout
 from . import timing
 from .gate_runner import ANSWER, GateRunner, GateStatus
 
@@ -335,7 +329,7 @@ class Supervisor:
                 " rolled back"
             )
         if name == "abort":
-            raise RolloutFailed(sent, "PR-608", then=FailureAction.ROLLBACK, ending=Outcome.ABORTED)
+            raise Aborted(sent, "PR-608")
         if name == "hold":
             raise RolloutFailed(sent, "PR-606", then=FailureAction.HOLD)
         if name == "pause":

@@ -6,35 +6,29 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from ..base import clock
-from ..base.errors import (
-    AlreadyWalked,
-    LeaseHeld,
-)
+from ..base.errors import AlreadyRunning, LeaseHeld, RolloutError
 from ..base.text import span
 from ..state import commands
 from ..state.record import Kind, Rollout
-from .context import (
-    StepContext,
-)
-from .lifecycle import (
-    Lifecycle,
-)
+from .context import StepContext
+from .lifecycle import Lifecycle
 
 LOOK = 0.5  # seconds between two attempts to take the lease
 
 
 def begin(step: StepContext, revision: str, replicas: int) -> str:
-    """As `StepContext.begin_once`; but a run whose rollout is superseded is told to give way, and
-    waited for.
+    """Take the lease as `StepContext.begin_once` does; tell a run whose rollout is superseded to
+    give way, and wait for it.
 
     Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
     the progress deadline.
     """
     try:
         return step.begin_once()
-    except AlreadyWalked:
+    except AlreadyRunning:
         raise
     except LeaseHeld as exc:
         held = exc
@@ -66,27 +60,40 @@ def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> 
 
 
 def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
+    """Tell the run to give way, and wait for its lease; a command that is not waited for any more
+    is withdrawn, so that the run does not stop without a successor.
+    """
     number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
     step.loop.say(
         f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
         f" {span(patience)} ({held})"
     )
+    try:
+        return _await_lease(step, patience)
+    except AlreadyRunning:
+        raise
+    except RolloutError:
+        with suppress(RolloutError):  # the first error is the one to tell
+            post(step, rollout, commands.WITHDRAW, of=number)
+        raise
+
+
+def _await_lease(step: StepContext, patience: float) -> str:
+    """Take the lease as soon as the other run has released it; as `StepContext.begin_once`."""
     deadline = time.monotonic() + patience
     while True:
         step.guard.check()
         time.sleep(LOOK)
         try:
             return step.begin_once()
-        except AlreadyWalked:
+        except AlreadyRunning:
             raise
         except LeaseHeld as exc:
-            if time.monotonic() < deadline:
-                continue
-            post(step, rollout, commands.WITHDRAW, of=number)
-            raise LeaseHeld(
-                f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
-            ) from None
+            if time.monotonic() >= deadline:
+                raise LeaseHeld(
+                    f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
+                ) from None
 
 
 def post(step: StepContext, rollout: Rollout, command: str, **more: object) -> int:

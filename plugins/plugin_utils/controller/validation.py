@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ..base.errors import InputError
@@ -17,7 +16,6 @@ from ..base.text import count, size
 from ..config.settings import Settings
 from ..engine.model import State
 from ..engine.strategy import Plan, peak
-from ..interfaces.traffic import TrafficDriver
 from . import gate_runner, resources
 from .context import StepContext, StepPart
 from .stages import LaunchStages, refuse_in_place
@@ -69,7 +67,7 @@ class Validation(StepPart):
         preview = f"a preview of rollout_replicas {replicas} needs as many"
         pools += [(pool.traffic, replicas, preview) for pool in self.loop.previews]
         for traffic, most, needs in pools:
-            few = {name: number for name, number in servers(traffic).items() if number < most}
+            few = {name: number for name, number in traffic.capacity().items() if number < most}
             if few:
                 there = ", ".join(
                     f"{name} has servers for {count(number, 'instance')}"
@@ -131,7 +129,7 @@ class Validation(StepPart):
         stable, loop = self.record.stable, self.loop
         if stable is None:
             return 0
-        capacity = min([loop.platform.capacity(), *servers(loop.traffic).values()])
+        capacity = min([loop.platform.capacity(), *loop.traffic.capacity().values()])
         serving = sum(
             i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)
             for i in loop.fleet
@@ -168,13 +166,6 @@ class Validation(StepPart):
         stable = self.record.stable
         old = self.record.settings.get(stable.generation) if stable else None
         return resources.demand(self.loop.platform, old, replicas, most), needs
-
-
-def servers(traffic: TrafficDriver) -> Mapping[str, int]:
-    """Return for how many instances each load balancer has servers; load balancers without a
-    limit are left out.
-    """
-    return traffic.capacity()
 
 
 def balancers_of(settings: Settings) -> str:

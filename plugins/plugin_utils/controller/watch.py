@@ -69,7 +69,7 @@ def end(known: t.Any, check: Callable[[], object]) -> None:
     if not isinstance(known, Mapping) or not all(
         isinstance(known.get(key), int) for key in ("pid", "began")
     ):
-        raise InputError(f"rollout_watch: expected what vacate returned, got {known!r}", "PR-100")
+        raise InputError(f"rollout_watch: expected what vacate returned, got {known!r}", "PR-118")
     pid, began = known["pid"], known["began"]
     if identity.lives(pid, began):
         os.kill(pid, signal.SIGTERM)

@@ -28,6 +28,7 @@ from .fleet_count import FleetCount, GroupCount, count_fleet
 from .instances import (
     can_admit,
     can_stop,
+    ids,
     is_serving,
     is_starting,
 )
@@ -67,16 +68,14 @@ class Decision:
     progress: ProgressTracker = field(default_factory=lambda: ProgressTracker(0.0))
 
     @property
+    def actions(self) -> tuple[int | tuple[str, ...], ...]:
+        """What to do, without why."""
+        return self.create, self.create_old, self.admit, self.standby, self.drain, self.retire
+
+    @property
     def nothing_to_do(self) -> bool:
         """Whether all there is to do is wait."""
-        return not (
-            self.create
-            or self.create_old
-            or self.admit
-            or self.standby
-            or self.drain
-            or self.retire
-        )
+        return not any(self.actions)
 
 
 def evaluate(
@@ -116,10 +115,10 @@ def evaluate(
     return Decision(
         create=create,
         create_old=create_old,
-        admit=_ids(admit),
-        standby=_ids(standby),
-        drain=_ids(drain),
-        retire=_ids(retire),
+        admit=ids(admit),
+        standby=ids(standby),
+        drain=ids(drain),
+        retire=ids(retire),
         reasons=tuple(wording.reasons(count, waypoint, actions, most, floor)),
         reached=not create_old and _is_reached(count, waypoint),
         stable_lost=_is_stable_lost(count, waypoint),
@@ -128,14 +127,8 @@ def evaluate(
 
 
 def limit(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
-    """The most instances at once: what the budget allows, or both sets of the waypoint where
-    that is more.
-    """
+    """Return the most instances at once: by the budget, or both sets of the waypoint if more."""
     return max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old)
-
-
-def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
-    return tuple(instance.id for instance in instances)
 
 
 # -- how the stage is going ------------------------------------------------------------------------
@@ -309,7 +302,7 @@ def _drain(
 
 
 def _crashed_to_drain(count: FleetCount, spare: int) -> tuple[list[Instance], int]:
-    """The crashed instances that may go, and how many that serve may go after them.
+    """Return the crashed instances that may go, and how many that serve may go after them.
 
     A restarted instance may serve at the moment: it goes once enough others do.
     """

@@ -20,13 +20,14 @@ from .evaluate import Decision
 from .instances import (
     can_admit,
     can_stop,
+    ids,
     is_available,
     is_serving,
 )
 from .model import Instance, Rotation, State
 from .progress import ProgressTracker, Rules
 from .strategy import Groups, Plan, Step, Waypoint
-from .wording import names, no_progress
+from .wording import SHOWN, names, no_progress, states
 
 Batch = tuple[str, ...]  # hosts, in the order in which they were chosen
 
@@ -91,7 +92,7 @@ def _rank(instance: Instance, scope: Scope) -> tuple[int, float]:
 def batches(
     fleet: Sequence[Instance], path: Sequence[Waypoint], allowed: ResolvedBudget, scope: Scope
 ) -> list[Batch]:
-    """The batches to the end of the path, if nothing goes wrong.
+    """Return the batches to the end of the path, if nothing goes wrong.
 
     None is bigger than what may be unavailable, and one ends where a waypoint is reached.
     """
@@ -123,7 +124,7 @@ def drain_batch(
     It is reached when all its requests are finished, or no host is left. What an earlier run has
     taken out is part of it, with as many others as the budget allows.
     """
-    admit, out = _ids(filter(can_admit, fleet)), batch_out(fleet, scope)
+    admit, out = ids(filter(can_admit, fleet)), batch_out(fleet, scope)
     taken = {instance.host for instance in out}
     left = [mine for mine in hosts_left(fleet, waypoint, scope) if mine[0].host not in taken]
     finished = deployed(fleet, waypoint)
@@ -139,7 +140,7 @@ def drain_batch(
     if not chosen:
         return _stuck(admit, fleet, left[0], waypoint, rules, progress, now, allowed, scope)
     reason = f"drain {names(chosen)}: {capacity.available} available, {capacity.floor} needed"
-    return Decision(admit=admit, drain=_ids(chosen), reasons=(reason,), progress=progress)
+    return Decision(admit=admit, drain=ids(chosen), reasons=(reason,), progress=progress)
 
 
 def unreachable(
@@ -197,7 +198,7 @@ def admit_batch(
     drain = missing if now - progress.since > limit else []
     gone = {instance.id for instance in drain}
     admit = [instance for instance in fleet if can_admit(instance) and instance.id not in gone]
-    return Decision(admit=_ids(admit), drain=_ids(drain), reached=not missing, progress=progress)
+    return Decision(admit=ids(admit), drain=ids(drain), reached=not missing, progress=progress)
 
 
 def hold_batch(
@@ -210,7 +211,7 @@ def hold_batch(
     """Drain nothing while gates are asked; reached as long as the waypoint's new instances are
     available.
     """
-    admit = _ids(filter(can_admit, fleet))
+    admit = ids(filter(can_admit, fleet))
     new = sum(is_deployed(i, waypoint) and is_available(i, rules, now) for i in fleet)
     if new >= waypoint.new:
         return Decision(admit=admit, reached=True, progress=progress)
@@ -218,9 +219,7 @@ def hold_batch(
 
 
 def batch_out(fleet: Sequence[Instance], scope: Scope) -> list[Instance]:
-    """The batch that is out of rotation to be deployed, also where an earlier run has taken it
-    out.
-    """
+    """Return the batch that is out of rotation to be deployed, by this run or an earlier one."""
     return [
         i
         for i in fleet
@@ -277,8 +276,7 @@ class _Capacity:
 def _next_batch(
     left: Sequence[tuple[Instance, ...]], capacity: _Capacity, most: int, *, first: bool
 ) -> list[Instance]:
-    """The next hosts, in their order, as many as the budget allows now, and at most so many
-    instances.
+    """Return the next hosts, in order: what the budget allows now, and at most `most` instances.
 
     The first host of a batch may have more.
     """
@@ -313,12 +311,9 @@ def _stuck(
         )
         return Decision(admit=admit, failed=text, failed_id="PR-614", progress=progress)
     missing = [i for i in fleet if not is_available(i, rules, now)]
-    some = ", ".join(
-        f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in missing[:3]
-    )
     why = (
         f"{first[0].host} cannot be taken out: {len(missing)} of {waypoint.desired} instances"
-        f" unavailable ({some})"
+        f" unavailable ({states(missing[:SHOWN])})"
     )
     return _waiting(admit, rules, progress, now, why)
 
@@ -331,7 +326,3 @@ def _waiting(
         return Decision(admit=admit, progress=progress)
     text = no_progress(rules, waiting)
     return Decision(admit=admit, failed=text, failed_id="PR-605", progress=progress)
-
-
-def _ids(instances: Iterable[Instance]) -> tuple[str, ...]:
-    return tuple(instance.id for instance in instances)

@@ -5,8 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .model import Instance, Rotation, State
 from .progress import Rules
+
+
+def ids(instances: Iterable[Instance]) -> tuple[str, ...]:
+    """Return the ids of instances."""
+    return tuple(instance.id for instance in instances)
 
 
 def is_prepared(instance: Instance, rules: Rules, now: float) -> bool:

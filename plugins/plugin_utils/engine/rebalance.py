@@ -66,7 +66,7 @@ class _Spread:
         return True
 
     def crowded(self) -> list[Instance]:
-        """The oldest instance of each host, the most crowded host first."""
+        """Return the oldest instance of each host, the most crowded host first."""
         left = sorted(
             (i for i in self.instances if i.id not in self.leaving), key=lambda i: i.order
         )
@@ -81,7 +81,7 @@ class _Spread:
         return self._zones.get(host, "")
 
     def _unevenness(self, gone: Collection[str]) -> Unevenness | None:
-        """The unevenness once these have left and were replaced; None if they cannot be replaced.
+        """Return the unevenness once these have left and were replaced; None if they cannot be.
 
         Sums of squares are least where counts are even, and fall with each move that evens them
         out.

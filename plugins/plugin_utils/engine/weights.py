@@ -65,9 +65,7 @@ class WeightSplit:
         return _whole(each, (1 - min(each * new, Fraction(1))) / old)
 
     def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
-        """The share of the instances judged bad: what the stable ones cannot carry, and no more
-        than is even.
-        """
+        """Return the share of bad instances: what stable ones cannot carry, at most an even one."""
         desired = max(1, self.waypoint.desired)
         carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
         even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))

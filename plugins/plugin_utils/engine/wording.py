@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .fleet_count import FleetCount
-from .instances import is_starting
+from .instances import ids, is_starting
 from .model import Instance, Rotation, State
 from .progress import FailureLimit, ProgressTracker, Rules
 from .strategy import Waypoint
@@ -65,8 +65,15 @@ def _described(instance: Instance) -> str:
 
 
 def names(instances: Iterable[Instance]) -> str:
-    """The ids of instances, separated by commas."""
-    return ", ".join(instance.id for instance in instances)
+    """Return the ids of instances, separated by commas."""
+    return ", ".join(ids(instances))
+
+
+def states(instances: Iterable[Instance]) -> str:
+    """Return the state of each instance, and why it is not ready if known."""
+    return ", ".join(
+        f"{i.id} is {i.state.value}{': ' + i.detail if i.detail else ''}" for i in instances
+    )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ..analysis import judging, spec
 from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
+from ..base.text import clean
 from ..engine.judges.threshold import (
     AnalysisPhase,
     MeasurementCounts,
@@ -46,7 +47,7 @@ OPTIONS = spec.OPTIONS
 # seconds to wait for measurements together; those that take longer are judged when they come
 PATIENCE = 0.5
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
-LONGEST = 400  # characters of a message about all metrics
+LONGEST = 400  # characters of a message about all metrics, or of an error of one
 
 
 class Driver(GateDriver):
@@ -60,7 +61,7 @@ class Driver(GateDriver):
             context = replace(context, served=self._prober.served)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
-        self._asked = 0  # measurements under way
+        self._asked = 0  # measurements in progress
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
         """Continue from earlier measurements."""
@@ -68,7 +69,7 @@ class Driver(GateDriver):
             metric.restore(memory.get(metric.name) or {})
 
     def cancel(self) -> None:
-        """End the measurements under way."""
+        """End the measurements in progress."""
         for metric in self._metrics:
             metric.cancel()
 
@@ -151,7 +152,7 @@ class _Result:
     metric: _Measured
     question: Question
     found: t.Any
-    error: str | None
+    error: MetricError | None
     at: float
 
 
@@ -220,7 +221,7 @@ class _Measured:
             self._counting = now
 
     def cancel(self) -> None:
-        """End a measurement under way."""
+        """End a measurement in progress."""
         if self._asked:
             self._driver.cancel()
 
@@ -256,21 +257,22 @@ class _Measured:
         ).start()
 
     def _measure(self, question: Question, results: queue.SimpleQueue[_Result]) -> None:
-        found, error = None, None
+        found: t.Any = None
+        error: MetricError | None = None
         try:
             found = self._driver.measure(question)
         except MetricError as exc:
-            error = str(exc)
+            error = exc
         # a third party's driver; even SystemExit would end the thread without a result
         except BaseException as exc:
-            error = f"its driver failed: {type(exc).__name__}: {exc}"
+            error = MetricError(f"its driver failed: {type(exc).__name__}: {exc}", "PR-420")
         results.put(_Result(self, question, found, error, clock.now()))
 
     def judge(self, result: _Result) -> None:
         """Judge one measurement."""
         try:
             if result.error is not None:
-                raise MetricError(result.error)
+                raise result.error
             measured = judging.judge_result(
                 self.metric, self.state, result.found, _stratum(result.question.rollout)
             )
@@ -280,11 +282,12 @@ class _Measured:
                 result.found if self._driver.counting and result.question.counts else None
             )
         except MetricError as exc:  # the metric's name is shown, so its option need not be
-            phase, value = AnalysisPhase.ERROR, str(exc).removeprefix(f"{self.metric.variable}.")
+            text = str(exc).removeprefix(f"{self.metric.variable}.")
+            phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
         except Exception as exc:  # a result of an unexpected form
             phase, value = (
                 AnalysisPhase.ERROR,
-                f"the result cannot be judged: {type(exc).__name__}: {exc}",
+                clean(f"the result cannot be judged: {type(exc).__name__}: {exc}", LONGEST),
             )
         self._asked, self._finished, self._last = False, result.at, phase
         self._counts = self._counts.add(phase)

@@ -10,20 +10,21 @@ and from where they are asked is in the `HealthCheck`; what is asked and what an
 
 from __future__ import annotations
 
-import asyncio
+import heapq
+import itertools
 import queue
+import selectors
 import socket
-import ssl
 import threading
 import time
 import typing as t
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..agents.probe import reason
+from ..agents import probe
 from ..base import clock
 from ..engine.model import Health
 from ..interfaces.check import HealthCheck, Probe
@@ -71,7 +72,7 @@ class _Watched:
     vital: HealthStatus
     streak: Streak = field(default_factory=Streak)
     asked: bool = False
-    due: float = 0.0  # when to ask next, by the loop's clock
+    due: float = 0.0  # when to ask next, by the monotonic clock
     spread: bool = False  # has its own place in the interval
 
 
@@ -191,9 +192,7 @@ class HealthMonitor:
 
 
 class _Worker:
-    """The background thread: an asyncio loop with a task for each instance (with `from: host`,
-    for each host).
-    """
+    """The background thread: it asks whoever is due, and hears what they say."""
 
     def __init__(
         self,
@@ -205,62 +204,96 @@ class _Worker:
         self._health = health
         self._transport = transport
         self._note = note
-        self._context = _context(health) if health.tls and not health.from_host else None
-        self._tasks: dict[_Watched | str, asyncio.Task[None]] = {}
-        self._members: dict[str, set[_Watched]] = {}
+        # who is asked together: an instance, or with `from: host` all instances of a host
+        self._members: dict[_Watched | str, set[_Watched]] = {}
+        self._asking: set[str] = set()  # hosts
+        # when to ask whom, as a heap; the numbers keep the order among equals
+        self._due: list[tuple[float, int, _Watched | str]] = []
+        self._planned: dict[_Watched | str, float] = {}  # the earliest entry of each there
+        self._numbers = itertools.count()
         self._starting: set[_Watched] = set()  # new ones that have not passed yet
-        self._sockets = asyncio.Semaphore(SOCKETS)
-        self._loop = asyncio.new_event_loop()
-        self._pool = ThreadPoolExecutor(forks, "rollout-probe")
-        self._loop.set_default_executor(self._pool)  # where asyncio.to_thread goes
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="rollout-health", daemon=True
+        self._talks = probe.Talks(
+            lambda reply: agent.judged(health.check, reply) is not None,
+            LIMIT,
+            health.timeout,
+            probe.context(health.validate_certs) if health.tls and not health.from_host else None,
+            health.check.server_name,
         )
+        # what other threads have this one do, and a byte for each to wake it
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._bell, self._bell_rope = socket.socketpair()
+        self._talks.selector.register(self._bell, selectors.EVENT_READ)
+        self._pool = ThreadPoolExecutor(forks, "rollout-probe")
+        self._open = True
+        self._thread = threading.Thread(target=self._run, name="rollout-health", daemon=True)
         self._thread.start()
 
     def replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
         """Called by the other thread, as is `close`."""
-        self._loop.call_soon_threadsafe(self._replace, begun, gone)
+        self._call(partial(self._replace, begun, gone))
 
     def close(self) -> None:
-        if self._loop.is_closed():
+        if not self._thread.is_alive():
             return
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._call(self._stop)
         self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._loop.close()
+        self._bell_rope.close()
 
-    async def _stop(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await asyncio.sleep(0)  # lets aborted TLS connections close
+    def _call(self, function: Callable[[], None]) -> None:
+        """Have the background thread call this."""
+        self._calls.put(function)
+        self._bell_rope.send(b"!")
+
+    def _stop(self) -> None:
+        self._open = False
+
+    def _run(self) -> None:
+        while self._open:
+            for talk in self._talks.wait(self._pause()):
+                watched, asked = talk.name
+                if watched in self._members:
+                    self._heard(watched, self._outcome(talk), asked)
+                    self._plan(watched)
+            while not self._calls.empty():
+                self._calls.get()()
+                self._bell.recv(1)
+            self._ask_due()
+        self._talks.close()
+        self._bell.close()
+
+    def _pause(self) -> float | None:
+        """Return how long nobody has to be asked; None: until something else happens."""
+        if not self._due or len(self._talks.active) >= SOCKETS:
+            return None
+        return max(0.0, self._due[0][0] - time.monotonic())
 
     def _replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
         for watched in begun:
             # All at once would be a burst, but a step that begins waits for the first outcomes.
-            watched.due = self._loop.time() + self._phase(watched) * min(
+            watched.due = time.monotonic() + self._phase(watched) * min(
                 self._health.interval, len(begun) / (8 * RATE)
             )
             if not watched.target.known:
                 self._starting.add(watched)
-            if not self._health.from_host:
-                self._tasks[watched] = self._loop.create_task(self._follow(watched))
-                continue
-            host = watched.target.host
-            self._members.setdefault(host, set()).add(watched)
-            if host not in self._tasks:
-                self._tasks[host] = self._loop.create_task(self._follow_host(host))
+            self._members.setdefault(self._key(watched), set()).add(watched)
+            self._plan(self._key(watched))
         for watched in gone:
             self._starting.discard(watched)
-            key: _Watched | str = watched
-            if self._health.from_host:
-                key = watched.target.host
-                self._members[key].discard(watched)
-                if self._members[key]:
-                    continue
-            self._tasks.pop(key).cancel()
+            members = self._members[self._key(watched)]
+            members.discard(watched)
+            if not members:
+                del self._members[self._key(watched)]
+
+    def _key(self, watched: _Watched) -> _Watched | str:
+        return watched.target.host if self._health.from_host else watched
+
+    def _plan(self, key: _Watched | str) -> None:
+        """Ask again as soon as one of them is due."""
+        due = min(watched.due for watched in self._members[key])
+        if key not in self._planned or due < self._planned[key]:
+            self._planned[key] = due
+            heapq.heappush(self._due, (due, next(self._numbers), key))
 
     @property
     def _eager(self) -> float:
@@ -275,9 +308,9 @@ class _Worker:
             / 2**32
         )
 
-    def _heard(self, watched: _Watched, probe: Probe, asked: float) -> None:
+    def _heard(self, watched: _Watched, outcome: Probe, asked: float) -> None:
         """Pass an outcome on, and set when to ask again."""
-        self._note(watched, probe)
+        self._note(watched, outcome)
         if watched.vital.health is Health.PENDING and not watched.target.known:
             watched.due = asked + self._eager
             return
@@ -288,100 +321,72 @@ class _Worker:
             watched.spread = True
             watched.due = asked + self._health.interval * self._phase(watched)
 
-    async def _follow(self, watched: _Watched) -> None:
-        endpoint = self._health.where(watched.target.endpoint)
-        while True:
-            await asyncio.sleep(watched.due - self._loop.time())
-            async with self._sockets:
-                asked = self._loop.time()
-                probe = await self._ask(endpoint)
-            self._heard(watched, probe, asked)
-
-    async def _ask(self, endpoint: Endpoint) -> Probe:
-        """Ask one instance, from the controller."""
-        reply = bytearray()
-        probe, error = None, ""
-        try:
-            async with asyncio.timeout(self._health.timeout):
-                probe = await (self._talk_tls if self._context else self._talk)(endpoint, reply)
-        except TimeoutError:
-            error = f"timed out after {self._health.timeout:g} s"
-        except OSError as exc:
-            error = reason(exc)
-        return probe or agent.ended(len(reply), error)
-
-    async def _talk(self, endpoint: Endpoint, reply: bytearray) -> Probe | None:
-        # Half the CPU time of asyncio's streams, which matters at thousands of instances.
-        with socket.socket(
-            socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET, socket.SOCK_STREAM
-        ) as sock:
-            sock.setblocking(False)
-            try:  # asyncio's own way takes as long again where nothing has to be waited for
-                sock.connect((endpoint.address, endpoint.port))
-            except BlockingIOError:
-                await self._loop.sock_connect(sock, (endpoint.address, endpoint.port))
-            await self._loop.sock_sendall(sock, self._health.check.payload(endpoint))
-            return await self._read(partial(self._loop.sock_recv, sock), reply)
-
-    async def _talk_tls(self, endpoint: Endpoint, reply: bytearray) -> Probe | None:
-        name = self._health.check.server_name or endpoint.address
-        reader, writer = await asyncio.open_connection(
-            endpoint.address, endpoint.port, ssl=self._context, server_hostname=name
-        )
-        try:
-            writer.write(self._health.check.payload(endpoint))
-            return await self._read(reader.read, reply)
-        finally:
-            writer.transport.abort()
-
-    async def _read(
-        self, read: Callable[[int], Awaitable[bytes]], reply: bytearray
-    ) -> Probe | None:
-        """Read until there is a verdict; return None at the end of the stream without one."""
-        while (probe := agent.judged(self._health.check, bytes(reply))) is None and len(
-            reply
-        ) < LIMIT:
-            data = await read(LIMIT - len(reply))
-            if not data:
-                break
-            reply += data
-        return probe
-
-    async def _follow_host(self, host: str) -> None:
-        members = self._members[host]
-        while True:
-            asked = self._loop.time()
-            first = min(watched.due for watched in members)
-            if first > asked:
-                # not longer: instances may have been added
-                await asyncio.sleep(min(first - asked, LAZY / 2))
+    def _ask_due(self) -> None:
+        """Ask all that are due, as far as sockets allow."""
+        while self._due and len(self._talks.active) < SOCKETS:
+            now = time.monotonic()
+            if self._due[0][0] > now:
+                return
+            due, _number, key = heapq.heappop(self._due)
+            if self._planned.get(key) != due:
+                continue  # was asked by an earlier entry
+            del self._planned[key]
+            if key not in self._members:
                 continue
-            due = [watched for watched in members if watched.due < asked + LAZY / 4]
-            probes = await self._ask_host(host, due)
-            for watched in due:
-                self._heard(watched, probes[watched.id], asked)
+            if isinstance(key, str):
+                self._ask_host(key, now)
+            else:
+                self._ask(key, now)
 
-    async def _ask_host(self, host: str, due: Sequence[_Watched]) -> dict[str, Probe]:
-        """Ask instances from their own host, all in one command."""
+    def _ask(self, watched: _Watched, now: float) -> None:
+        """Ask one instance, from the controller."""
+        where = self._health.where(watched.target.endpoint)
+        try:
+            payload = self._health.check.payload(where)
+            self._talks.begin((watched, now), where.address, where.port, payload)
+        except Exception as exc:  # no socket, a defect of the check: asked again
+            self._heard(watched, Probe(False, f"cannot ask: {type(exc).__name__}: {exc}"), now)
+            self._plan(watched)
+
+    def _outcome(self, talk: probe.Talk) -> Probe:
+        """Return the verdict on what an instance said, and how the conversation ended."""
+        verdict = None if talk.error else agent.judged(self._health.check, talk.reply)
+        return verdict or agent.ended(len(talk.reply), talk.error)
+
+    def _ask_host(self, host: str, now: float) -> None:
+        """Ask the instances of a host that are due from there, all in one command."""
+        if host in self._asking:
+            return  # planned again once it has answered
+        due = [watched for watched in self._members[host] if watched.due < now + LAZY / 4]
+        if not due:  # the instance that was to be asked first is gone
+            self._plan(host)
+            return
+        self._asking.add(host)
+        self._pool.submit(lambda: self._answer(host, due, now))
+
+    def _answer(self, host: str, due: Sequence[_Watched], asked: float) -> None:
+        """Fetch a host's answer, in a thread of the pool."""
         targets = {watched.id: watched.target.endpoint for watched in due}
         try:
             request = agent.request(self._health, targets)
-            answers = await asyncio.to_thread(
-                self._transport.ask, "probe", {host: request}, self._health.timeout + REACH
-            )
-            value = answers[host].value
-            if value is None:
-                return dict.fromkeys(targets, Probe(False, answers[host].error))
-            return agent.probes(self._health.check, value)
+            answer = self._transport.ask("probe", {host: request}, self._health.timeout + REACH)[
+                host
+            ]
+            if answer.value is None:
+                outcomes = dict.fromkeys(targets, Probe(False, answer.error))
+            else:
+                outcomes = agent.probes(self._health.check, answer.value)
         except Exception as exc:  # whatever it was: an outcome to show, and the questions go on
-            return dict.fromkeys(
-                targets, Probe(False, f"cannot ask on {host}: {type(exc).__name__}: {exc}")
-            )
+            why = f"cannot ask on {host}: {type(exc).__name__}: {exc}"
+            outcomes = dict.fromkeys(targets, Probe(False, why))
+        self._call(lambda: self._heard_host(host, due, outcomes, asked))
 
-
-def _context(health: HealthCheck) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if not health.validate_certs:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    def _heard_host(
+        self, host: str, due: Sequence[_Watched], outcomes: Mapping[str, Probe], asked: float
+    ) -> None:
+        self._asking.discard(host)
+        for watched in due:
+            if watched in self._members.get(host, ()):
+                self._heard(watched, outcomes[watched.id], asked)
+        if host in self._members:
+            self._plan(host)

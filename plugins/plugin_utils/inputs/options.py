@@ -47,7 +47,7 @@ class Field:
     def parse(self, value: t.Any, variable: str) -> t.Any:
         """Return the value in its type, None where neither it nor a default is given."""
         if value == "" and self.no_log:
-            raise InputError(f"{variable}: must not be empty; set it, or leave it out", "PR-100")
+            raise InputError(f"{variable}: must not be empty; set it, or leave it out", "PR-125")
         if value is None or value == "":
             if self.required:
                 raise InputError(f"{variable}: not given, but required", "PR-102")
@@ -98,7 +98,7 @@ class Options(Mapping[str, Field]):
 
 
 def duration(minimum: float = 0.0, maximum: float = values.LONGEST) -> Kind:
-    """Seconds, or a number with a unit."""
+    """Return the kind of a duration: seconds, or a number with a unit."""
     bounds = [f"at least {values.units(minimum)}"] if minimum >= 1 else []
     bounds += [f"at most {values.units(maximum)}"] if maximum < values.LONGEST else []
     note = ", ".join(["A duration", *bounds]) + "."
@@ -106,7 +106,7 @@ def duration(minimum: float = 0.0, maximum: float = values.LONGEST) -> Kind:
 
 
 def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
-    """A whole number."""
+    """Return the kind of a whole number within bounds."""
     bounded = (
         f"{minimum} to {maximum}."
         if maximum < 999_999
@@ -118,7 +118,7 @@ def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
 
 
 def number(low: float, high: float, exclusive: bool = False) -> Kind:
-    """A number."""
+    """Return the kind of a number within bounds."""
     bounds = f"More than {low:g}." if high >= 1000 else f"Between {low:g} and {high:g}."
     note = bounds if exclusive else f"{low:g} to {high:g}."
     return Kind(
@@ -127,13 +127,13 @@ def number(low: float, high: float, exclusive: bool = False) -> Kind:
 
 
 def choice(*names: str, **sentences: str) -> Kind:
-    """One of a few words, perhaps with a sentence each."""
+    """Return the kind of one of a few words, perhaps with a sentence each."""
     choices = {**dict.fromkeys(names, ""), **sentences}
     return Kind("str", functools.partial(values.choice, choices=tuple(choices)), choices=choices)
 
 
 def group(options: Options) -> Kind:
-    """A mapping with options of its own."""
+    """Return the kind of a mapping with options of its own."""
 
     def parse(value: t.Any, variable: str) -> dict[str, t.Any]:
         return options.parse(values.mapping(value, variable), f"{variable}.")
@@ -142,12 +142,12 @@ def group(options: Options) -> Kind:
 
 
 def one_or_more(kind: Kind) -> Kind:
-    """A value, or a list of them; parsed to a list."""
+    """Return the kind of a value or a list of them, which becomes a list."""
 
     def parse(value: t.Any, variable: str) -> list[t.Any]:
         found = value if isinstance(value, (list, tuple)) else [value]
         if not found:
-            raise InputError(f"{variable}: must not be empty; leave it out", "PR-100")
+            raise InputError(f"{variable}: must not be empty; leave it out", "PR-125")
         return [kind.parse(one, variable) for one in found]
 
     return Kind("list", parse, kind.note, kind.type)

@@ -67,7 +67,7 @@ def text(value: t.Any, variable: str) -> str:
     """Return a text, also of a number. The value is not shown: it may be a secret."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InputError(
-            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-100"
+            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-118"
         )
     return str(value)
 
@@ -82,7 +82,7 @@ def choice(value: t.Any, variable: str, choices: Iterable[str]) -> str:
     named = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
     if not isinstance(named, str) or named not in choices:
         raise InputError(
-            f"{variable}: {shown(value)} must be one of {', '.join(choices)}", "PR-100"
+            f"{variable}: {shown(value)} must be one of {', '.join(choices)}", "PR-119"
         )
     return str(named)
 
@@ -110,7 +110,7 @@ def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> s
         )
     name = "" if isinstance(value, bool) or value is None else str(value)
     if not pattern.fullmatch(name):
-        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}", "PR-100")
+        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}", "PR-120")
     return name
 
 
@@ -118,7 +118,7 @@ def label(value: t.Any, variable: str) -> str:
     """Return the name of a step, a gate or a metric, for messages and the journal."""
     if not (isinstance(value, str) and _LABEL.fullmatch(value)):
         rule = "at most 60 letters, digits, spaces and . , : / + % - _"
-        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}", "PR-100")
+        raise InputError(f"{variable}: {shown(value)} is not a name; use {rule}", "PR-120")
     return value
 
 
@@ -127,7 +127,7 @@ def absolute(value: t.Any, variable: str) -> str:
     path = text(value, variable)
     if not path.startswith("/"):
         raise InputError(
-            f"{variable}: {value!r} is not an absolute path; begin it with /", "PR-100"
+            f"{variable}: {value!r} is not an absolute path; begin it with /", "PR-123"
         )
     return path
 
@@ -139,7 +139,7 @@ def boolean(value: t.Any, variable: str) -> bool:
     """Return a boolean, also from the text that `-e` passes."""
     word = str(value).lower()
     if word not in (*_YES, *_NO):
-        raise InputError(f"{variable}: {shown(value)} must be true or false", "PR-100")
+        raise InputError(f"{variable}: {shown(value)} must be true or false", "PR-118")
     return word in _YES
 
 
@@ -154,7 +154,7 @@ def whole(
     huge = isinstance(value, int) and abs(value) > 10**12
     digits = "" if isinstance(value, (bool, float)) or huge else str(value).strip()
     if not _WHOLE.fullmatch(digits):
-        raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}", "PR-100")
+        raise InputError(f"{variable}: {shown(value)} is not a whole number; {hint}", "PR-118")
     if int(digits) < minimum:
         raise InputError(
             f"{variable}: {value!r} is too small; must be at least {minimum}", "PR-104"
@@ -182,7 +182,7 @@ def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float =
     match = None if isinstance(value, bool) else _DURATION.fullmatch(given)
     if match is None:
         hint = 'write seconds (90) or a number with ms, s, m, h or d ("10m")'
-        raise InputError(f"{variable}: {shown(value)} is not a duration; {hint}", "PR-100")
+        raise InputError(f"{variable}: {shown(value)} is not a duration; {hint}", "PR-121")
     seconds = float(Decimal(match[1]) * _UNITS[match[2]])
     if seconds < minimum:
         raise InputError(
@@ -252,7 +252,7 @@ def address(value: t.Any, variable: str) -> str:
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError:
-        raise InputError(f"{variable}: {value!r} is not an IP address", "PR-100") from None
+        raise InputError(f"{variable}: {value!r} is not an IP address", "PR-122") from None
 
 
 class SocketAddress(t.NamedTuple):
@@ -271,7 +271,7 @@ def socket_address(value: t.Any, variable: str) -> SocketAddress:
     if not colon or not host.strip("[]") or "/" in host or not _is_port(digits):
         raise InputError(
             f'{variable}: {value!r} is not an address and a port; write it like "127.0.0.1:9901"',
-            "PR-100",
+            "PR-122",
         )
     return SocketAddress(host.strip("[]"), port(digits, variable))
 
@@ -289,7 +289,7 @@ def sequence(value: t.Any, variable: str, example: str) -> Sequence[t.Any]:
     """Return a list. The value is not shown: it may hold secrets."""
     if not isinstance(value, (list, tuple)):
         raise InputError(
-            f"{variable}: expected a list, got {type(value).__name__}; write {example}", "PR-100"
+            f"{variable}: expected a list, got {type(value).__name__}; write {example}", "PR-118"
         )
     return value
 
@@ -300,6 +300,6 @@ def mapping(value: t.Any, variable: str, example: str = "key: value pairs") -> d
         return {}
     if not isinstance(value, Mapping):
         raise InputError(
-            f"{variable}: expected a mapping, got {type(value).__name__}; write {example}", "PR-100"
+            f"{variable}: expected a mapping, got {type(value).__name__}; write {example}", "PR-118"
         )
     return dict(value)

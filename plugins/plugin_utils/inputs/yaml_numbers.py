@@ -32,15 +32,18 @@ def _tag() -> t.Any:
 _ORIGIN = _tag()
 _TOKEN = re.compile(r"[^\s,\]}#]+")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_MOST = 10**100  # of a number; Python writes at most thousands of digits
 _LONGEST = 1 << 20  # bytes of a file that is read again
 _SECRET = ("env", "headers", "auth")  # what is below these is not shown
 
 
 def refuse_odd_numbers(value: t.Any, variable: str) -> None:
-    """Raise InputError for a number in a variable, at any depth, that people read as another
-    value.
+    """Raise InputError for a number, at any depth, that people read as another value or that no
+    option takes.
     """
     for name, number in _numbers(value, variable):
+        if isinstance(number, int) and abs(number) > _MOST:
+            raise InputError(f"{name}: the number has too many digits", "PR-104")
         text = _written(number)
         if text is None or (
             _WHOLE.fullmatch(text) if isinstance(number, int) else not {":", "_"} & set(text)

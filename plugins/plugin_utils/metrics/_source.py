@@ -62,6 +62,7 @@ class Source:
             most=_MOST,
             variable="metric",
             error=MetricError,
+            id="PR-425",
         )
 
     def ask(

@@ -29,6 +29,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from ..base.errors import InputError, MetricError
+from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import TEXT, Field, Kind, Options
 from ..inputs.placeholders import QueryTemplate
@@ -43,14 +44,14 @@ def _address(given: t.Any, variable: str) -> str:
     """Return the URL of Prometheus, which may have a path."""
     address = http_client.url(given, variable, ())
     if re.search(r"[?#{}]", address):
-        raise InputError(f"{variable}: must not have ? or #; write https://host:9090")
+        raise InputError(f"{variable}: must not have ? or #; write https://host:9090", "PR-122")
     return address
 
 
 def _label(given: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", str(given)):
         raise InputError(
-            f"{variable}: {given!r} is not the name of a label; use letters, digits and _"
+            f"{variable}: {given!r} is not the name of a label; use letters, digits and _", "PR-120"
         )
     return str(given)
 
@@ -58,7 +59,7 @@ def _label(given: t.Any, variable: str) -> str:
 def _promql(given: t.Any, variable: str) -> str:
     text = values.text(given, variable).strip()
     if not text:
-        raise InputError(f"{variable}: must not be empty; write PromQL")
+        raise InputError(f"{variable}: must not be empty; write PromQL", "PR-125")
     QueryTemplate(text, variable)
     return text
 
@@ -134,8 +135,8 @@ class Driver(MetricDriver):
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
             if kind not in ("scalar", "vector"):
                 raise MetricError(
-                    f"metric.query: the result is a {kind}; it must be a scalar or an instant"
-                    " vector",
+                    f"metric.query: the result is a {clean(kind, 60)}; it must be a scalar or an"
+                    " instant vector",
                     "PR-423",
                 )
             samples = (
@@ -143,19 +144,17 @@ class Driver(MetricDriver):
                 if kind == "scalar"
                 else [(one["metric"], one["value"]) for one in result]
             )
-            series = [(dict(labels), float(number)) for labels, (_moment, number) in samples]
-            age = max(
-                (_age(float(moment), headers) for _labels, (moment, _number) in samples),
-                default=0.0,
-            )
-        except (AttributeError, KeyError, TypeError, ValueError):
+            series = [(_labels(labels), float(number)) for labels, (_moment, number) in samples]
+            ages = [_age(float(moment), headers) for _labels, (moment, _number) in samples]
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise MetricError(
                 f"{self._origin}: response is not that of a Prometheus query", "PR-425"
             ) from None
-        if age > STALE:
+        # a NaN is not fresh
+        if stale := [age for age in ages if not age <= STALE]:
             raise MetricError(
-                f"{self._origin}: the samples are {age:.0f} s older or newer than the response;"
-                " check its clock, and for caches",
+                f"{self._origin}: the samples are {stale[0]:.0f} s older or newer than the"
+                " response; check its clock, and for caches",
                 "PR-425",
             )
         if not series:
@@ -209,7 +208,7 @@ class Driver(MetricDriver):
                 there = sorted({labels.get(self._label, "") for labels, _value in series} - {""})
                 raise MetricError(
                     f"metric.label: no series has {self._label}={revisions[side]!r}; found:"
-                    f" {', '.join(there[:5]) or 'none'}",
+                    f" {', '.join(clean(one, 60) for one in there[:5]) or 'none'}",
                     "PR-423",
                 )
         return found
@@ -249,7 +248,8 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
         )
     if user is not None and ":" in user:
         raise InputError(
-            f"metric.username: {user!r} contains a colon, which basic authentication does not allow"
+            f"metric.username: {user!r} has a colon, which basic authentication does not allow",
+            "PR-120",
         )
     if token is not None:
         return http_client.headers({"Authorization": f"Bearer {token}"}, "metric.bearer_token")
@@ -258,6 +258,13 @@ def _authorization(options: Mapping[str, t.Any]) -> dict[str, str]:
             "Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         }
     return {}
+
+
+def _labels(labels: Mapping[str, t.Any]) -> dict[str, str]:
+    """Return the labels of a series, which are text."""
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise TypeError
+    return dict(labels)
 
 
 def _age(moment: float, headers: Mapping[str, str]) -> float:

@@ -38,7 +38,7 @@ class Calls:
     """
 
     def __init__(self, transport: Transport, agent: str, kind: t.Any) -> None:
-        """`kind`: of what the agent answers; see `shapes.py`."""
+        """Take the agent, and the type of its answers (see `inputs/shapes.py`)."""
         self._transport, self._agent, self._kind = transport, agent, kind
         self._under_way: dict[str, _Call] = {}
         self._took: dict[str, float] = {}  # seconds, by host, its last answer
@@ -47,7 +47,7 @@ class Calls:
 
     @property
     def at_work(self) -> set[str]:
-        """The hosts that are alive and have not finished what they were told to do."""
+        """Return the hosts that are alive and have not finished what they were told to do."""
         return {
             host
             for host, call in self._under_way.items()
@@ -57,11 +57,10 @@ class Calls:
     def ask(
         self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]
     ) -> dict[str, Answer]:
-        """What these hosts answer within their patience, and what others that were asked earlier
-        have answered since.
+        """Return what these hosts answer within their patience, and late answers of others.
 
-        Hosts that are not in it are at work. Of hosts that are not `known`, nothing has been seen
-        yet: they are waited for.
+        Hosts without an answer are at work. Hosts that are not `known`, of which nothing has been
+        seen yet, are waited for.
         """
         answers = self._late()
         free = {
@@ -97,7 +96,7 @@ class Calls:
             self._took.pop(host, None)
 
     def _late(self) -> dict[str, Answer]:
-        """What has come since it was last asked for."""
+        """Return the answers to earlier calls that have come since."""
         found = {host: answer for host, call in self._under_way.items() if (answer := call.later())}
         for host in found:
             del self._under_way[host]

@@ -26,7 +26,8 @@ from ..inputs.options import (
 )
 from ..interfaces.context import Context
 from ..interfaces.platform import InstanceSettings, Labels, Limits
-from . import _hosts
+from . import _options
+from ._hosts import Hosts
 
 # placeholders that are known when images are pulled
 AT_PREPARE = ("revision", "service", "host", "address")
@@ -49,14 +50,14 @@ REFUSED = {
 
 
 def _image(value: t.Any, variable: str) -> str:
-    image = _hosts.template(value, variable)
+    image = _options.template(value, variable)
     if not image or image.startswith("-") or re.search(r"\s", image):
         raise InputError(
             f"{variable}: {image!r} is not an image; write"
             ' "registry.example.com/shop:{revision}"',
-            "PR-100",
+            "PR-120",
         )
-    if not _hosts.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
+    if not _options.fill_known(image, dict.fromkeys(AT_PREPARE, "x")):
         names = ", ".join(f"{{{name}}}" for name in AT_PREPARE)
         raise InputError(
             f"{variable}: {image!r} has to be known before instances are; it may have {names}",
@@ -67,28 +68,28 @@ def _image(value: t.Any, variable: str) -> str:
 
 def _environment(given: t.Any, variable: str) -> dict[str, str]:
     """Return environment variables. Their values may be secrets: no message shows one."""
-    env = _hosts.environment(given, variable)
+    env = _options.environment(given, variable)
     for name, value in env.items():
         if re.search(r"\s", name) or name.startswith("#"):
             raise InputError(
-                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-100"
+                f"{variable}: {name!r} cannot be the name of an environment variable", "PR-120"
             )
         if "\n" in value or "\r" in value:
             raise InputError(
                 f"{variable}.{name}: a container's variable has one line; give it as a file"
                 " (volumes)",
-                "PR-100",
+                "PR-127",
             )
     return env
 
 
 def _formed(pattern: str, hint: str) -> Kind:
-    """A text of a form, with placeholders."""
+    """Return the kind of a text of a form, with placeholders."""
 
     def parse(value: t.Any, variable: str) -> str:
-        text = str(value) if isinstance(value, float) else _hosts.template(value, variable)
+        text = str(value) if isinstance(value, float) else _options.template(value, variable)
         if not re.fullmatch(pattern, text):
-            raise InputError(f"{variable}: {value!r} is not valid; write {hint}", "PR-100")
+            raise InputError(f"{variable}: {value!r} is not valid; write {hint}", "PR-118")
         return text
 
     return Kind("raw", parse)
@@ -104,10 +105,10 @@ def _restart(value: t.Any, variable: str) -> str:
 
 
 def _args(given: t.Any, variable: str) -> list[str]:
-    found = _hosts.words(given, variable)
+    found = _options.words(given, variable)
     for word in found:
         if why := REFUSED.get(word.partition("=")[0]):
-            raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-100")
+            raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-127")
     return found
 
 
@@ -116,17 +117,17 @@ def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
     for key in found:
         if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
             raise InputError(
-                f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-100"
+                f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-120"
             )
     return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
 
 
 def _labels(given: t.Any, variable: str) -> dict[str, str]:
-    found = _named(given, variable, Kind("str", _hosts.template))
+    found = _named(given, variable, Kind("str", _options.template))
     if taken := [key for key in found if key.startswith(OURS)]:
         raise InputError(
             f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved",
-            "PR-100",
+            "PR-127",
         )
     return found
 
@@ -137,7 +138,7 @@ def _ulimits(given: t.Any, variable: str) -> dict[str, str]:
 
 _CHECK = Options(
     Field(
-        "command", Kind("str", _hosts.template), "A command for the image's shell.", required=True
+        "command", Kind("str", _options.template), "A command for the image's shell.", required=True
     ),
     Field("interval", DURATION, "How often it runs."),
     Field("timeout", DURATION, "How long it may take."),
@@ -151,7 +152,7 @@ def _healthcheck(given: t.Any, variable: str) -> dict[str, t.Any] | t.Literal["n
         return "none"
     if not isinstance(given, Mapping):
         raise InputError(
-            f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-100"
+            f"{variable}: {given!r} is neither none nor a mapping with a command", "PR-118"
         )
     return _CHECK.parse(given, f"{variable}.")
 
@@ -176,13 +177,13 @@ def _check_words(check: Mapping[str, t.Any] | str | None) -> list[str]:
 
 
 def _words(example: str) -> Kind:
-    return Kind("list", functools.partial(_hosts.words, example=example), elements="str")
+    return Kind("list", functools.partial(_options.words, example=example), elements="str")
 
 
 _NAME = _formed(r"\S+", "a name")
 OPTIONS = Options(
-    *_hosts.OPTIONS.fields,
-    replace(_hosts.OPTIONS["env"], kind=Kind("dict", _environment)),
+    *_options.OPTIONS.fields,
+    replace(_options.OPTIONS["env"], kind=Kind("dict", _environment)),
     Field(
         "image",
         Kind("str", _image),
@@ -237,7 +238,7 @@ OPTIONS = Options(
         " V(unless-stopped) or V(always).",
         default="no",
     ),
-    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
+    Field("stop_signal", _options.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
     Field(
         "keep_revisions",
         whole(0),
@@ -251,11 +252,11 @@ OPTIONS = Options(
 )
 
 
-class Containers(_hosts.Hosts):
+class Containers(Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
     _agent = "container"
-    host_options = (*_hosts.HOST_OPTIONS, "pull", "keep_revisions")
+    host_options = (*_options.HOST_OPTIONS, "pull", "keep_revisions")
     _program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -271,8 +272,9 @@ class Containers(_hosts.Hosts):
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
-        """`keep_revisions` is given beside the present `restart`, and may not fit the one that
-        is kept.
+        """Return the options as they were kept, without `keep_revisions`.
+
+        It is given beside the present `restart`, and may not fit the kept one.
         """
         return {**super()._as_kept(kept), "keep_revisions": None}
 
@@ -280,8 +282,10 @@ class Containers(_hosts.Hosts):
         return {"program": self._program, "keep_revisions": self._keep}
 
     def _wanted(self, labels: Labels) -> dict[str, t.Any]:
-        """In its own network a container listens everywhere, at its own port; the endpoint is
-        where others reach it.
+        """Return what the agent needs to start a container.
+
+        In its own network a container listens everywhere, at its own port; the endpoint is where
+        others reach it.
         """
         wanted = super()._wanted(labels)
         if self._port:
@@ -291,25 +295,25 @@ class Containers(_hosts.Hosts):
 
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         return {
-            "image": _hosts.fill(self._image, "rollout_platform.image", known),
-            "options": [_hosts.fill(word, variable, known) for variable, word in self._flags],
+            "image": _options.fill(self._image, "rollout_platform.image", known),
+            "options": [_options.fill(word, variable, known) for variable, word in self._flags],
             "command": [
-                _hosts.fill(word, "rollout_platform.command", known) for word in self._command
+                _options.fill(word, "rollout_platform.command", known) for word in self._command
             ],
             "container_port": self._port,
         }
 
     def _needs(self) -> dict[str, t.Any]:
-        return {"program": self._program, "network": _hosts.fill_known(self._network, {})}
+        return {"program": self._program, "network": _options.fill_known(self._network, {})}
 
     def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
         filled = {
-            name: [_hosts.fill_known(text, known) for text in self._options.get(name) or ()]
+            name: [_options.fill_known(text, known) for text in self._options.get(name) or ()]
             for name in ("env_files", "secrets")  # docker has no secrets
         }
         return {
             "program": self._program,
-            "image": _hosts.fill_known(self._image, known),
+            "image": _options.fill_known(self._image, known),
             "pull": self._pull,
             "env_files": [path for path in filled["env_files"] if path],
             "secrets": [secret.partition(",")[0] for secret in filled["secrets"] if secret],
@@ -318,9 +322,7 @@ class Containers(_hosts.Hosts):
         }
 
     def _prepare(self, revision: str) -> dict[str, dict[str, t.Any]]:
-        """Refused where hosts have different images by the same name: a tag may move between two
-        pulls.
-        """
+        """Refuse hosts that have different images by the same name: tags may move between pulls."""
         answers = super()._prepare(revision)
         images = {host: answer["image"] for host, answer in answers.items()}
         by_id: dict[str, list[str]] = {}

@@ -37,7 +37,7 @@ def check(cluster: Cluster, namespace: str) -> None:
             f"rollout_platform.context: in namespace {namespace} this account may not"
             f" {', '.join(missing)}; apply this Role, and bind it to the account:"
             f" {json.dumps(role(namespace))}",
-            "PR-228",
+            "PR-244",
         )
 
 
@@ -68,7 +68,7 @@ def check_deployment(deployment: Object, where: str) -> None:
     """Raise InputError where a Deployment cannot be handed back, or is not to move."""
     for wrong, why in _obstacles(deployment):
         if wrong:
-            raise InputError(f"rollout_platform.workload: {where} {why}", "PR-227")
+            raise InputError(f"rollout_platform.workload: {where} {why}", "PR-243")
 
 
 def _obstacles(deployment: Object) -> Iterable[tuple[bool, str]]:
@@ -103,5 +103,5 @@ def check_autoscalers(cluster: Cluster, namespace: str, name: str, where: str) -
                 f"rollout_platform.workload: the HorizontalPodAutoscaler {one['metadata']['name']}"
                 f" scales {where}, too, and would undo each step of the rollout; delete it for as"
                 " long as the rollout lasts",
-                "PR-227",
+                "PR-243",
             )

@@ -133,7 +133,7 @@ class Driver(PlatformDriver):
                 f"rollout_platform.workload: {self._where} is in a rolling update of its own"
                 f" ({busy[0].name} is still to have {busy[0].replicas} pods); wait for it: kubectl"
                 f" rollout status deployment/{self._name}",
-                "PR-227",
+                "PR-243",
             )
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
@@ -203,7 +203,7 @@ class Driver(PlatformDriver):
             raise InputError(
                 f"rollout_platform.workload: there is no {self._where}; create it first, with the"
                 " number of replicas 0 if nothing is to run yet",
-                "PR-226",
+                "PR-242",
             ) from None
 
     def _look(self) -> tuple[Object, list[Group]]:
@@ -253,7 +253,7 @@ class Driver(PlatformDriver):
         self._ordered.setdefault(group.name, clock.now())
         if group.refusal and group.refusal != self._said.get(group.name):
             self._said[group.name] = group.refusal
-            self.context.transport.say(f"no more pods of {group.name}: {group.refusal} [PR-229]")
+            self.context.transport.say(f"no more pods of {group.name}: {group.refusal} [PR-245]")
 
     # -- act ---------------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class Driver(PlatformDriver):
             raise InputError(
                 f"rollout_platform.container: {wanted or 'not given'}; the containers of"
                 f" {self._where} are {', '.join(names)}",
-                "PR-226",
+                "PR-242",
             )
         return str(wanted or names[0])
 
@@ -378,7 +378,7 @@ class Driver(PlatformDriver):
                     f"rollout_health: not given, and container {only} of {self._where} has no"
                     " readinessProbe, so that a pod would be ready as soon as it runs; add one of"
                     " them",
-                    "PR-227",
+                    "PR-243",
                 )
 
     # -- the end -----------------------------------------------------------------------------------

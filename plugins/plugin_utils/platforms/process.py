@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plain processes on inventory hosts; nothing of ours stays resident there. `agents/process.py`
+"""Plain processes on inventory hosts; no agent stays there. `agents/process.py`
 does the work.
 
 A command must stay in the foreground: its process is the instance. Its output goes to a log on the
@@ -16,22 +16,23 @@ from collections.abc import Mapping
 from ..inputs.options import Field, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Labels
-from . import _hosts
+from . import _options
+from ._hosts import Hosts
 
 OPTIONS = Options(
-    *_hosts.OPTIONS.fields,
+    *_options.OPTIONS.fields,
     Field(
         "command",
-        _hosts.COMMAND,
+        _options.COMMAND,
         "The program and its arguments. The program has to stay in the foreground.",
         required=True,
     ),
-    Field("cwd", _hosts.DIRECTORY, "Working directory.", default="/"),
-    Field("stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
+    Field("cwd", _options.DIRECTORY, "Working directory.", default="/"),
+    Field("stop_signal", _options.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
 )
 
 
-class Driver(_hosts.Hosts):
+class Driver(Hosts):
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
     _agent, _table = "process", OPTIONS
@@ -50,9 +51,9 @@ class Driver(_hosts.Hosts):
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         return {
             "argv": [
-                _hosts.fill(word, "rollout_platform.command", known) for word in self._command
+                _options.fill(word, "rollout_platform.command", known) for word in self._command
             ],
-            "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known),
+            "cwd": _options.fill(self._cwd, "rollout_platform.cwd", known),
             "stop_signal": self._signal,
         }
 
@@ -66,5 +67,5 @@ class Driver(_hosts.Hosts):
         }
 
     def _artefacts(self, known: Mapping[str, str]) -> dict[str, t.Any]:
-        program, cwd = (_hosts.fill_known(text, known) for text in (self._command[0], self._cwd))
+        program, cwd = (_options.fill_known(text, known) for text in (self._command[0], self._cwd))
         return {"program": program, "search": self._env.get("PATH", ""), "cwd": cwd}

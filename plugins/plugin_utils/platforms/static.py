@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Instances that somebody else runs: at fixed ports of inventory hosts, deployed in place by the
-user's own tasks.
+"""Instances at fixed ports of inventory hosts, deployed in place by the user's own tasks.
 
 Nothing is asked of the hosts. What was deployed where is in the journal; whether it works, the
 checks say.
@@ -67,7 +66,7 @@ class Driver(PlatformDriver):
             raise InputError(
                 f"rollout_platform.hosts: two hosts of {pattern!r} have one name or address; each"
                 " needs its own",
-                "PR-100",
+                "PR-126",
             )
         self._since = clock.now()
 
@@ -75,18 +74,19 @@ class Driver(PlatformDriver):
         return self._hosts
 
     def capacity(self) -> int:
-        """Exactly so many instances there are."""
+        """Return the number of instances, which is fixed."""
         return len(self._places)
 
     def place(
         self, count: int, taken: Collection[Labels], generation: int
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError(
-            "rollout_platform.driver: static has no place for more instances than there are"
+            "rollout_platform.driver: static has no place for more instances than there are",
+            "PR-219",
         )
 
     def check(self) -> None:
-        """Whether the hosts can be reached, the user's tasks find out."""
+        """Check nothing: the user's own tasks find out whether hosts can be reached."""
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -94,7 +94,8 @@ class Driver(PlatformDriver):
         if start or stop:
             raise PlatformError(
                 "rollout_platform.driver: static neither starts nor stops instances; use the role"
-                " in_place"
+                " in_place",
+                "PR-617",
             )
         return [self._report(slot, name) for slot, name in enumerate(self._places)]
 
@@ -112,6 +113,9 @@ class Driver(PlatformDriver):
 
 
 def _name(service: str, host: str, port: int, ports: int) -> str:
-    """Load balancers' entries are called so; what follows the last `-` is the instance's own."""
+    """Return the name of an instance, which load balancers' entries have, too.
+
+    What follows the last `-` is the instance's own.
+    """
     own = re.sub(r"[^A-Za-z0-9_.]", "_", host)
     return f"{service}-{own}" if ports == 1 else f"{service}-{own}:{port}"

@@ -23,14 +23,15 @@ from ..inputs import values
 from ..inputs.options import FLAG, Field, Kind, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Labels
-from . import _hosts
+from . import _options
+from ._hosts import Hosts
 
 
 def _unit(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9:_.\\-]+@\.service", str(value)):
         raise InputError(
             f"{variable}: {value!r} is not a template of services; write a name like shop@.service",
-            "PR-100",
+            "PR-120",
         )
     return str(value)
 
@@ -42,7 +43,7 @@ def _path(value: t.Any, variable: str) -> str:
         raise InputError(
             f"{variable}: {path!r} cannot be in a unit; write it with letters, digits and / . _ -"
             " only",
-            "PR-100",
+            "PR-123",
         )
     return posixpath.normpath(path)
 
@@ -51,29 +52,29 @@ def _user(value: t.Any, variable: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(value)):
         raise InputError(
             f"{variable}: {value!r} is not the name of a user; write the name it has on the hosts",
-            "PR-100",
+            "PR-120",
         )
     return str(value)
 
 
 def _environment(given: t.Any, variable: str) -> dict[str, str]:
     """Return environment variables; refuse names that systemd would silently leave out."""
-    env = _hosts.environment(given, variable)
+    env = _options.environment(given, variable)
     for name in env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("ROLLOUT_"):
             reserved = name.startswith("ROLLOUT_")
             why = "ROLLOUT_ is reserved" if reserved else "systemd knows letters, digits and _ only"
             raise InputError(
                 f"{variable}: {name!r} cannot be the name of an environment variable; {why}",
-                "PR-100",
+                "PR-120",
             )
     return env
 
 
 OPTIONS = Options(
-    *_hosts.OPTIONS.fields,
-    replace(_hosts.OPTIONS["path"], kind=Kind("str", _path, "An absolute path.")),
-    replace(_hosts.OPTIONS["env"], kind=Kind("dict", _environment)),
+    *_options.OPTIONS.fields,
+    replace(_options.OPTIONS["path"], kind=Kind("str", _path, "An absolute path.")),
+    replace(_options.OPTIONS["env"], kind=Kind("dict", _environment)),
     Field(
         "unit",
         Kind("str", _unit),
@@ -81,8 +82,8 @@ OPTIONS = Options(
         " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it the rollout writes one, from the"
         " options that follow.",
     ),
-    Field("command", _hosts.COMMAND, "The program and its arguments. Required without C(unit)."),
-    Field("cwd", _hosts.DIRECTORY, "Working directory, V(/) if not given."),
+    Field("command", _options.COMMAND, "The program and its arguments. Required without C(unit)."),
+    Field("cwd", _options.DIRECTORY, "Working directory, V(/) if not given."),
     Field("user", Kind("str", _user), "User that runs the program, V(root) if not given."),
     Field(
         "notify",
@@ -90,7 +91,9 @@ OPTIONS = Options(
         "Whether the program itself tells systemd when it is ready (C(Type=notify)).",
     ),
     Field(
-        "stop_signal", _hosts.SIGNAL, "Signal that asks an instance to stop, V(TERM) if not given."
+        "stop_signal",
+        _options.SIGNAL,
+        "Signal that asks an instance to stop, V(TERM) if not given.",
     ),
 )
 OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
@@ -124,7 +127,7 @@ WantedBy=multi-user.target
 """
 
 
-class Driver(_hosts.Hosts):
+class Driver(Hosts):
     """A service's units on the hosts of `rollout_platform.hosts`."""
 
     _agent, _table = "systemd", OPTIONS
@@ -166,10 +169,10 @@ class Driver(_hosts.Hosts):
     def _order(self, labels: Labels, known: Mapping[str, str]) -> dict[str, t.Any]:
         if self._own:
             return {"command": "", "cwd": "", "template": self._template, "shape": []}
-        words = [_hosts.fill(word, "rollout_platform.command", known) for word in self._command]
+        words = [_options.fill(word, "rollout_platform.command", known) for word in self._command]
         return {
             "command": shlex.join(words),
-            "cwd": _hosts.fill(self._cwd, "rollout_platform.cwd", known),
+            "cwd": _options.fill(self._cwd, "rollout_platform.cwd", known),
             "template": self._template,
             "shape": [line for line in self._text.splitlines() if line.startswith(SHAPE)],
         }
@@ -181,7 +184,7 @@ class Driver(_hosts.Hosts):
         return self._wants(known)
 
     def _wants(self, known: Mapping[str, str]) -> dict[str, t.Any]:
-        """What there has to be on a host, as far as the placeholders are known."""
+        """Return what there has to be on a host, as far as the placeholders are known."""
         program = "" if self._own else self._command[0]
         return {
             **self._common(),
@@ -192,9 +195,9 @@ class Driver(_hosts.Hosts):
                 else ""
             ),
             "user": "" if self._own else self._user,
-            "program": _hosts.fill_known(program, known),
+            "program": _options.fill_known(program, known),
             "search": self._env.get("PATH", SEARCH),
-            "cwd": "" if self._own else _hosts.fill_known(self._cwd, known),
+            "cwd": "" if self._own else _options.fill_known(self._cwd, known),
         }
 
 

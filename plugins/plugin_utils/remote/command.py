@@ -28,15 +28,15 @@ def options(names: Collection[str]) -> Options:
             if isinstance(word, bool) or not isinstance(word, (str, int)):
                 raise InputError(
                     f"{variable}: expected a text, got {type(word).__name__}; put it in quotes",
-                    "PR-100",
+                    "PR-118",
                 )
             if "\0" in str(word):
                 raise InputError(
-                    f"{variable}: a NUL character cannot be passed to a command", "PR-100"
+                    f"{variable}: a NUL character cannot be passed to a command", "PR-127"
                 )
             Template(str(word), variable, names)
         if not words or not str(words[0]):
-            raise InputError(f"{variable}: its first word, the program, is empty", "PR-100")
+            raise InputError(f"{variable}: its first word, the program, is empty", "PR-125")
         return [str(word) for word in words]
 
     return Options(

@@ -55,7 +55,8 @@ class Client:
     One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none
     is longer than 5 s. `secrets` are texts that a reply shown to people must not have. Of a body
     its beginning is read, and what follows up to `most` bytes and a few. `certificate` is a
-    client's, with its key. `variable` (gate, metric) begins a message.
+    client's, with its key. `variable` (gate, metric) begins a message, and `id` is that of an
+    `error`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Client:
         most: int = 0,
         variable: str = "gate",
         error: type[RolloutError] = GateError,
+        id: str = "PR-400",
     ) -> None:
         _requests(variable, quiet=verify is False)
         self._timeout = timeout
@@ -78,7 +80,7 @@ class Client:
         self._verify = verify
         self._certificate = certificate
         self._most = most
-        self._error = error
+        self._error, self._id = error, id
 
     def ask(
         self,
@@ -104,7 +106,7 @@ class Client:
             return outcome
         times = f" (asked {self._retries + 1} times)" if self._retries else ""
         raise self._error(
-            f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._error.id
+            f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._id
         )
 
     def _once(
@@ -197,13 +199,13 @@ def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
         raise InputError(
             f"{variable}: it is not a URL of the web; write https://host/path, other characters"
             " than ASCII as %XX",
-            "PR-100",
+            "PR-122",
         )
     if "@" in parts.netloc:
         raise InputError(
             f"{variable}: a name and password in a URL would be seen by many; send them in a"
             " header",
-            "PR-100",
+            "PR-127",
         )
     return text
 
@@ -222,12 +224,12 @@ def headers(given: t.Any, variable: str) -> dict[str, str]:
             raise InputError(
                 f"{variable}: {name!r} is not the name of a header that can be set; use letters,"
                 " digits and -",
-                "PR-100",
+                "PR-120",
             )
         if not _VALUE.fullmatch(value):
             raise InputError(
                 f"{variable}.{name}: its value must be one line of ASCII, without blanks around it",
-                "PR-100",
+                "PR-127",
             )
     return found
 

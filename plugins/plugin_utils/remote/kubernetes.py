@@ -35,7 +35,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 class ApiError(TransportError):
     """The API server refused a request (`status`), or could not be reached (0)."""
 
-    id = "PR-224"
+    id = "PR-240"
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -195,7 +195,7 @@ class Cluster:
             raise InputError(
                 f"{self._variable}: cannot log in with {found!r}: {clean(exc)}; name a kubeconfig"
                 " and one of its contexts",
-                "PR-225",
+                "PR-241",
             ) from None
 
 

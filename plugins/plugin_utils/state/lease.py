@@ -11,7 +11,7 @@ import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
 from ..base.errors import (
-    AlreadyWalked,
+    AlreadyRunning,
     LeaseHeld,
     LeaseLost,
     RolloutError,
@@ -53,8 +53,8 @@ class Session:
     def acquire(self, check: Callable[[], None]) -> None:
         """Take the lease, or renew it; then read the record.
 
-        Raises LeaseHeld, or AlreadyWalked if another worker of this run holds it. A step takes over
-        the lease of the step before it. A killed run of this machine leaves a lease and, for a
+        Raises LeaseHeld, or AlreadyRunning if another worker of this run holds it. A step takes
+        over the lease of the step before it. A killed run of this machine leaves a lease and, for a
         moment, a worker that completes its current action. That worker is waited for (`check` is
         called meanwhile); then its lease is taken over before it expires.
         """
@@ -75,7 +75,7 @@ class Session:
                         lease = taken
                         break
                 elif ours and time.monotonic() > patience:
-                    raise AlreadyWalked(self.service, held.details) from None
+                    raise AlreadyRunning(self.service, held.details) from None
                 elif not ours and not holder.orphaned(held.details):
                     raise
             check()

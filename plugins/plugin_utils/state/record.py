@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is recorded of a service because it cannot be observed. Plain data in and out; no I/O."""
+"""What is recorded of a service because it cannot be observed. Plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..engine.progress import ProgressTracker
 from ..inputs import shapes
 from ..interfaces.platform import InstanceSettings, Labels
 
-# fields of gates that the journal does not have if they say nothing
-OMITTED = (("person", False), ("memory", None))
-KEPT = 20  # how many ended rollouts the history keeps
+# fields of gates that the journal leaves out while they have these values
+OMITTED = (("person", False), ("memory", None), ("id", None))
+KEPT = 20  # ended rollouts in the history
 
 
 class Kind(StrEnum):
@@ -32,14 +32,14 @@ class Kind(StrEnum):
 
     @property
     def forward(self) -> bool:
-        """Whether it follows the strategy and starts instances with the settings given."""
+        """Whether the rollout follows the strategy and starts instances with the settings given."""
         return self in (Kind.ROLLOUT, Kind.RESTART)
 
 
 class Outcome(StrEnum):
     """How a rollout ended."""
 
-    NONE = ""  # it has not
+    NONE = ""  # in progress
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled_back"
     ABORTED = "aborted"
@@ -55,7 +55,7 @@ class GateState(StrEnum):
     FAILED = "failed"
 
 
-# As an annotation it says what may be in the journal; see `shapes.py`.
+# The annotation says which values the journal may have; see `shapes.py`.
 Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
 
 
@@ -66,13 +66,14 @@ class GateRecord:
     since: float  # when it was first asked, in seconds since the epoch
     state: GateState = GateState.WAITING
     message: str = ""
-    by: str = ""  # what decided it: answer | error | timeout, or the operator who let it pass
-    person: bool = False  # it waits for a person, since the gate itself cannot decide
-    memory: dict[str, t.Any] | None = None  # its driver's
+    by: str = ""  # what decided: answer | error | timeout, or the operator who let it pass
+    id: str | None = None  # of the error that decided
+    person: bool = False  # the gate cannot decide, and waits for a person
+    memory: dict[str, t.Any] | None = None  # what its driver has measured so far
 
 
 class Pause(t.TypedDict, total=False):
-    """By whom a rollout was paused, since when and why."""
+    """Who paused a rollout, when and why."""
 
     by: str
     why: str | None
@@ -88,7 +89,7 @@ class Seen(t.TypedDict):
 
 @dataclass
 class Rollout:
-    """One walk of a service from one composition to another. Times in seconds since the epoch."""
+    """The change of a service from one composition to another. Times in seconds since the epoch."""
 
     id: str
     revision: str
@@ -101,54 +102,54 @@ class Rollout:
     phase: Phase = Phase.PROGRESSING
     outcome: Outcome = Outcome.NONE
     reason: str = ""
+    cause: str = ""  # id of the message that the reason of a rollback is
     step: str = "begin"
     updated: float = 0.0
-    elapsed: float = 0.0  # seconds spent walking
+    elapsed: float = 0.0  # seconds that steps spent on it, without waiting at gates
     # stable instances that are kept until the promotion, at most; 0: as many as `previous` has
     base: int = 0
-    # how many the last play asked for: an operator's word may have changed it since
+    # replicas that the last play asked for: an operator may have scaled the rollout since
     played: int = 0
-    wanted: int = 0  # how many an operator asked for, as long as that was not obeyed
-    grown: int = 0  # new instances that were there when another number was asked for
-    replaced: int = 0  # instances stopped in favour of new ones
-    tally: ProgressTracker | None = None  # of the walk under way
-    failed: int = 0  # new instances that failed in all
-    pardoned: int = 0  # of them, those that failed before a person let it go on
-    plan: str = ""  # what was asked for when it began, as a hash: steps are not changed under it
-    # the strategy's stages that it has left behind, by name
+    wanted: int = 0  # replicas that an operator asked for, until that is obeyed
+    grown: int = 0  # new instances that existed when the rollout was scaled
+    replaced: int = 0  # instances stopped in favor of new ones
+    tally: ProgressTracker | None = None  # progress of the current stage
+    failed: int = 0  # new instances that failed in all stages
+    pardoned: int = 0  # of them, those that failed before a person let the rollout continue
+    plan: str = ""  # hash of the plan that the rollout began with, which may not change
+    # names of the stages that were passed
     passed: list[str] = field(default_factory=list)
-    stage: int = 0  # how many those are, in a journal that has no names of them yet
-    name: str = ""  # of the stage that is walked to or waited at
-    entered: float = 0.0  # since when it is in its phase
-    # what those of the stage have come to
-    gates: dict[str, GateRecord] = field(default_factory=dict)
-    # what those that are asked all along have come to
+    stage: int = 0  # their number, in a journal of an earlier version, which has no names
+    name: str = ""  # of the current stage
+    entered: float = 0.0  # when the phase was entered
+    gates: dict[str, GateRecord] = field(default_factory=dict)  # of the current stage
+    # of background analyses, which outlive stages
     background: dict[str, GateRecord] = field(default_factory=dict)
-    # where an operator said so
+    # if an operator paused it
     paused: t.Annotated[dict[str, t.Any], Pause] = field(default_factory=dict)
-    asked: int | None = None  # the share of requests the stage asks for, in percent
-    # requests since the stage was reached: new, all
+    asked: int | None = None  # percentage of the requests that the stage asks for
+    # requests since the stage was reached, to `new` and to `all` instances
     sent: dict[str, int] = field(default_factory=dict)
-    full: bool = False  # promote_full was said: no more gates
-    force: bool = False  # the switch was to be done with however many are ready
-    reversible: bool = True  # False: there is no way back any more
-    # the generation of fresh instances of the stable revision, to compare with; 0: there are none
+    full: bool = False  # promote_full was sent: no more gates
+    force: bool = False  # a forced promotion: switch with as many as are ready
+    reversible: bool = True  # False: a failure holds, since a rollback is not possible any more
+    # generation of the fresh instances of the stable revision to compare with; 0: there are none
     baseline: int = 0
-    ending: Outcome = Outcome.NONE  # the one once it is back: rolled_back | aborted | superseded
-    # of the play that asked for it last, and for which of its hosts: not asked again for the others
+    ending: Outcome = Outcome.NONE  # the outcome once it is rolled back, if not rolled_back
+    # which play requested it last, and for which host: for its other hosts nothing is done again
     request: str = ""
     host: str = ""
-    # what it goes on with by an operator's word; see `remembered`
+    # variables with which a command continues it; see `remembered`
     given: dict[str, t.Any] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to do for it."""
+        """Whether the rollout is finished."""
         return self.phase == Phase.FINISHED
 
     @property
     def waiting(self) -> list[str]:
-        """The gates that it waits at, with what they said last."""
+        """The gates that the rollout waits at, each with its last message."""
         waiting = {key: gate for key, gate in self.gates.items() if gate.state == GateState.WAITING}
         waiting |= {
             k: gate
@@ -159,7 +160,7 @@ class Rollout:
 
     @property
     def analysis(self) -> dict[str, str]:
-        """How each analysis stands that it is judged by now, in a sentence."""
+        """The state of each current analysis, in a sentence."""
         return {
             key: gate.message
             for key, gate in (self.background | self.gates).items()
@@ -167,17 +168,17 @@ class Rollout:
         }
 
     def counting(self, now: float) -> ProgressTracker:
-        """The tally of the walk under way; a new one knows what failed in the stages before."""
+        """Return the progress of the stage; at its start with the failures of earlier stages."""
         return self.tally or ProgressTracker(now, earlier=self.failed - self.pardoned)
 
     def count(self, tally: ProgressTracker) -> None:
-        """Take the tally of a turn. What fails on a way back is not of the new revision."""
+        """Take the progress after an iteration; failures in a rollback do not count."""
         self.tally = tally
         if self.phase != Phase.ROLLING_BACK:
             self.failed = self.pardoned + tally.total
 
     def turn_to(self, phase: Phase, reason: str, now: float) -> bool:
-        """Enter a phase, with the moment; whether it was in another one."""
+        """Enter a phase; return whether the phase or the reason is new."""
         if (self.phase, self.reason) == (phase, reason):
             return False
         if self.phase != phase:
@@ -186,14 +187,14 @@ class Rollout:
         return True
 
     def advance(self, passed: Iterable[str], name: str) -> None:
-        """Leave stages behind for the one of this name: what gates and failures have come to was
-        of those (E-39, E-3a).
+        """Pass stages and enter the one of this name, without the results of gates and the
+        failures before it.
         """
         self.passed, self.name = [*self.passed, *passed], name
         self.gates, self.sent, self.tally = {}, {}, None
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
-        """Close it."""
+        """Finish the rollout."""
         self.phase, self.outcome, self.reason, self.updated, self.tally = (
             Phase.FINISHED,
             outcome,
@@ -203,7 +204,7 @@ class Rollout:
         )
         self.given = {}
         for gate in (*self.gates.values(), *self.background.values()):
-            gate.memory = None  # no run continues it, and the history is kept for long
+            gate.memory = None  # no run needs it any more, and it may be large
 
 
 @dataclass
@@ -212,54 +213,57 @@ class Record:
 
     service: str
     stable: Composition | None = None
-    before: Composition | None = None  # what was stable before it, and can be gone back to
-    rollout: Rollout | None = None  # the one under way, or the last one
-    generation: int = 0  # the last one made
-    serial: int = 0  # of the last instance made
-    draining: dict[str, float] = field(default_factory=dict)  # instances that are to go, since when
+    before: Composition | None = None  # what was stable before it, to roll back to
+    rollout: Rollout | None = None  # in progress, or the last one
+    generation: int = 0  # the last one used
+    serial: int = 0  # of the last instance started
+    # instances that are to be stopped, since when
+    draining: dict[str, float] = field(default_factory=dict)
     history: list[t.Annotated[dict[str, t.Any], Rollout]] = field(default_factory=list)
-    obeyed: int = 0  # the number of the last operator's word taken in
-    balancers: str = ""  # the settings of the load balancers of the last rollout, as a hash (E-35)
+    obeyed: int = 0  # number of the last operator command that was read
+    # hash of the load balancers' settings, which a canary may not change:
+    # docs/explanation/decisions/0011-load-balancers-stay-the-same.md
+    balancers: str = ""
     # by instance, of a service that is deployed in place
     deployed: dict[str, Deployment] = field(default_factory=dict)
-    # By host that does not answer: what was last seen there.
+    # by unreachable host, the instances last seen there
     away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(
         default_factory=dict
     )
-    # by generation, of those that can be gone back to
+    # by generation, of those that a rollback may lead to
     settings: dict[int, InstanceSettings] = field(default_factory=dict)
     # by host, the instances there when the last rollout ended
     placed: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def open(self) -> Rollout | None:
-        """The rollout under way."""
+        """The rollout in progress."""
         return self.rollout if self.rollout and not self.rollout.over else None
 
     def close(self, outcome: Outcome, reason: str, now: float) -> None:
-        """End the rollout under way and write it into the history."""
+        """Finish the rollout in progress and add it to the history."""
         if self.rollout is None or self.rollout.over:
             return
         self.rollout.end(outcome, reason, now)
         self.history = [*self.history, shapes.write(self.rollout, OMITTED)][-KEPT:]
 
     def dump(self) -> dict[str, t.Any]:
-        """As plain data; `id` names the timeline that events go to."""
+        """Return plain data; `id` names the timeline that events go to."""
         return {**shapes.write(self, OMITTED), "id": self.rollout.id if self.rollout else ""}
 
     @classmethod
     def load(cls, service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
-        """From plain data, which is kept `where`; an empty mapping is a service nothing is recorded
-        of.
+        """Read plain data, which is kept `where`; an empty mapping is a service without a journal.
 
-        What another version of ours wrote is passed over, and what it did not write has its
-        default; anything else that is not what we write raises StoreError.
+        Unknown fields, which another version wrote, are ignored, and missing ones have their
+        defaults. Raises StoreError for damaged data.
         """
         given = {key: value for key, value in data.items() if value is not None}
         try:
             return t.cast(Record, shapes.read(cls, {**given, "service": service}))
         except shapes.Misshapen as exc:
             raise StoreError(
-                f"{where or f'the journal of {service}'} is damaged: {exc}; "
-                "restore it, or move it away: then the next rollout begins from what it observes"
+                f"{where or f'the journal of {service}'} is damaged: {exc}; restore it, or move it"
+                " away: then the next rollout begins from what it observes",
+                "PR-506",
             ) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import LeaseHeld, LeaseLost, StoreError
+from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreError
 from ..base.text import clean
 from ..inputs.options import PATH, TEXT, Field, Options
 from ..interfaces.context import Context
@@ -28,7 +28,13 @@ OPTIONS = Options(
 )
 
 TIMEOUT = 30.0  # seconds for one operation; it takes milliseconds and the way there
-_REFUSALS = {"held": LeaseHeld, "lost": LeaseLost, "store": StoreError}
+_REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
+    "held": (LeaseHeld, "PR-501"),
+    "lost": (LeaseLost, "PR-503"),
+    "store": (StoreError, "PR-500"),
+    "damaged": (StoreError, "PR-506"),
+    "newer": (StoreError, "PR-507"),
+}
 
 
 class Driver(StoreDriver):
@@ -59,8 +65,9 @@ class Driver(StoreDriver):
     def take_over(
         self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]
     ) -> Lease:
-        """Replace exactly this lease, expired or not: for a holder known to be gone. LeaseHeld
-        if it was renewed since.
+        """Replace exactly this lease, expired or not, of a holder known to be gone.
+
+        Raises LeaseHeld if it was renewed since.
         """
         instead = {"token": lease.token, "epoch": lease.epoch, "until": lease.until}
         return self._acquire(
@@ -74,8 +81,9 @@ class Driver(StoreDriver):
         record: Mapping[str, t.Any] | None = None,
         events: Sequence[Mapping[str, t.Any]] = (),
     ) -> None:
-        """Events go to the timeline of the rollout the record names in `id` (the stored record,
-        if none is given).
+        """Write the record, and the events to the timeline of the rollout that it names.
+
+        The stored record names it, if none is given.
         """
         whole = None if record is None else dict(record)
         self._ask(
@@ -116,14 +124,17 @@ class Driver(StoreDriver):
         if answer.unreachable:
             raise StoreError(
                 f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached:"
-                f" {answer.error}"
+                f" {answer.error}",
+                "PR-500",
             )
         if answer.value is None:
             raise StoreError(
-                f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}"
+                f"rollout_store.host: the journal on {self._where} cannot be used: {answer.error}",
+                "PR-500",
             )
         if "refused" in answer.value:
-            raise _REFUSALS[answer.value["refused"]](answer.value["message"])
+            error, id = _REFUSALS[answer.value["refused"]]
+            raise error(answer.value["message"], id)
         return answer.value
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..base.errors import LeaseLost
+from ..base.messages import MESSAGES
 from ..base.text import clean
 from ..remote.agents import Answer
 from ..remote.inventory import label
@@ -22,10 +23,10 @@ ENTRY: Mapping[str, type] = MappingProxyType(
 def read(
     answers: Mapping[str, Answer], program: str, entry: Mapping[str, type] = ENTRY
 ) -> dict[str, dict[str, t.Any]]:
-    """By host either `entries`, each with these keys, or `error`. `program` is what messages call
-    the load balancer.
+    """Return by host either `entries`, each with these keys, or `error`.
 
-    Raises LeaseLost where a newer lease holder has acted.
+    `program` is what messages call the load balancer. Raises LeaseLost where a newer lease holder
+    has acted.
     """
     told = {host: _value(answer, entry) for host, answer in answers.items()}
     stale = [
@@ -41,14 +42,22 @@ def read(
 def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
     value: t.Any = answer.value
     if value is None:
-        return {"error": answer.error or "its agent answered nothing"}
+        return {"error": answer.error or "its agent answered nothing", "id": answer.id}
     if isinstance(value, dict):
         if any(isinstance(value.get(kind), str) for kind in ("stale", "error")):
             return value
         entries = value.get("entries")
         if isinstance(entries, list) and all(_is(one, entry) for one in entries):
             return value
-    return {"error": f"its agent does not answer as expected: {clean(value)}"}
+    return {"error": f"its agent does not answer as expected: {clean(value)}", "id": "PR-212"}
+
+
+def id_of(told: Mapping[str, Mapping[str, t.Any]]) -> str:
+    """Return the id of a message about all errors that hosts answered: of the first of them."""
+    first = next(value for value in told.values() if "error" in value)
+    if first.get("field"):
+        return "PR-301" if first["field"] == "admin" else "PR-304"
+    return str(first["id"]) if first.get("id") in MESSAGES else "PR-300"
 
 
 def _is(one: t.Any, entry: Mapping[str, type]) -> bool:

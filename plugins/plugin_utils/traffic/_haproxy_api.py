@@ -69,6 +69,7 @@ class Row:
     named: bool  # configured with a name: only then a state file restores the address
     tls: bool
     check_port: int  # 0: the server's own
+    check: str  # how HAProxy's last check failed; empty: it passed, or there was none yet
 
     @property
     def maint(self) -> bool:
@@ -76,7 +77,7 @@ class Row:
 
     @property
     def ready(self) -> bool:
-        """Whether it may get requests, if its checks pass."""
+        """Return whether it may get requests, if its checks pass."""
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
     def server(self, ours: bool) -> Server:
@@ -91,6 +92,7 @@ class Row:
             weight=self.weight,
             ours=ours,
             name=self.name,
+            detail="" if self.healthy else self.check,
             requests=self.requests,
             errors=self.errors,
             answered=self.answered,
@@ -138,7 +140,24 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         named=state[17] != "-",
         tls=len(state) > 20 and state[20] == "1",
         check_port=int(state[21]) if len(state) > 21 else 0,
+        check=_failed_check(line),
     )
+
+
+def _failed_check(line: Mapping[str, str]) -> str:
+    """Return how HAProxy's last check of a server failed, and which settings decide that.
+
+    https://docs.haproxy.org/2.6/management.html#9.1-check_status
+    """
+    result = (line.get("check_status") or "").removeprefix("* ")
+    if result in ("", "UNK", "INI") or result.endswith(("OK", "OKC")):
+        return ""
+    why = clean(line.get("last_chk") or line.get("check_desc"), 200)
+    hint = (
+        "; HAProxy asks what `option httpchk` of the backend says, and accepts what `http-check"
+        " expect` says"
+    )
+    return f"HAProxy's own check fails: {result} {why}{hint if result.startswith('L7') else ''}"
 
 
 def _endpoint(text: str) -> Endpoint | None:
@@ -158,6 +177,7 @@ def merge(one: Server, other: Server) -> Server:
         weight=one.weight + other.weight,
         ours=one.ours and other.ours,
         name=one.name,
+        detail=one.detail or other.detail,
         requests=one.requests + other.requests,
         errors=one.errors + other.errors,
         answered=one.answered + other.answered,

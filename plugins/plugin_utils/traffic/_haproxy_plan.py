@@ -32,7 +32,7 @@ class Pool:
     adopted: set[Endpoint] = field(default_factory=set)  # once among the targets: may be parked
 
     def added(self, row: Row) -> bool:
-        """Whether the driver added it, for `shop` and not for `shop-api`."""
+        """Return whether the driver added it, for `shop` and not for `shop-api`."""
         return row.id >= FIRST_ID and row.name.rpartition("-")[0] == self.service
 
     def slot(self, row: Row) -> bool:
@@ -90,7 +90,7 @@ class Plan:
     def __init__(
         self, pool: Pool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
     ) -> None:
-        """Raises TrafficError for what cannot be done."""
+        """Decide the commands; raise TrafficError for what cannot be done."""
         self._pool, self._balancer = pool, balancer
         self._expected: dict[str, Expected] = {}  # by the server's name
         used = [row for row in view if row.endpoint and not pool.free(row)]
@@ -160,7 +160,8 @@ class Plan:
         if not row.ready and not row.healthy:
             raise TrafficError(
                 f"load balancer {self._balancer}: server {row.name} ({row.endpoint}) cannot be put"
-                f" in rotation: HAProxy's own check has not passed (status {row.status})",
+                f" in rotation: {row.check or 'HAProxy has not checked it yet'} (status"
+                f" {row.status})",
                 "PR-308",
             )
         self._expect(row.name, row.endpoint, target)

@@ -36,12 +36,12 @@ class Match:
 
     @property
     def header(self) -> str:
-        """The header to look at."""
+        """Return the name of the header to look at."""
         return "cookie" if self.cookie else self.name.lower()
 
     @property
     def regex(self) -> str:
-        """What the whole header `cookie` matches where the cookie has the value."""
+        """Return what the whole header `cookie` matches where the cookie has the value."""
         return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
 
 
@@ -54,7 +54,7 @@ def match(given: t.Any, variable: str) -> Match | None:
         raise InputError(
             f"{variable}: {given!r} is not one header or cookie and its value; write {{header:"
             " X-Canary, value: always}",
-            "PR-100",
+            "PR-118",
         )
     name, value = str(given[kinds[0]]), given["value"]
     _named(name, f"{variable}.{kinds[0]}")
@@ -62,7 +62,7 @@ def match(given: t.Any, variable: str) -> Match | None:
         raise InputError(
             f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -;"
             " write it in quotes",
-            "PR-100",
+            "PR-118",
         )
     return Match(name, str(value), kinds[0] == "cookie")
 
@@ -73,7 +73,7 @@ def sticky(given: t.Any, variable: str) -> str:
         return ""
     if not isinstance(given, Mapping) or list(given) != ["cookie"]:
         raise InputError(
-            f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}", "PR-100"
+            f"{variable}: {given!r} is not a cookie; write {{cookie: shop-instance}}", "PR-118"
         )
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
@@ -81,7 +81,7 @@ def sticky(given: t.Any, variable: str) -> str:
 def _named(name: str, variable: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{variable}: {name!r} is not a name; use letters, digits, _ and -", "PR-100"
+            f"{variable}: {name!r} is not a name; use letters, digits, _ and -", "PR-120"
         )
     return name
 
@@ -111,7 +111,7 @@ def _plain_path(given: t.Any, variable: str) -> str:
     path = values.absolute(given, variable)
     if not re.fullmatch(r"[A-Za-z0-9/._+:@~,=-]+", path):
         raise InputError(
-            f"{variable}: {path!r} has other characters than letters, digits and / . _ -", "PR-100"
+            f"{variable}: {path!r} has other characters than letters, digits and / . _ -", "PR-123"
         )
     return path
 

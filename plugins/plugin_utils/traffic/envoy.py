@@ -126,7 +126,7 @@ class Driver(TrafficDriver):
     counts = ("errors",)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
-        """`pool`: which one of the service, if not the one of its clients."""
+        """Take the options; `pool` names a pool of the service other than that of its clients."""
         self.options, self.context, self.transport = options, context, context.transport
         self.hosts = inventory.hosts_or_controller(
             self.transport, options["hosts"], "rollout_traffic.hosts"
@@ -143,7 +143,7 @@ class Driver(TrafficDriver):
             raise InputError(
                 f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it"
                 " an address or a port of its own",
-                "PR-100",
+                "PR-126",
             )
         service = context.service + pool
         clusters = [config.cluster(service, self.path, context.health, self._ca_path())]
@@ -171,9 +171,7 @@ class Driver(TrafficDriver):
         }
 
     def _ca_path(self) -> str:
-        """Return the file with the CA of the instances, "" if their certificates are not
-        verified.
-        """
+        """Return the file with the CA of the instances, "" if they are not verified."""
         health, ca_path = self.context.health, self.options["ca_path"]
         if not (health.tls and health.validate_certs):
             return ""
@@ -188,7 +186,7 @@ class Driver(TrafficDriver):
         return str(ca_path)
 
     def previews(self) -> Sequence[Preview]:
-        """Clusters of their own at the same Envoys: for `preview` and `match`, and for `mirror`.
+        """Return other clusters at the same Envoys: for `preview` and `match`, and for `mirror`.
 
         No service can have their names, as in `shop~preview`.
         """
@@ -200,7 +198,7 @@ class Driver(TrafficDriver):
         return found
 
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
-        """The driver of a cluster of its own, and of a listener where it has an address."""
+        """Return the driver of a cluster of its own, and of a listener where it has an address."""
         nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
         driver = Driver(
             {**self.options, **nothing, "listen": listen or self.options["listen"]},
@@ -212,19 +210,22 @@ class Driver(TrafficDriver):
         return driver
 
     def check(self) -> None:
-        """Raise unless every Envoy is live and watches the directory, which we may write to.
-        Touches nothing.
+        """Raise unless every Envoy is live and watches the directory, which can be written to.
+
+        Touch nothing.
         """
         self._ask({host: {"op": "check"} for host in self.hosts})
 
     def observe(self) -> Table:
-        """Every entry of the service, at every Envoy: one admin request each."""
+        """Return every entry of the service, at every Envoy: one admin request each."""
         return table(self._ask({host: {"op": "observe"} for host in self.hosts}))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """Bring every Envoy that has targets to them: one call each, and one before where there
-        are several, so that none is changed while another cannot be. The others are left alone:
-        one can be put back while another does not answer.
+        """Bring every Envoy that has targets to them, with one call each.
+
+        Where there are several, a call before tells whether each can be changed, so that none is
+        changed while another cannot be. The others are left alone: an Envoy can be put back while
+        another does not answer.
         """
         asked: dict[str, dict[str, t.Any]] = {}
         for host in self.hosts:
@@ -239,7 +240,7 @@ class Driver(TrafficDriver):
         return table(self._ask(asked))
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
-        """What each Envoy's agent answers; raises for all that answer with an error."""
+        """Return what each Envoy's agent answers; raise for all that answer with an error."""
         common = {**self.common, "epoch": self.context.epoch}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
@@ -257,12 +258,12 @@ class Driver(TrafficDriver):
                     f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}"
                 )
         if errors:
-            raise TrafficError("; ".join(errors))
+            raise TrafficError("; ".join(errors), agents.id_of(told))
         return {label(host): value for host, value in told.items()}
 
 
 def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
-    """The agents' answers as the table of the contract."""
+    """Return the agents' answers as the table of the contract."""
     return {
         host: {
             Endpoint(e["address"], e["port"]): Server(
@@ -281,11 +282,12 @@ def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
 
 
 def entry(endpoint: Endpoint, target: Target) -> dict[str, t.Any]:
-    """A target in the agent's words."""
+    """Return a target in the agent's terms."""
     if target.weight < 1 and target.rotation is Rotation.IN:
         raise TrafficError(
             f"{endpoint} cannot be in rotation with weight {target.weight}: Envoy's least is 1;"
-            " take it out instead"
+            " take it out instead",
+            "PR-310",
         )
     return {
         "address": endpoint.address,

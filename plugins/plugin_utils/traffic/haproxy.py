@@ -57,7 +57,7 @@ def _name(value: t.Any, variable: str) -> str:
     if not _NAME.fullmatch(str(value)):
         raise InputError(
             f"{variable}: {value!r} is not a name in HAProxy; use letters, digits and _ . : -",
-            "PR-100",
+            "PR-120",
         )
     return str(value)
 
@@ -70,7 +70,7 @@ def _socket(value: t.Any, variable: str) -> str:
     host, _colon, port = text.rpartition(":")
     if not host:
         raise InputError(
-            f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-100"
+            f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-122"
         )
     return f"{host}:{values.port(port, variable)}"
 
@@ -163,7 +163,7 @@ class Driver(TrafficDriver):
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name"
                 " another one, or remove it",
-                "PR-100",
+                "PR-126",
             )
         self.slots, self.state_file, self.path = (
             options["slots"] or "",
@@ -184,7 +184,7 @@ class Driver(TrafficDriver):
             raise InputError(
                 f"rollout_traffic.state_file: {self.state_file!r} must be an absolute path on"
                 " rollout_traffic.hosts with one socket each",
-                "PR-100",
+                "PR-123",
             )
         if not pattern:
             for one in sockets:
@@ -192,7 +192,7 @@ class Driver(TrafficDriver):
                     raise InputError(
                         f"rollout_traffic.socket: {one!r} is a path; name its hosts in"
                         " rollout_traffic.hosts",
-                        "PR-100",
+                        "PR-102",
                     )
             return {one: (CONTROLLER, one) for one in sockets}
         found = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
@@ -203,10 +203,10 @@ class Driver(TrafficDriver):
         }
 
     def previews(self) -> Sequence[Preview]:
-        """The backend `preview`, at the same balancers.
+        """Return the backend `preview`, at the same balancers.
 
-        Without the state file, which would replace the service's; the rollout itself restores
-        these servers.
+        It has no state file, which would replace the service's; the rollout itself restores these
+        servers.
         """
         if not self.preview:
             return ()

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nginx, the open source one, through a file that it includes: every change of what gets requests
+"""Open source nginx, through a file that it includes: every change of the instances in rotation
 is a reload.
 
 An instance in rotation is a server of the service's upstream; one out of rotation is not there at
@@ -57,7 +57,7 @@ _UPSTREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def _upstream(value: t.Any, variable: str) -> str:
     if not _UPSTREAM.fullmatch(str(value)):
         raise InputError(
-            f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-100"
+            f"{variable}: {value!r} is not a name; use letters, digits and . _ -", "PR-120"
         )
     return str(value)
 
@@ -117,19 +117,21 @@ class Driver(TrafficDriver):
         }
 
     def check(self) -> None:
-        """Raise unless every nginx runs, includes our file, accepts its configuration, and may
-        be reloaded by us. Touches nothing.
+        """Raise unless every nginx runs, includes the file, and can be reloaded with it.
+
+        Touch nothing.
         """
         self._ask({host: {"op": "check"} for host in self.hosts})
 
     def observe(self) -> Table:
-        """Every entry of the service, at every nginx."""
+        """Return every entry of the service, at every nginx."""
         return self._look(self.hosts)
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """See drivers.Traffic. Every nginx that has targets is looked at, and every refusal of
-        ours raised, before the first is changed. The others are left alone: one can be put back
-        while another does not answer.
+        """Bring every nginx that has targets to them.
+
+        Each is looked at, and every refusal raised, before the first is changed. The others are
+        left alone: an nginx can be put back while another does not answer.
         """
         asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
         entries = {
@@ -169,8 +171,9 @@ class Driver(TrafficDriver):
         )
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
-        """Ask instances from the nginxes' hosts: those that pass every `interval`, the others at
-        every look.
+        """Ask instances from the nginxes' hosts.
+
+        Those that pass are asked every `interval`, the others at every look.
         """
         now = time.monotonic()
         due: dict[str, dict[str, Entry]] = {}
@@ -194,7 +197,8 @@ class Driver(TrafficDriver):
             if value is None:
                 raise TrafficError(
                     f"nginx on {label(host)}: instances cannot be asked from there:"
-                    f" {answers[host].error}"
+                    f" {answers[host].error}",
+                    answers[host].id,
                 )
             for name, probe in probes.probes(self.health.check, value).items():
                 one = asked_there[name]
@@ -205,7 +209,7 @@ class Driver(TrafficDriver):
                 )
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
-        """The entries that each nginx's agent answers; raises for all that answer with an error."""
+        """Return the entries that each agent answers; raise for all that answer with an error."""
         common = {**self.common, "epoch": self.context.epoch}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
@@ -216,28 +220,27 @@ class Driver(TrafficDriver):
                 what = f"rollout_traffic.{field}: {str(self.options[field])!r}: " if field else ""
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
-            raise TrafficError("; ".join(errors))
+            raise TrafficError("; ".join(errors), agents.id_of(told))
         return {host: value["entries"] for host, value in told.items()}
 
 
 def endpoint(one: Entry) -> Endpoint:
-    """Where the instance of an entry listens."""
+    """Return where the instance of an entry listens."""
     return Endpoint(one["address"], one["port"])
 
 
 def place(host: str, one: Entry) -> Place:
-    """What is asked: with its name, since another instance at the same address has to prove
-    itself.
-    """
+    """Return what is asked: with its name, since another instance there has to pass as well."""
     return host, endpoint(one), one["name"]
 
 
 def entry(endpoint: Endpoint, target: Target) -> Entry:
-    """A target in the agent's words. All of it comes to stand in nginx's configuration."""
+    """Return a target in the agent's terms; all of it becomes part of nginx's configuration."""
     if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
         raise TrafficError(
             f"{endpoint} ({target.name!r}, weight {target.weight}) cannot be written to nginx's"
-            " configuration: weights are 1 to 256, and names have letters, digits and . _ - only"
+            " configuration: weights are 1 to 256, and names have letters, digits and . _ - only",
+            "PR-310",
         )
     return {
         "address": values.address(endpoint.address, "the address of an instance"),
@@ -249,7 +252,7 @@ def entry(endpoint: Endpoint, target: Target) -> Entry:
 
 
 def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | None) -> None:
-    """Raise for one that would come into rotation although it has not been reached from there."""
+    """Raise for an instance that would be put in rotation without being reached from there."""
     if target.rotation is not Rotation.IN:
         return
     known = shown is not None and shown.name == target.name

@@ -25,12 +25,12 @@ class Driver(TrafficDriver):
         pass
 
     def check(self) -> None:
-        """Nothing can be wrong."""
+        """Do nothing: there is nothing to check."""
 
     def observe(self) -> Table:
-        """No balancers."""
+        """Return no balancers."""
         return {}
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """No balancers."""
+        """Return no balancers."""
         return {}

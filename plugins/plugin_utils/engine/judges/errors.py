@@ -43,8 +43,9 @@ LOG_ODDS = [math.log1p(excess) for excess in EXCESSES]
 
 
 def tolerated(theta: float, tolerance: float) -> float:
-    """The share of errors to expect of a side with `theta` of the requests that may fail
-    `tolerance` times as often.
+    """Return the share of all errors of a side with the share `theta` of the requests.
+
+    It may fail `tolerance` times as often as the other side.
     """
     part = tolerance * theta
     return part / (1 - theta + part) if part > 0 else 0.0
@@ -103,14 +104,13 @@ class Stratum:
         return self.new.errors + self.stable.errors
 
     def expected(self, tolerance: float) -> float:
-        """The share θ₀ of the errors that the new side may have."""
+        """Return the share θ₀ of the errors that the new side may have."""
         return tolerated(self.share, tolerance) if self.mean is None else self.mean
 
     def log_e(self, tolerance: float) -> float:
-        """The evidence that the new side is worse.
+        """Return the evidence that the new side is worse.
 
-        Where the new side is better, that is no evidence to the contrary; it counts as if both were
-        alike.
+        A better new side is not evidence to the contrary: it counts as if both were alike.
         """
         if self.evidence is not None:
             return self.evidence
@@ -134,10 +134,10 @@ class Stratum:
 
 
 def combined_log_e(strata: Sequence[Stratum], tolerance: float) -> float:
-    """The evidence of all strata that the new side is worse; of a single one, its own.
+    """Return the evidence of all strata that the new side is worse.
 
     After the first stratum it is the mean of two bets: that the odds ratio π is the same in all
-    strata, with the mixture as the first leaves it, and that each stratum is for itself, so that a
+    strata, with the mixture as the first leaves it, and that each stratum has its own, so that a
     side which was better and becomes worse is found. The bet on a stratum is fixed before it
     begins, so alpha holds for all of them together.
     """
@@ -150,8 +150,9 @@ def combined_log_e(strata: Sequence[Stratum], tolerance: float) -> float:
 
 
 def _common_odds(strata: Iterable[Stratum], tolerance: float) -> float:
-    """The evidence of strata that share one odds ratio π: the mean of their likelihood ratios over
-    many π above 1.
+    """Return the evidence of strata that share one odds ratio π.
+
+    It is the mean of their likelihood ratios over many π above 1.
 
     With an odds ratio π the new side has the share π θ₀ / (1 - θ₀ + π θ₀) of the errors. The mean
     is at most 1, no evidence, where the new side has no more than its expected share.

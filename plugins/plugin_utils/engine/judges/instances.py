@@ -95,7 +95,7 @@ def find_outliers(
 
 
 def _others(new: Mapping[str, Counts], stable: Counts) -> dict[str, Counts]:
-    """For each new instance, what was counted on all other instances."""
+    """Return, for each new instance, what was counted on all other instances."""
     total = sum(new.values(), stable)
     return {
         name: Counts.of(total.requests - counts.requests, total.errors - counts.errors)
@@ -106,7 +106,7 @@ def _others(new: Mapping[str, Counts], stable: Counts) -> dict[str, Counts]:
 def _evidence(
     new: Mapping[str, Counts], others: Mapping[str, Counts], tolerance: float
 ) -> dict[str, float]:
-    """The evidence against each new instance, compared with all others."""
+    """Return the evidence against each new instance, compared with all others."""
     return {
         name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()
     }

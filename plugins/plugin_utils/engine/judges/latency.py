@@ -81,8 +81,8 @@ class Histogram:
         return low, self._edge(most + 1, 0) if most < count else math.inf
 
     def _edge(self, rank: int, side: int) -> float:
-        """The lower (-1) or upper (0) edge of the bucket in which the sample of this rank is,
-        from 1.
+        """Return an edge of the bucket with the sample of this rank, from 1: lower (-1) or upper
+        (0).
         """
         for bucket in sorted(self.buckets):
             rank -= self.buckets[bucket]

@@ -97,7 +97,7 @@ class MeasurementCounts:
     consecutive_error: int = 0
 
     def add(self, phase: AnalysisPhase) -> MeasurementCounts:
-        """The tally after a measurement of this phase."""
+        """Return the counts after a measurement of this phase."""
         if phase is AnalysisPhase.ERROR:
             return replace(
                 self,

@@ -1,0 +1,297 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parse gates and analyses, which a rollout waits for: in steps, at its moments, and in the
+background.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..analysis import spec
+from ..analysis.spec import THRESHOLD
+from ..base.errors import InputError
+from ..base.text import span
+from ..engine.strategy import Gate
+from ..inputs import values
+from ..inputs.options import DURATION, TEXT, Field, Kind, Options, choice, duration, whole
+from ..interfaces import loader
+from ..interfaces.gate import GateDriver
+
+DAY = 86400.0  # seconds that a person is waited for by default
+CALLS = {
+    "confirm_rollout": "Gates before anything is started.",
+    "confirm_traffic_increase": (
+        "Gates before each increase of the new instances' share of requests."
+    ),
+    "confirm_promotion": "Gates before the new instances get all requests for good.",
+    "post_rollout": "Gates when they have all requests, before the new revision is the stable one.",
+    "rollback": (
+        "Gates that are asked throughout. One that passes rolls back, and any other answer has no"
+        " effect."
+    ),
+}
+_ANALYSIS = "rollout_analysis"
+
+
+# Options --------------------------------------------------------------------------------------
+
+
+def _timeout(value: t.Any, variable: str) -> float:
+    return math.inf if value == "unlimited" else values.duration(value, variable, 1)
+
+
+TIMEOUT = Kind("raw", _timeout, "A duration, or V(unlimited).")
+ON_TIMEOUT = choice(
+    rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass."
+)
+GATE = Options(
+    Field("driver", TEXT, "Name of the driver.", required=True),
+    Field(
+        "interval",
+        duration(0.1),
+        "How long after an answer the gate is asked again. V(5s) if not given.",
+    ),
+    Field("timeout", TIMEOUT, "How long the rollout waits for the gate. V(1d) if not given."),
+    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field(
+        "on_error",
+        choice(fail="The gate fails.", ignore="It lets the rollout pass."),
+        "What happens if it cannot be asked.",
+    ),
+)
+APPROVAL = Options(
+    Field("timeout", TIMEOUT, "How long a person is waited for. V(1d) if not given."),
+    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field(
+        "file",
+        TEXT,
+        "File on the controller that approves like V(promote), as of the gate driver V(approval).",
+    ),
+    Field("url", TEXT, "Web service that approves, likewise."),
+)
+ANALYSIS = Options(
+    *(one for one in spec.OPTIONS.fields if one.name not in ("count", "baseline")),
+    GATE["on_error"],
+    Field(
+        "starting_step",
+        whole(1),
+        "Number of the step in O(steps) from which on it measures.",
+        default=1,
+    ),
+    Field(
+        "bake",
+        DURATION,
+        "How long it continues when the new instances have all requests, before the new revision is"
+        " the stable one. There is no stable revision to compare with by then, so it takes a metric"
+        " with a condition.",
+        default=0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Person:
+    """How a person is waited for (`rollout_approval`)."""
+
+    timeout: float | None = DAY
+    on_timeout: str | None = None
+    options: Mapping[str, t.Any] = field(default_factory=dict)  # other ways to approve: file, url
+
+    def gate(self, key: str) -> Gate:
+        """Return a gate that waits for a person."""
+        return Gate(
+            key,
+            "approval",
+            self.options,
+            timeout=self.timeout,
+            on_timeout=self.on_timeout,
+            variable="rollout_approval",
+        )
+
+
+def person_of(given: t.Any) -> Person:
+    """Return how a person is waited for, of `rollout_approval`."""
+    variable = "rollout_approval"
+    given = values.mapping(given, variable)
+    found = APPROVAL.parse(given, f"{variable}.")
+    places = {key: value for key, value in given.items() if key in ("file", "url")}
+    bounds = bounded(Person().gate(""), found)
+    return Person(bounds.timeout, bounds.on_timeout, _set(check_gate("approval", places, variable)))
+
+
+def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict[str, t.Any]:
+    """Return the options of a gate's driver, parsed. An option that both have is the driver's."""
+    module = loader.load(GateDriver, GATE["driver"].parse(driver, f"{variable}.driver"), variable)
+    values.refuse_unknown(given, {*module.options, *GATE}, variable + ".")
+    return module.check(module.options.part(given), variable)
+
+
+def by_moment(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
+    """Return the gates of `rollout_gates`, by moment; the names are those of
+    [Flagger](https://docs.flagger.app).
+    """
+    given = values.mapping(given, "rollout_gates")
+    values.refuse_unknown(given, CALLS, "rollout_gates.")
+    found = {
+        call: in_list(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS
+    }
+    for gate in found["rollback"]:
+        if gate.driver == "pause":
+            raise InputError(
+                f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use"
+                " web, command or approval",
+                "PR-119",
+            )
+        if gate.driver == "analysis":
+            raise InputError(
+                f"{gate.variable}.driver: 'analysis' passes when all is well, which must not roll"
+                f" back; write it as {_ANALYSIS}",
+                "PR-119",
+            )
+    return found
+
+
+def in_list(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Gate, ...]:
+    """Return the gates of a list; `prefix` begins their keys."""
+    if given in (None, ""):
+        return ()
+    given = values.sequence(given, variable, "[{driver: web, url: ...}]")
+    found = (
+        of_driver(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person)
+        for n, item in enumerate(given, 1)
+    )
+    return tuple(_without_baseline(gate) for gate in found)
+
+
+def gate(given: t.Any, key: str, variable: str) -> Gate:
+    """Return the gate of the step `gate`."""
+    return _without_baseline(of_driver(given, key, variable, Person()))
+
+
+def _without_baseline(gate: Gate) -> Gate:
+    """Return the gate; refuse `baseline`, which only steps have."""
+    if gate.options.get("baseline"):
+        raise InputError(
+            f"{gate.variable}.baseline: fresh instances are started for a step; write it in an"
+            " analysis of rollout_steps",
+            "PR-109",
+        )
+    return gate
+
+
+def of_driver(given: t.Any, key: str, variable: str, person: Person) -> Gate:
+    """Return a gate of its options, `driver` among them."""
+    given = values.mapping(given, variable)
+    driver = given.get("driver")
+    options = check_gate(driver, given, variable)
+    common = GATE.parse(GATE.part(given), f"{variable}.")
+    gate = Gate(
+        key, str(driver), options, timeout=None if driver == "pause" else DAY, variable=variable
+    )
+    if driver == "approval":
+        gate = replace(
+            person.gate(key), options={**person.options, **_set(options)}, variable=variable
+        )
+    if common["interval"] and "interval" not in options:
+        gate = replace(gate, interval=common["interval"])
+    if common["on_error"]:
+        gate = replace(gate, on_error=common["on_error"])
+    gate = bounded(gate, common)
+    if driver == "analysis":
+        _check_end(gate)
+    return gate
+
+
+def _check_end(gate: Gate) -> None:
+    """Refuse an analysis without an end, or with a timeout before its end."""
+    values.whole(gate.options["count"], gate.variable + ".count", 1)
+    if gate.timeout is None:
+        return
+    lasts = spec.parse(gate.options, gate.variable, True).lasts
+    if lasts >= gate.timeout:
+        raise InputError(
+            f"{gate.variable}.timeout: {span(gate.timeout)} is shorter than the analysis, which"
+            f" takes {span(lasts)}; raise it, or lower count",
+            "PR-104",
+        )
+
+
+def analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
+    """Return the gate of an analysis."""
+    given = values.mapping(given, variable)
+    if "driver" in given:
+        raise InputError(
+            f"{variable}.driver: an analysis has no driver, its metrics have; write it in"
+            f" {variable}.metrics",
+            "PR-107",
+        )
+    return of_driver({**given, "driver": "analysis"}, key, variable, person)
+
+
+def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
+    """Return the background analysis of `rollout_analysis`, the gate of its bake time, and the
+    first step it watches.
+    """
+    given = values.mapping(given, _ANALYSIS)
+    if not given:
+        return (), (), 1
+    first, bake = (
+        ANALYSIS[name].parse(given.pop(name, None), f"{_ANALYSIS}.{name}")
+        for name in ("starting_step", "bake")
+    )
+    for name in ("count", "timeout", "on_timeout"):
+        if given.get(name) is not None:
+            raise InputError(
+                f"{_ANALYSIS}.{name}: has no effect, since this analysis lasts as long as the"
+                " rollout; remove it, or write an analysis in rollout_steps",
+                "PR-107",
+            )
+    gate = _without_baseline(
+        analysis({**given, "timeout": "unlimited"}, "analysis", _ANALYSIS, Person())
+    )
+    gate = replace(gate, options={**gate.options, "count": 0})
+    if not bake:
+        return (gate,), (), first
+    metrics = spec.parse(gate.options, _ANALYSIS, False).metrics
+    limits = [
+        metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run
+    ]
+    if not limits:
+        raise InputError(
+            f"{_ANALYSIS}.bake: there is no stable instance to compare with by then; give metrics a"
+            " success_condition or failure_condition, or remove bake",
+            "PR-107",
+        )
+    # Long enough for one more measurement.
+    once = min(one.interval or 0.0 for one in limits)
+    return (gate,), (timer("bake", max(bake, once)),), first
+
+
+def bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:
+    """Return the gate with the `timeout` and `on_timeout` given, if any. Nothing waits without
+    end by default.
+    """
+    timeout, on_timeout = common["timeout"], common["on_timeout"]
+    if timeout is not None:
+        gate = replace(gate, timeout=None if timeout == math.inf else timeout)
+    return replace(gate, on_timeout=on_timeout) if on_timeout else gate
+
+
+def timer(key: str, seconds: float) -> Gate:
+    """Return a gate that passes after a time."""
+    return Gate(key, "pause", {"duration": seconds})
+
+
+def lasting(timer: Gate) -> tuple[Gate, ...]:
+    """Return the timer, nothing where its time is 0."""
+    return (timer,) if timer.options["duration"] else ()
+
+
+def _set(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the options that are given or have a default."""
+    return {name: value for name, value in options.items() if value is not None}

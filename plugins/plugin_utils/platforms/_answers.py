@@ -1,0 +1,97 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the agents of platforms answer, and which answers are refused. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ..base.errors import LeaseLost, PlatformError, RolloutError
+from ..base.text import clean
+from ..interfaces.platform import Machine
+from ..remote.agents import Answer
+
+MEND = "fix the host, or remove it from the inventory"
+PROBLEMS = {"hosts": "PR-207", "image": "PR-205", "unit": "PR-208"}  # by option; others: PR-204
+
+
+class Item(t.TypedDict):
+    """An instance as an agent sees it; its age in seconds."""
+
+    id: str
+    service: str
+    revision: str
+    generation: int
+    address: str
+    port: int
+    slot: int
+    process: t.Literal["starting", "running", "stopping", "stopped", "failed", "unknown"]
+    age: float
+    detail: str
+    restarts: t.NotRequired[int]  # by a supervisor of the host, as systemd
+    restarted: t.NotRequired[float]  # how long ago the first was
+
+
+class Found(t.TypedDict):
+    """The instances on a host, and the keys of the settings that are kept there."""
+
+    instances: list[Item]
+    kept: t.NotRequired[list[str]]
+
+
+class Problems(t.TypedDict):
+    """What is wrong on a host, by setting, and what it has."""
+
+    problems: dict[str, str]
+    machine: t.NotRequired[Machine]
+
+
+class Stale(t.TypedDict):
+    """That a newer lease holder has acted there."""
+
+    stale: str
+
+
+class Failed(t.TypedDict):
+    """Why a host could not do what it was asked."""
+
+    error: str
+
+
+def refuse_stale(answers: Mapping[str, Answer]) -> None:
+    """Raise LeaseLost where a newer lease holder has acted."""
+    stale = [
+        f"{host}: {answer.value['stale']}"
+        for host, answer in answers.items()
+        if answer.value and "stale" in answer.value
+    ]
+    if stale:
+        raise LeaseLost("; ".join(stale), "PR-503")
+
+
+def refuse_silent(what: str, hosts: Sequence[str], answers: Mapping[str, Answer]) -> None:
+    """Raise PlatformError with the hosts that did not answer."""
+    silent = [host for host in hosts if answers[host].value is None]
+    if silent:
+        shown = "; ".join(f"{host}: {answers[host].error}" for host in silent)
+        raise PlatformError(f"rollout_platform.hosts: cannot {what} {shown}; {MEND}", "PR-200")
+
+
+def refuse_problems(
+    hosts: Sequence[str], answers: Mapping[str, Answer], wrong: type[RolloutError]
+) -> None:
+    """Raise `wrong` with all problems that hosts have, each once with its hosts."""
+    problems: dict[str, list[str]] = {}
+    ids: list[str] = []
+    for host in hosts:
+        value = answers[host].value or {}
+        found = value.get("problems", {"hosts": value.get("error", "no answer")})
+        for setting, why in found.items():
+            text = f"rollout_platform.{clean(setting)}: {clean(why, 2000)}"
+            problems.setdefault(text, []).append(host)
+            ids.append(PROBLEMS.get(setting, "PR-204"))
+    if problems:
+        shown = [f"{problem} (on {', '.join(where)})" for problem, where in problems.items()]
+        raise wrong("; ".join(shown), ids[0])

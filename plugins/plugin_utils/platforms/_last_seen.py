@@ -1,0 +1,107 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was last seen on each host, for as long as it does not answer."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from ..base.text import clean
+from ..engine.model import Process
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint, Labels, Report
+from ..remote.agents import Answer
+
+
+class LastSeen:
+    """The reports of each host, and in `Context.away` those of hosts that do not answer."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reports: dict[str, list[Report]] = {}  # by host
+        self._created: dict[str, float] = {}
+        self._restarted: dict[str, float] = {}
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """Return the hosts of which anything is known."""
+        return self._reports.keys()
+
+    def restore(self, hosts: Collection[str]) -> None:
+        """Take over what earlier runs saw on hosts that did not answer them."""
+        away = self._context.away
+        for host in list(away):
+            if host in hosts:
+                self._reports.setdefault(host, [restored(report) for report in away[host]])
+            else:
+                del away[host]  # it was taken out of the inventory
+
+    def homes(self) -> dict[str, str]:
+        """Return the host of each instance, by its id."""
+        return {
+            report.labels.id: host for host, reports in self._reports.items() for report in reports
+        }
+
+    def update(
+        self, host: str, answer: Answer | None, started: Sequence[Labels], now: float
+    ) -> None:
+        """Take an answer; without one, add what the host may have started since the last."""
+        self._context.away.pop(host, None)
+        if answer and answer.value is not None:
+            self._reports[host] = self.read(host, answer.value["instances"], now)
+            return
+        reports = self._reports.setdefault(host, [])
+        seen = {report.labels.id for report in reports}
+        reports += [
+            Report(labels, Process.STARTING, now) for labels in started if labels.id not in seen
+        ]
+        if answer and answer.unreachable:
+            self._context.away[host] = [noted(report) for report in reports]
+
+    def reports(self, hosts: Sequence[str]) -> list[Report]:
+        """Return the reports of these hosts; UNREACHABLE where a host does not answer."""
+        return [
+            replace(report, process=Process.UNREACHABLE) if host in self._context.away else report
+            for host in hosts
+            for report in self._reports[host]
+        ]
+
+    def read(self, host: str, items: Sequence[Mapping[str, t.Any]], now: float) -> list[Report]:
+        """Return the reports in an agent's answer."""
+        return [self._read(host, item, now) for item in items]
+
+    def _read(self, host: str, item: Mapping[str, t.Any], now: float) -> Report:
+        labels = Labels(
+            id=clean(item["id"]),
+            service=item["service"],
+            revision=clean(item["revision"]),
+            generation=item["generation"],
+            host=host,
+            endpoint=Endpoint(item["address"], item["port"]),
+            slot=item["slot"],
+        )
+        # By the controller's clock, and the same in every iteration: the order of instances must
+        # not depend on a slow answer.
+        created = self._created.setdefault(labels.id, now - item["age"])
+        restarted = (
+            self._restarted.setdefault(labels.id, now - item["restarted"])
+            if item.get("restarts")
+            else None
+        )
+        detail = clean(item["detail"], 1000)
+        process, restarts = Process(item["process"]), item.get("restarts", 0)
+        return Report(labels, process, created, detail, restarts, restarted)
+
+
+def noted(report: Report) -> dict[str, t.Any]:
+    """Return a report as plain data, for the journal."""
+    return {"labels": asdict(report.labels), "created": report.created}
+
+
+def restored(note: Mapping[str, t.Any]) -> Report:
+    """Return the report that was noted, of an instance on a host that does not answer."""
+    labels = {**note["labels"], "endpoint": Endpoint(**note["labels"]["endpoint"])}
+    return Report(Labels(**labels), Process.UNREACHABLE, note["created"])
