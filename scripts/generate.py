@@ -29,7 +29,7 @@ if t.TYPE_CHECKING:
 
 HERE = "scripts/generate.py"
 DRIVERS = {
-    "platforms": ("process", "systemd", "podman", "docker", "static"),
+    "platforms": ("process", "systemd", "podman", "docker", "static", "kubernetes"),
     "traffic": ("haproxy", "envoy", "nginx", "none"),
     "checks": ("http", "tcp"),
     "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),

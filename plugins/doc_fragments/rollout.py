@@ -153,8 +153,11 @@ options:
         description: 'I(systemd): Whether the program itself tells systemd when it is ready (C(Type=notify)).'
         type: bool
       image:
-        description: 'I(podman, docker): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
-          Before anything is touched it is pulled on every host, and has to be the same everywhere. Required.'
+        description:
+          - 'I(podman, docker): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
+            Before anything is touched it is pulled on every host, and has to be the same everywhere. Required.'
+          - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as
+            in the Deployment. Required.'
         type: str
       pull:
         description: 'I(podman, docker): When the image is pulled.'
@@ -234,9 +237,29 @@ options:
         type: list
         elements: str
       port:
-        description: 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
-        type: list
-        elements: int
+        description:
+          - 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
+          - 'I(kubernetes): The port that checks and load balancers reach a pod at, the container''s first one if not
+            given. 1 to 65535.'
+        type: raw
+      workload:
+        description: 'I(kubernetes): The Deployment, V(deployment/shop). It has to exist, and stays what it is: only its
+          number of replicas and its pod template are changed. Required.'
+        type: str
+      container:
+        description: 'I(kubernetes): The container with that image. Required where a pod has several.'
+        type: str
+      namespace:
+        description: 'I(kubernetes): The namespace, that of the context if not given.'
+        type: str
+      context:
+        description: 'I(kubernetes): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
+          the service account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
+          path.'
+        type: str
   traffic:
     description: 'What sends requests to the instances: C(driver) and its options.'
     type: dict

@@ -76,10 +76,12 @@ DRIVERS = [
     *((kind, f"acme.shop.{name}") for kind, name in EXAMPLES),
 ]
 PROCESS = {"hosts": "web", "ports": "8100-8199", "command": ["/bin/shop"]}
+KUBERNETES = {"workload": "deployment/shop", "image": "shop:{revision}"}
 CONTAINER = {**PROCESS, "image": "shop:{revision}", "container_port": 80}
 COMMAND = {"command": ["/bin/true"]}
 LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "platforms/docker": CONTAINER,
+    "platforms/kubernetes": KUBERNETES,
     "platforms/podman": CONTAINER,
     "platforms/process": PROCESS,
     "platforms/static": {"hosts": "web", "port": 80},
@@ -192,7 +194,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 5 + 4 + 6 + 4 + 1 + 2 + len(EXAMPLES)
+    assert len(DRIVERS) == 6 + 4 + 6 + 4 + 1 + 2 + len(EXAMPLES)
 
 
 @every

@@ -527,6 +527,18 @@ def test_what_a_pod_is(pod: t.Any, process: Process, health: Health, detail: str
     assert (report.created, report.labels.revision) == (NOW - 60, "1")
 
 
+def test_a_deleted_pod_is_gone_once_its_containers_have_ended() -> None:
+    one = {"metadata": {"name": "shop-1", "deletionTimestamp": LATER}, "status": {}}
+    assert not _pods.gone(one), "it may never have been started"
+    one["status"] = {"containerStatuses": [*status(state=ENDED), *status()]}
+    assert not _pods.gone(one)
+    for state in (ENDED, {"waiting": {"reason": "ContainerCreating"}}):
+        one["status"] = {"containerStatuses": status(state=state)}
+        assert _pods.gone(one)
+    del one["metadata"]["deletionTimestamp"]
+    assert not _pods.gone(one)
+
+
 def test_since_when_it_is_ready_and_how_often_it_restarted() -> None:
     report = read(phase="Running", conditions=ready("True", LATER), podIP="198.18.65.7")
     assert (report.health_since, report.restarts, report.restarted) == (NOW - 29, 0, None)

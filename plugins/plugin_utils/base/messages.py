@@ -252,6 +252,10 @@ MESSAGES: Mapping[str, Message] = {
         "Raise the quota, or mend what the message names; the rollout waits until its progress"
         " deadline.",
     ),
+    "PR-246": Message(
+        "Somebody else has changed the Deployment or its ReplicaSets during the rollout.",
+        "Undo that, or bring the Deployment to where it is to be with `kubectl`, then rerun.",
+    ),
     # -- load balancers
     "PR-300": Message(
         "A load balancer could not be asked or changed.",

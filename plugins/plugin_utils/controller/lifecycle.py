@@ -135,6 +135,7 @@ class Lifecycle(StepPart):
             and record.stable
             and generation in record.settings
             and record.stable.generation not in record.settings
+            and not self.loop.platform.names_instances  # it has kept them itself
         ):
             self.step.say(
                 f"{record.service}: the settings that {record.stable.revision} was rolled out with"

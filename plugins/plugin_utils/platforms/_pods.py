@@ -235,6 +235,17 @@ def state_of(deployment: Object) -> hand_back.Deployment:
     )
 
 
+def pending(deployment: Object, found: Iterable[Group]) -> str:
+    """Return the ReplicaSet that the Deployment is being handed back with; empty if it is not.
+
+    `kubectl rollout undo` brings old annotations back: only of a paused Deployment it counts, all
+    of whose pods are in that ReplicaSet.
+    """
+    name = notes_of(deployment).get(PENDING, "")
+    having = [one.name for one in found if one.obj["spec"].get("replicas", 1)]
+    return name if deployment["spec"].get("paused") and having == [name] else ""
+
+
 def selector(deployment: Object) -> Mapping[str, str]:
     """Return the labels that the Deployment selects by."""
     return deployment["spec"]["selector"].get("matchLabels") or {}
@@ -245,6 +256,8 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
     name = deployment["metadata"]["name"]
     by_owner: dict[str, list[Object]] = {}
     for pod in pods:
+        if gone(pod):
+            continue
         for owner in pod["metadata"].get("ownerReferences") or ():
             if owner.get("controller"):
                 by_owner.setdefault(str(owner["uid"]), []).append(pod)
@@ -367,6 +380,17 @@ class Reading:
     def _at(self, stamp: str | None) -> float:
         found = seconds(stamp)
         return found + self.skew if found else 0.0
+
+
+def gone(pod: Object) -> bool:
+    """Return whether nothing of a pod that was deleted runs any more.
+
+    Kubernetes may list it for ten seconds after that.
+    """
+    if not pod["metadata"].get("deletionTimestamp"):
+        return False
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return bool(statuses) and not any("running" in (one.get("state") or {}) for one in statuses)
 
 
 def ended(pod: Object) -> bool:

@@ -64,17 +64,16 @@ def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str)
     return bool(cluster.post(REVIEWS, review).get("status", {}).get("allowed"))
 
 
-def check_deployment(deployment: Object, where: str) -> None:
+def check_deployment(deployment: Object, found: Sequence[_pods.Group], where: str) -> None:
     """Raise InputError where a Deployment cannot be handed back, or is not to move."""
-    for wrong, why in _obstacles(deployment):
+    for wrong, why in _obstacles(deployment, found):
         if wrong:
             raise InputError(f"rollout_platform.workload: {where} {why}", "PR-243")
 
 
-def _obstacles(deployment: Object) -> Iterable[tuple[bool, str]]:
+def _obstacles(deployment: Object, found: Sequence[_pods.Group]) -> Iterable[tuple[bool, str]]:
     spec = deployment["spec"]
     selector = spec["selector"]
-    pending = _pods.PENDING in _pods.notes_of(deployment)
     yield (
         (spec.get("strategy") or {}).get("type") == "Recreate",
         "has the strategy Recreate, which never has old and new pods together; set RollingUpdate",
@@ -88,7 +87,7 @@ def _obstacles(deployment: Object) -> Iterable[tuple[bool, str]]:
         f"selects its pods by {_pods.HASH}, which differs from revision to revision",
     )
     yield (
-        bool(spec.get("paused")) and not pending,
+        bool(spec.get("paused")) and not _pods.pending(deployment, found),
         "is paused by somebody else; resume it first: kubectl rollout resume",
     )
 

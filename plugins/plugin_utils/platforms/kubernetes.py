@@ -37,7 +37,7 @@ def _workload(value: t.Any, variable: str) -> str:
     kind, _slash, name = str(value).partition("/")
     if kind != "deployment" or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
         raise InputError(
-            f"{variable}: {value!r} is not a workload; write deployment/NAME", "PR-100"
+            f"{variable}: {value!r} is not a workload; write deployment/NAME", "PR-118"
         )
     return name
 
@@ -48,7 +48,7 @@ def _image(value: t.Any, variable: str) -> str:
         raise InputError(
             f"{variable}: {value!r} is the same for all revisions; write"
             " registry.example.com/shop:{revision}",
-            "PR-100",
+            "PR-118",
         )
     return str(value)
 
@@ -82,7 +82,11 @@ OPTIONS = Options(
         "The context of the kubeconfig, the current one if not given. Without a kubeconfig, the"
         " service account of the pod that the playbook runs in is used.",
     ),
-    Field("kubeconfig", PATH, "The kubeconfig, that of E(KUBECONFIG) if not given."),
+    Field(
+        "kubeconfig",
+        PATH,
+        "The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.",
+    ),
 )
 
 
@@ -113,7 +117,7 @@ class Driver(PlatformDriver):
     def place(
         self, count: int, taken: Collection[Labels], generation: int
     ) -> Sequence[tuple[str, Endpoint, int]]:
-        raise PlatformError("rollout_platform.driver: Kubernetes places pods itself")
+        raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
 
     def replicas(self) -> int | None:
         return int(self._get()["spec"].get("replicas", 1)) or None
@@ -123,7 +127,7 @@ class Driver(PlatformDriver):
         _rights.check(cluster, self._namespace)
         deployment = self._get()
         found = self._groups(deployment)
-        _rights.check_deployment(deployment, self._where)
+        _rights.check_deployment(deployment, found, self._where)
         self._container(deployment)
         if not self.context.health.enabled:
             self._check_probe(deployment)
@@ -159,8 +163,8 @@ class Driver(PlatformDriver):
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
-            if _pods.PENDING in _pods.notes_of(deployment):
-                self._complete_pending(deployment)
+            if new := _pods.pending(deployment, found):
+                self._complete_pending(new)
                 deployment, found = self._look()
             self._scale(deployment, found, start, stop)
             deployment, found = self._look()
@@ -259,7 +263,7 @@ class Driver(PlatformDriver):
 
     def _refuse_without_lease(self) -> None:
         if not self.context.epoch:
-            raise PlatformError(f"{self._where}: nothing is done without a lease")
+            raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
 
     def _fence(self, deployment: Object) -> Object:
         """Write the lease's epoch to the Deployment; raises LeaseLost where a newer one is."""
@@ -296,7 +300,8 @@ class Driver(PlatformDriver):
             elif mine[0].owned and not mine[0].current:
                 raise PlatformError(
                     f"{self._where}: somebody else has changed its pod template since"
-                    f" {revision} was promoted, so that no pods of it can be started"
+                    f" {revision} was promoted, so that no pods of it can be started",
+                    "PR-246",
                 )
             else:
                 self._set(mine[0], mine[0].replicas + count)
@@ -383,10 +388,12 @@ class Driver(PlatformDriver):
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _complete_pending(self, deployment: Object) -> None:
+    def _complete_pending(self, new: str) -> None:
         """Complete the hand-back that a run was killed in; raises PlatformError while it lasts."""
-        if left := self._hand_back(_pods.notes_of(deployment)[_pods.PENDING]):
-            raise PlatformError(f"{self._where}: an earlier hand-back is not complete: {left}")
+        if left := self._hand_back(new):
+            raise PlatformError(
+                f"{self._where}: an earlier hand-back is not complete: {left}", "PR-246"
+            )
 
     def _hand_back(self, new: str | None) -> str:
         """Go on with the hand-back until it is done or has to wait; return what it waits for."""
@@ -423,7 +430,7 @@ class Driver(PlatformDriver):
             body = _versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
             self._cluster.patch(mine, body)
         elif group is None:
-            raise PlatformError(f"{action.name} is gone")
+            raise PlatformError(f"{action.name} is gone", "PR-246")
         elif step is Step.RETARGET:
             self._cluster.patch(mine, _retarget(deployment, group))
         elif step is Step.DELETE:

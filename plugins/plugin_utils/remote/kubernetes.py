@@ -90,7 +90,9 @@ class Cluster:
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
         """Yield what happens after this version, until the server ends it; raises Expired."""
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
-        reply = self._send("GET", path, None, "", {**asked, "timeoutSeconds": str(WATCH)}, WATCH)
+        reply = self._send(
+            "GET", path, None, "", {**asked, "timeoutSeconds": str(WATCH)}, WATCH + READ
+        )
         try:
             for line in _lines(reply):
                 event = json.loads(line)
@@ -153,7 +155,7 @@ class Cluster:
                 preload_content=False,
                 redirect=False,
                 retries=False,
-                timeout=importlib.import_module("urllib3").Timeout(CONNECT, timeout + CONNECT),
+                timeout=importlib.import_module("urllib3").Timeout(connect=CONNECT, read=timeout),
             )
             self._note_time(reply.headers.get("Date"))
             if reply.status < 300:

@@ -1,0 +1,279 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rollouts of a Deployment on a real Kubernetes, with a real kubelet: `make test-engines`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import typing as t
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _rights,
+    kubernetes,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
+    ApiError,
+    Cluster,
+    Expired,
+    Reflector,
+)
+from ansible_collections.progressive.rollout.tests.engines.conftest import (
+    KUBECONFIG,
+    ROOT,
+    Client,
+    Namespace,
+    until,
+)
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+
+IMAGE = "docker.io/local/shop:{revision}"
+
+
+@pytest.fixture
+def playground(namespace: Namespace) -> Iterator[Playground]:
+    platform = {
+        "driver": "kubernetes",
+        "kubeconfig": str(KUBECONFIG),
+        "namespace": namespace.name,
+        "workload": "deployment/shop",
+        "image": IMAGE,
+    }
+    none = {"rollout_replicas": None, "rollout_health": None}
+    made = Playground(1, {"rollout_platform": platform, **none})
+    yield made
+    made.close()
+
+
+# Whole rollouts
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_rolling_rollout_loses_no_request(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(4)
+    with Client(namespace) as client:
+        outcome = playground.run(variables={"rollout_revision": "2"})
+        time.sleep(1)
+    assert outcome.rc == 0, outcome.output
+    assert outcome.rollout["outcome"] == "promoted"
+    namespace.is_ordinary("2", 4)
+    assert client.failed == []
+    assert min(client.answers["1"], client.answers["2"]) > 100
+    again = playground.run(variables={"rollout_revision": "2"})
+    assert (again.rc, again.rollout["changed"]) == (0, False), again.output
+
+
+def test_a_canary_waits_with_both_and_loses_no_request(
+    playground: Playground, namespace: Namespace
+) -> None:
+    namespace.deploy(4)
+    given = {"rollout_revision": "2", "rollout_strategy": "canary"}
+    steps = [{"set_replicas": 1}, {"pause": "3s"}, {"set_replicas": 2}, {"pause": "3s"}]
+    seen = set()
+    with Client(namespace) as client:
+        run = playground.start(variables={**given, "rollout_steps": steps})
+        while run.process.poll() is None:
+            seen.add(tuple(sorted(namespace.ready().items())))
+            time.sleep(0.2)
+        outcome = run.wait()
+        time.sleep(1)
+    assert outcome.rc == 0, outcome.output
+    assert {(("1", 4), ("2", 1)), (("1", 3), ("2", 2))} & seen, seen
+    namespace.is_ordinary("2", 4)
+    assert client.failed == []
+
+
+def test_a_broken_revision_is_rolled_back(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(3)
+    before, uids = namespace.deployment["spec"], namespace.uids()
+    with Client(namespace) as client:
+        outcome = playground.run(
+            variables={"rollout_revision": "broken", "rollout_failure_limit": 1}
+        )
+    assert outcome.rc != 0, outcome.output
+    assert outcome.rollout["outcome"] == "rolled_back"
+    assert namespace.deployment["spec"] == before
+    namespace.is_ordinary("1", 3)
+    assert namespace.uids() == uids, "no pod of the stable revision was touched"
+    assert client.failed == []
+
+
+def test_kubectl_undoes_a_rollout_and_the_next_one_follows(
+    playground: Playground, namespace: Namespace
+) -> None:
+    namespace.deploy(2, start=0)
+    assert playground.run(variables={"rollout_revision": "2"}).rc == 0
+    namespace.kubectl("rollout", "undo", "deployment/shop")
+    namespace.kubectl("rollout", "status", "deployment/shop", "--timeout=60s")
+    namespace.is_ordinary("1", 2)
+    outcome = playground.run(variables={"rollout_revision": "3"})
+    assert outcome.rc == 0, outcome.output
+    namespace.is_ordinary("3", 2)
+
+
+def test_a_promoted_revision_is_rolled_back(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(2, start=0)
+    assert playground.run(variables={"rollout_revision": "2"}).rc == 0
+    outcome = playground.run("progressive.rollout.rollback")
+    assert outcome.rc == 0, outcome.output
+    namespace.is_ordinary("1", 2)
+    assert len(namespace.sets()) == 2, "one with each template, as after kubectl rollout undo"
+
+
+# Killed at each change of the end
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pods(World):
+    """A service whose instances are the pods of a namespace."""
+
+    namespace: Namespace | None = None
+    kills: int = 0  # at which change of the hand-back the process is killed; 0: at none
+    fewest: int = 0
+
+    def platform(self) -> t.Any:
+        assert self.namespace
+        given = {"workload": "deployment/shop", "image": IMAGE, "namespace": self.namespace.name}
+        options = kubernetes.OPTIONS.parse({**given, "kubeconfig": str(KUBECONFIG)}, "")
+        transport = t.cast(t.Any, type("Quiet", (), {"say": print}))
+        made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=1))
+        take, count = made._take, 0
+
+        def taken(*args: t.Any) -> None:
+            nonlocal count
+            count += 1
+            take(*args)
+            if count == self.kills:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        made._take = taken  # type: ignore[method-assign]
+        return made
+
+
+@pytest.mark.parametrize("change", range(1, 7))
+def test_a_run_that_is_killed_in_the_hand_back_is_continued(
+    change: int, namespace: Namespace, tmp_path: Path
+) -> None:
+    namespace.deploy(2, start=0)
+    with Client(namespace) as client:
+        child = os.fork()
+        if not child:
+            Service(tmp_path, Pods(namespace=namespace, kills=change)).play(revision="2")
+            os._exit(0)
+        _pid, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        pods = namespace.uids()
+        time.sleep(3)  # the controllers act on what they find
+        assert namespace.uids() == pods, "what was left stands still"
+        Service(tmp_path, Pods(namespace=namespace)).play(revision="2")
+    assert namespace.uids() == pods, "no pod was started or stopped"
+    namespace.is_ordinary("2", 2)
+    assert client.failed == []
+
+
+# What goes wrong
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_is_told_in_the_servers_words(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(2, start=0)
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    namespace.cluster.post(f"{namespace.core}/resourcequotas", quota)
+    until(
+        lambda: namespace.cluster.get(f"{namespace.core}/resourcequotas/few")["status"].get("used"),
+        "the quota is counted",
+    )
+    given = {"rollout_revision": "2", "rollout_progress_deadline": "10s"}
+    outcome = playground.run(variables={**given, "rollout_health": {"tcp": True, "deadline": "8s"}})
+    assert outcome.rc != 0
+    assert "no more pods of shop-g2: pods" in outcome.output
+    assert "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2" in outcome.output
+    namespace.is_ordinary("1", 2)
+
+
+def test_a_missing_image_is_told(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(2, start=0)
+    given = {"rollout_revision": "9", "rollout_progress_deadline": "8s"}
+    outcome = playground.run(variables=given)
+    assert outcome.rc != 0
+    assert "ErrImageNeverPull" in outcome.output, outcome.output
+    namespace.is_ordinary("1", 2)
+
+
+def test_the_rights_that_a_role_gives_are_enough(
+    playground: Playground, namespace: Namespace
+) -> None:
+    namespace.deploy(2, start=0)
+    mine = {
+        **playground.variables["rollout_platform"],
+        "kubeconfig": str(KUBECONFIG.with_name("rollout.kubeconfig")),
+    }
+    # `get deployments` is asked for before the rights are.
+    role = _rights.role(namespace.name)
+    reading = {**role, "rules": [{**rule, "verbs": ["get"]} for rule in role["rules"]]}
+    bound = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "rollout"},
+        "roleRef": {"kind": "Role", "name": role["metadata"]["name"], "apiGroup": ""},
+        "subjects": [{"kind": "User", "name": "rollout"}],
+    }
+    namespace.kubectl("apply", "-f", "-", given=reading)
+    namespace.kubectl("apply", "-f", "-", given=bound)
+    given = {"rollout_revision": "2", "rollout_platform": mine}
+    outcome = playground.run(variables=given)
+    assert outcome.rc != 0
+    message = outcome.failed.msg
+    assert "this account may not patch deployments, list replicasets" in message, message
+    shown = json.JSONDecoder().raw_decode(message.partition("account: ")[2])[0]
+    assert shown == role
+    namespace.kubectl("apply", "-f", "-", given=shown)
+    outcome = playground.run(variables=given)
+    assert outcome.rc == 0, outcome.output
+    namespace.is_ordinary("2", 2)
+
+
+def test_the_api_server_may_be_restarted(playground: Playground, namespace: Namespace) -> None:
+    namespace.deploy(4, start=0)
+    with Client(namespace) as client:
+        run = playground.start(variables={"rollout_revision": "2"})
+        until(lambda: namespace.ready().get("2", 0) >= 1, "the first new pod")
+        subprocess.run([str(ROOT / "scripts/kubernetes"), "restart"], check=True, timeout=120)
+        outcome = run.wait()
+    assert outcome.rc == 0, outcome.output
+    assert "[PR-240]" in outcome.output, "it was told"
+    namespace.is_ordinary("2", 4)
+    assert client.failed == []
+
+
+# The client
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_from_too_long_ago_is_begun_anew(cluster: Cluster, namespace: Namespace) -> None:
+    path = f"{namespace.core}/pods"
+    with pytest.raises((Expired, ApiError), match=r"too old|410"):
+        list(cluster.watch(path, "1"))
+    woken: list[float] = []
+    pods = Reflector(cluster, path, lambda: woken.append(time.monotonic()))
+    pods._relist = lambda relist=pods._relist: relist() and "1"  # type: ignore[misc]
+    assert pods.list() == []
+    del pods._relist  # type: ignore[method-assign]
+    until(lambda: bool(woken), "it was listed again")
+    namespace.deploy(1, start=0)
+    until(lambda: len(pods.list()) == 1, "a pod is seen")
+    pods.close()
