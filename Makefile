@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test soak test-all lint format generate docs bench release clean
+.PHONY: help setup demo quick test test-engines soak test-all lint format generate docs bench release clean
 export STRATEGY FAIL # of the demo
 
 help: ## this list
@@ -21,6 +21,11 @@ test: ## everything: style, types, the Ansible gates, all tests; the same each t
 	@scripts/system-packages
 	@scripts/setup run test lint
 	@scripts/check
+
+test-engines: ## rollouts on a real Kubernetes, built the first time, which takes half an hour
+	@scripts/system-packages
+	@scripts/setup run test
+	@scripts/test-engines
 
 soak: ## tests that draw at random, with other seeds, for a given time (FOR=30m; SEED=... repeats a seed)
 	@scripts/system-packages

@@ -8,6 +8,7 @@ The cluster is that of `scripts/kubernetes up`, whose images the tests need.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
+    ApiError,
     Cluster,
     Reflector,
 )
@@ -143,7 +145,7 @@ class Client:
         self._endpoints = Reflector(
             namespace.cluster, path, lambda: None, fieldSelector="metadata.name=shop"
         )
-        self._endpoints.list()
+        self._there = self._addresses()
         self._threads = [threading.Thread(target=self._send) for _one in range(2)]
 
     def __enter__(self) -> Client:
@@ -157,16 +159,21 @@ class Client:
             thread.join()
         self._endpoints.close()
 
+    def _addresses(self) -> list[str]:
+        return [
+            address["ip"]
+            for one in self._endpoints.list()
+            for subset in one.get("subsets") or ()
+            for address in subset.get("addresses") or ()
+        ]
+
     def _send(self) -> None:
         while not self._end.wait(0.01):
-            there = [
-                address["ip"]
-                for one in self._endpoints.list()
-                for subset in one.get("subsets") or ()
-                for address in subset.get("addresses") or ()
-            ]
+            with contextlib.suppress(ApiError):  # the last ones known
+                self._there = self._addresses()
             try:
-                connection = http.client.HTTPConnection(random.choice(there), 8080, timeout=5)
+                address = random.choice(self._there)
+                connection = http.client.HTTPConnection(address, 8080, timeout=5)
                 connection.request("GET", "/")
                 answer = connection.getresponse()
                 assert answer.status == 200

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import typing as t
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
@@ -164,22 +166,29 @@ class Pods(World):
         return made
 
 
+def play(path: str, namespace: str, kills: int) -> None:
+    """Roll revision 2 out, in a process of its own."""
+    pods = Pods(namespace=Namespace(Cluster(str(KUBECONFIG)), namespace), kills=kills)
+    Service(Path(path), pods).play(revision="2")
+
+
+def played(path: Path, namespace: Namespace, kills: int = 0) -> int:
+    """Return how a process ends that rolls revision 2 out."""
+    call = f"from {__name__} import play; play({str(path)!r}, {namespace.name!r}, {kills})"
+    return subprocess.run([sys.executable, "-c", call], timeout=120).returncode
+
+
 @pytest.mark.parametrize("change", range(1, 7))
 def test_a_run_that_is_killed_in_the_hand_back_is_continued(
     change: int, namespace: Namespace, tmp_path: Path
 ) -> None:
     namespace.deploy(2, start=0)
     with Client(namespace) as client:
-        child = os.fork()
-        if not child:
-            Service(tmp_path, Pods(namespace=namespace, kills=change)).play(revision="2")
-            os._exit(0)
-        _pid, status = os.waitpid(child, 0)
-        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert played(tmp_path, namespace, kills=change) == -signal.SIGKILL
         pods = namespace.uids()
         time.sleep(3)  # the controllers act on what they find
         assert namespace.uids() == pods, "what was left stands still"
-        Service(tmp_path, Pods(namespace=namespace)).play(revision="2")
+        assert played(tmp_path, namespace) == 0
     assert namespace.uids() == pods, "no pod was started or stopped"
     namespace.is_ordinary("2", 2)
     assert client.failed == []
@@ -277,3 +286,36 @@ def test_a_watch_from_too_long_ago_is_begun_anew(cluster: Cluster, namespace: Na
     namespace.deploy(1, start=0)
     until(lambda: len(pods.list()) == 1, "a pod is seen")
     pods.close()
+
+
+# The documentation
+# --------------------------------------------------------------------------------------------------
+
+EXAMPLE = ROOT / "docs/examples/kubernetes"
+
+
+def test_the_example_runs_as_it_is(namespace: Namespace, tmp_path: Path) -> None:
+    """But for the image, which is on the node."""
+    objects = (EXAMPLE / "shop.yaml").read_text()
+    local = objects.replace("shop:1\n", "shop:1\n          imagePullPolicy: Never\n")
+    (tmp_path / "shop.yaml").write_text(local)
+    namespace.kubectl("apply", "-f", str(EXAMPLE / "role.yaml"), "-f", str(tmp_path / "shop.yaml"))
+    until(lambda: namespace.ready() == {"1": 4}, "the pods are ready")
+    config = KUBECONFIG.read_text().replace("namespace: default", f"namespace: {namespace.name}")
+    (tmp_path / "config").write_text(config)
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [program, "rollout.yml", "-e", "@shop.yml", "-e", "rollout_revision=2"],
+        cwd=EXAMPLE,
+        env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    namespace.is_ordinary("2", 4)
+
+
+def test_the_role_of_the_example_is_the_one_that_is_needed() -> None:
+    found = yaml.safe_load((EXAMPLE / "role.yaml").read_text())
+    assert found["rules"] == _rights.role("any")["rules"]

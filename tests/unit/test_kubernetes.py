@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
@@ -41,6 +42,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
+from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 
 GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
 
@@ -561,3 +564,22 @@ def test_the_revision_of_pods_that_no_rollout_started(image: str, revision: str)
     one["spec"]["template"]["spec"]["containers"][0]["image"] = image
     reading = _pods.Reading("shop", "", "local/shop:{revision}", 0, NOW)
     assert reading.revision(_pods.Group(one, {"metadata": {"name": "shop"}})) == revision
+
+
+# The documentation
+# --------------------------------------------------------------------------------------------------
+
+PAGE = SNIPPETS["docs/how-to/kubernetes.md"]
+
+
+def test_the_options_of_the_page_are_taken() -> None:
+    given = yaml.safe_load(PAGE["kubernetes.yml"])["rollout_platform"]
+    del given["driver"]
+    driver(api.Server(), **given)
+
+
+def test_the_pods_of_the_example_wait_as_the_page_says() -> None:
+    wanted = yaml.safe_load(PAGE["prestop"])["lifecycle"]
+    example = ROOT / "docs/examples/kubernetes/shop.yaml"
+    mine, _service = yaml.safe_load_all(example.read_text())
+    assert mine["spec"]["template"]["spec"]["containers"][0]["lifecycle"] == wanted

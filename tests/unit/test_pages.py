@@ -146,6 +146,7 @@ USED = {
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
+    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "prestop"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
     f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
     f"{HOW_TO}/write-a-driver.md": {
@@ -401,8 +402,11 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     operands = {
         word.removeprefix("@") for line in words for word in line if not word.startswith("-")
     }
-    assert operands <= named | {"ansible-playbook", "rollout_revision=2.4.1"}
-    assert (ROOT / "extensions/molecule" / Path(page).parent.name / "molecule.yml").exists()
+    revision = {word for word in operands if word.startswith("rollout_revision=")}
+    assert operands <= named | revision | {"ansible-playbook", "kubectl", "apply"}
+    name = Path(page).parent.name
+    run_by = [f"extensions/molecule/{name}/molecule.yml", f"tests/engines/test_{name}.py"]
+    assert any((ROOT / path).exists() for path in run_by)
 
 
 # -- analysis --------------------------------------------------------------------------------------
