@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starts, stops and reports containers of one service on this host, by the command line of podman
-or docker.
+"""Start, stop and report containers of one service on this host, by podman or docker.
 
 The request is what `_service.py` says, with program, keep_revisions, and for each instance to start
 image, options, command, env and container_port (0: the host's network). A container's name is its
@@ -98,8 +97,10 @@ class Service(_service.Service):
         }
 
     def look(self, records: dict[str, Record]) -> None:
-        """See all containers. With a lease, those that run and are not recorded are adopted, and
-        those whose start was cut short are removed.
+        """See all containers.
+
+        With a lease, those that run and are not recorded are adopted, and those whose start was cut
+        short are removed.
         """
         self.seen = self.containers()
         for name, container in list(self.seen.items()):
@@ -197,8 +198,9 @@ class Service(_service.Service):
                 )
 
     def restarts(self, record: Record, container: Container) -> None:
-        """Note when it was started again: by the program, which counts that, or by somebody
-        else, since when it runs shows.
+        """Note when the container was started again.
+
+        The program counts its own restarts; those of others show in since when it runs.
         """
         state = container["State"]
         count, between = container.get("RestartCount") or 0, state["Status"] == "restarting"
@@ -278,8 +280,9 @@ class Service(_service.Service):
         return out if status == 0 else ""
 
     def remove(self, record: Record) -> None:
-        """Keep the end of the log. One that was stopped in good order `prune` may keep, any
-        other is removed.
+        """Keep the end of the log.
+
+        A container that was stopped in good order may be kept by `prune`; any other is removed.
         """
         if record["id"] in self.seen:
             _service.write(self.log(record), self.output(record["id"], LINES))

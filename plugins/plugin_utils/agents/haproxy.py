@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python
-3.8.
+"""Carry lines to HAProxy's Runtime API on the host it runs on. Decide nothing.
+
+Needs Python 3.8.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
 
 
 def _stem(request: Request, address: str) -> str:
-    """Return the path of the lock and the epoch of a service at one HAProxy, without their
-    endings: `<path>/haproxy/shop@_run_haproxy_admin.sock`.
+    """Return the path of the lock and the epoch of a service at one HAProxy, without an ending.
+
+    For example `<path>/haproxy/shop@_run_haproxy_admin.sock`.
     """
     return os.path.join(
         request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_"))
@@ -64,8 +66,9 @@ def _stem(request: Request, address: str) -> str:
 
 
 def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
-    """Return the answers to the lines. HAProxy closes the connection after a line, so there is
-    one connection a line.
+    """Return the answers to the lines.
+
+    HAProxy closes the connection after a line, so each line has its own.
     """
     until = time.monotonic() + request["timeout"]
     place: str | tuple[str, int] = address

@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a systemd template on inventory hosts, `shop@<slot>.service`. `agents/systemd.py` does
-the work.
+"""Units of a systemd template on inventory hosts, `shop@<slot>.service`.
 
-The template is the same for all revisions. What differs stands in each instance's environment file,
-our template's command too.
+`agents/systemd.py` does the work.
+
+The template is the same for all revisions. What differs, the command included, is in each
+instance's environment file.
 """
 
 from __future__ import annotations

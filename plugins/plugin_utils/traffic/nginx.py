@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Open source nginx, through a file that it includes: every change of the instances in rotation
-is a reload.
+"""Open source nginx, through a file that it includes.
+
+Every change of the instances in rotation is a reload.
 
 An instance in rotation is a server of the service's upstream; one out of rotation is not there at
 all. nginx does not check instances, so they are asked from its own host, as `rollout_health` says:
