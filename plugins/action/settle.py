@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take in the results of the user's tasks: hosts that work are put back in rotation, others stay
-out."""
+out.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def _back(rollout: Rollout) -> str:
 
 def left_behind(service: str, orphaned: Sequence[Instance]) -> list[str]:
     """Return a line on instances that were not stopped because their hosts are unreachable, if
-    there are any."""
+    there are any.
+    """
     there = ", ".join(f"{instance.id} on {instance.host}" for instance in orphaned)
     if not orphaned:
         return []

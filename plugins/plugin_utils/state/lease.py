@@ -113,7 +113,8 @@ class Session:
 
     def _keep(self) -> None:
         """Renew the lease in the background: a host or a load balancer may take longer to answer
-        than the lease lasts."""
+        than the lease lasts.
+        """
         self.close()
         self._closed = threading.Event()
         threading.Thread(
