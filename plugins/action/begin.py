@@ -9,13 +9,7 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ..plugin_utils.config.variables import (
-    PLAY_HOSTS,
-    REACHED,
-    REBALANCE,
-    RESTART,
-    VARIABLE_NAMES,
-)
+from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED, REBALANCE, RESTART, VARIABLE_NAMES
 from ..plugin_utils.controller import plays, takeover
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext, StepPart

@@ -12,10 +12,7 @@ from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.dry_run import DryRun
 from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.rollback import (
-    nothing_to_roll_back,
-    target_revision,
-)
+from ..plugin_utils.controller.rollback import nothing_to_roll_back, target_revision
 from ..plugin_utils.controller.stages import refuse_in_place
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import PROMOTE

@@ -13,13 +13,8 @@ from dataclasses import replace
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller import watch
-from ..plugin_utils.controller.action import (
-    StepAction,
-)
-from ..plugin_utils.controller.context import (
-    Result,
-    StepContext,
-)
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.in_place import InPlace
 from ..plugin_utils.inputs.options import MAPPING, Field, Options
 

@@ -18,19 +18,11 @@ from ..base.errors import InputError
 from ..health import spec
 from ..inputs.options import Options
 from ..interfaces import loader
-from ..interfaces.driver import (
-    BaseDriver,
-)
+from ..interfaces.driver import BaseDriver
 from ..interfaces.gate import GateDriver
-from ..interfaces.metric import (
-    MetricDriver,
-)
-from ..interfaces.platform import (
-    PlatformDriver,
-)
-from ..interfaces.traffic import (
-    TrafficDriver,
-)
+from ..interfaces.metric import MetricDriver
+from ..interfaces.platform import PlatformDriver
+from ..interfaces.traffic import TrafficDriver
 from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value

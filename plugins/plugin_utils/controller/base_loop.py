@@ -10,13 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..base import clock
-from ..base.errors import (
-    TRANSIENT,
-    InputError,
-    RolloutError,
-    RolloutFailed,
-    StoreError,
-)
+from ..base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
 from ..config.settings import Settings
 from ..engine.budget import up
 from ..engine.model import Instance, Phase, Rotation, State

@@ -11,14 +11,7 @@ from collections.abc import Callable
 
 from ..base.errors import Aborted, GateFailed, RolloutFailed
 from ..engine.model import FailureAction, Phase
-from ..engine.strategy import (
-    FINISH,
-    PARTS,
-    PROMOTE,
-    REPLACE,
-    Gate,
-    Stage,
-)
+from ..engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ..state import events
 from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart

@@ -22,14 +22,7 @@ from ..base.text import clean, span
 from ..engine.strategy import Gate
 from ..interfaces import loader
 from ..interfaces.context import Context
-from ..interfaces.gate import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    GateDriver,
-)
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..state.record import GateRecord, GateState
 
 _SHOWN = 1000  # characters of a gate's message, which may come from anywhere

@@ -15,20 +15,11 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..base.errors import (
-    PlatformError,
-    RolloutFailed,
-)
+from ..base.errors import PlatformError, RolloutFailed
 from ..config.settings import Settings
 from ..health import spec
-from ..interfaces.platform import (
-    InstanceSettings,
-    key_of,
-)
-from ..state.record import (
-    Record,
-    Rollout,
-)
+from ..interfaces.platform import InstanceSettings, key_of
+from ..state.record import Record, Rollout
 from .context import StepPart
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options

@@ -14,22 +14,10 @@ from dataclasses import replace
 from functools import partial
 
 from ..base import clock
-from ..base.errors import (
-    GateFailed,
-    PlatformError,
-    RolloutFailed,
-    TrafficError,
-    TransportError,
-)
+from ..base.errors import GateFailed, PlatformError, RolloutFailed, TrafficError, TransportError
 from ..engine import in_place as engine
 from ..engine.evaluate import Decision
-from ..engine.model import (
-    UNKNOWN,
-    Composition,
-    FailureAction,
-    Instance,
-    Phase,
-)
+from ..engine.model import UNKNOWN, Composition, FailureAction, Instance, Phase
 from ..engine.progress import ProgressTracker, Rules, failure_limits
 from ..engine.strategy import Stage, Waypoint
 from ..state import events
@@ -40,11 +28,7 @@ from .forward import failure_action
 from .in_place_plan import InPlacePlan
 from .lifecycle import Lifecycle
 from .rollback import Rollback
-from .stages import (
-    InPlaceStages,
-    deploy_target,
-    final_waypoint,
-)
+from .stages import InPlaceStages, deploy_target, final_waypoint
 from .supervisor import Proceed
 
 Decide = Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]

@@ -16,11 +16,7 @@ from ..state.record import Rollout
 from .context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
 from .lifecycle import Lifecycle
-from .stages import (
-    InPlaceStages,
-    deploy_target,
-    final_waypoint,
-)
+from .stages import InPlaceStages, deploy_target, final_waypoint
 from .target import requested
 
 

@@ -24,12 +24,7 @@ from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import Places
-from .stages import (
-    Stages,
-    baseline_of,
-    renumber,
-    stages_for,
-)
+from .stages import Stages, baseline_of, renumber, stages_for
 from .validation import Validation, balancers_of
 
 

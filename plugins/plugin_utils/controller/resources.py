@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 from ..base.text import count, size
 from ..engine.model import Instance
-from ..interfaces.platform import (
-    InstanceSettings,
-    Limits,
-    Machine,
-    PlatformDriver,
-)
+from ..interfaces.platform import InstanceSettings, Limits, Machine, PlatformDriver
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,8 @@ from dataclasses import replace
 
 from ..base.errors import InputError
 from ..engine import in_place as engine
-from ..engine.budget import (
-    Budget,
-    ResolvedBudget,
-)
-from ..engine.model import (
-    Composition,
-    Instance,
-    Phase,
-)
+from ..engine.budget import Budget, ResolvedBudget
+from ..engine.model import Composition, Instance, Phase
 from ..engine.strategy import (
     InvalidSteps,
     Plan,
@@ -34,10 +27,7 @@ from ..engine.strategy import (
     still_passed,
 )
 from ..state.record import Kind, Rollout
-from .context import (
-    StepContext,
-    StepPart,
-)
+from .context import StepContext, StepPart
 
 
 class Stages(StepPart, abc.ABC):

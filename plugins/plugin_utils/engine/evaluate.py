@@ -25,25 +25,9 @@ from dataclasses import dataclass, field
 from . import wording
 from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
-from .instances import (
-    can_admit,
-    can_stop,
-    ids,
-    is_serving,
-    is_starting,
-)
-from .model import (
-    FailureAction,
-    Instance,
-    Rotation,
-    State,
-)
-from .progress import (
-    FailureLimit,
-    ProgressTracker,
-    Rules,
-    failure_limits,
-)
+from .instances import can_admit, can_stop, ids, is_serving, is_starting
+from .model import FailureAction, Instance, Rotation, State
+from .progress import FailureLimit, ProgressTracker, Rules, failure_limits
 from .strategy import Waypoint
 
 

@@ -23,23 +23,10 @@ from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
 from ..base.text import clean
-from ..engine.judges.threshold import (
-    AnalysisPhase,
-    MeasurementCounts,
-    assess,
-    due,
-    worst,
-)
+from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, due, worst
 from ..health.probe_traffic import Prober
 from ..interfaces.context import Context
-from ..interfaces.gate import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    GateDriver,
-)
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..interfaces.metric import MetricDriver, Question
 
 OPTIONS = spec.OPTIONS

@@ -119,7 +119,7 @@ def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
 
 def number(low: float, high: float, exclusive: bool = False) -> Kind:
     """Return the kind of a number within bounds."""
-    bounds = f"More than {low:g}." if high >= 1000 else f"Between {low:g} and {high:g}."
+    bounds = f"More than {low:g}." if high > 1000 else f"Between {low:g} and {high:g}."
     note = bounds if exclusive else f"{low:g} to {high:g}."
     return Kind(
         "float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note

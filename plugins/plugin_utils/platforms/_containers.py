@@ -16,15 +16,7 @@ from dataclasses import replace
 
 from ..base.errors import InputError, PlatformError
 from ..inputs import values
-from ..inputs.options import (
-    DURATION,
-    PORT,
-    Field,
-    Kind,
-    Options,
-    choice,
-    whole,
-)
+from ..inputs.options import DURATION, PORT, Field, Kind, Options, choice, whole
 from ..interfaces.context import Context
 from ..interfaces.platform import InstanceSettings, Labels, Limits
 from . import _options

@@ -16,13 +16,7 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError, RolloutFailed
 from ..inputs.options import Options
 from ..interfaces.context import Context
-from ..interfaces.platform import (
-    InstanceSettings,
-    Labels,
-    Machine,
-    PlatformDriver,
-    Report,
-)
+from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
 from ._answers import (

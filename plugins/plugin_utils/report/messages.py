@@ -9,11 +9,7 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
-from ..state.record import (
-    Kind,
-    Outcome,
-    Rollout,
-)
+from ..state.record import Kind, Outcome, Rollout
 
 
 def ended(service: str, rollout: Rollout) -> str:

@@ -10,16 +10,8 @@ import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
-from ..base.errors import (
-    AlreadyRunning,
-    LeaseHeld,
-    LeaseLost,
-    RolloutError,
-)
-from ..interfaces.store import (
-    Lease,
-    StoreDriver,
-)
+from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
+from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
 from .record import Record
 

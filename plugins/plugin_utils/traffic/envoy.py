@@ -32,24 +32,10 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import InputError, TrafficError
 from ..engine.model import Rotation
 from ..inputs import values
-from ..inputs.options import (
-    ADDRESS,
-    LISTEN,
-    PATH,
-    TEXT,
-    Field,
-    Options,
-    whole,
-)
+from ..inputs.options import ADDRESS, LISTEN, PATH, TEXT, Field, Options, whole
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import (
-    Preview,
-    Server,
-    Table,
-    Target,
-    TrafficDriver,
-)
+from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents

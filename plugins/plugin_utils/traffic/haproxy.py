@@ -26,23 +26,11 @@ from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
 from ..engine.model import Rotation
 from ..inputs import values
-from ..inputs.options import (
-    PATH,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-    one_or_more,
-)
+from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
 from ..interfaces.check import HealthCheck
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import (
-    Preview,
-    Table,
-    Target,
-    TrafficDriver,
-)
+from ..interfaces.traffic import Preview, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api

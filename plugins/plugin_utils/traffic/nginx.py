@@ -27,14 +27,7 @@ from ..engine.model import Health, Rotation
 from ..health import agent as probes
 from ..health.streak import Streak, advance
 from ..inputs import values
-from ..inputs.options import (
-    LISTEN,
-    PATH,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-)
+from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver

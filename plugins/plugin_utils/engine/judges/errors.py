@@ -21,15 +21,7 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from .evalue import (
-    ALPHA,
-    FAR,
-    e_value,
-    first_true,
-    log_e,
-    log_mean,
-    shown,
-)
+from .evalue import ALPHA, FAR, e_value, first_true, log_e, log_mean, shown
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected

@@ -15,12 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .evalue import (
-    ALPHA,
-    last_true,
-    least_evidence,
-    log_e,
-)
+from .evalue import ALPHA, last_true, least_evidence, log_e
 from .verdict import Data, Verdict
 
 FINE = 32  # buckets to a doubling: 2.2 % wide
