@@ -355,7 +355,7 @@ def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_tur
     _old, new, before = next_of(fleet)
     for_all = (
         "- ansible.builtin.fail: {msg: the disk is full}\n  run_once: true\n  when: \"'web1' in"
-        ' _rollout_wave.hosts"\n'
+        ' _rollout_batch.hosts"\n'
     )
     (fleet.home / "all.yml").write_text(for_all + (fleet.home / "deploy.yml").read_text())
     canary = {
@@ -655,8 +655,8 @@ def test_check_mode_says_what_a_restart_and_the_tasks_would_do(fleet: Fleet) -> 
     restart = fleet.run(IN_PLACE, {"rollout_restart": True}, "--check", "--diff")
     assert restart.rc == 0 and restart.one("begin").changed, restart.output
     assert (
-        f"wave 1: web1, web2 to {old}" in restart.output
-        and f"wave 2: web3, web4 to {old}" in restart.output
+        f"batch 1: web1, web2 to {old}" in restart.output
+        and f"batch 2: web3, web4 to {old}" in restart.output
     )
     outcome = fleet.run(IN_PLACE, own, "--check", "--diff")
     assert outcome.rc == 0 and outcome.output.count("+revision 99") == HOSTS, outcome.output

@@ -143,7 +143,7 @@ class InPlacePlan(StepPart):
             self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout)
         )
         lines = [
-            f"wave {number}: {', '.join(hosts)} to {revision}\n"
+            f"batch {number}: {', '.join(hosts)} to {revision}\n"
             for number, hosts in enumerate(batches, 1)
         ]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK

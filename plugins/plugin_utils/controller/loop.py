@@ -30,7 +30,7 @@ from .supervisor import Proceed, Reporter, Supervisor
 class ReconcileLoop(BaseLoop):
     """Drives the fleet of one service."""
 
-    _background: GateRunner | None = None  # goes on from stage to stage
+    _background: GateRunner | None = None  # the same in all stages
 
     def close(self) -> None:
         """Ask gates nothing any more."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from ..base.errors import InputError
 from ..state import identity
 
-PATIENCE = 0.02  # seconds between two looks at a watch that was told to end
+PATIENCE = 0.02  # seconds between two checks of a watch that was told to end
 
 
 class Watch:

@@ -317,7 +317,7 @@ def _excess(
     free = _first(useless, excess, _usefulness)
     # Our check fails an instance that a load balancer still sends requests to, or too few serve and
     # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
-    # blip of our own checks, or a balancer that was restarted, can never empty a fleet.
+    # blip of health checks, or a balancer that was restarted, can never empty a fleet.
     some = _first(useful, min(excess - len(free), serving), _usefulness)
     # Available instances serve as well, so what `spare` leaves of them is enough for both.
     rest = _first(group.available, min(excess - len(free) - len(some), spare), _by_age(waypoint))
