@@ -349,6 +349,24 @@ def test_nothing_is_done_once_the_lease_is_lost(
         (tmp_path / "journal" / "shop.json").unlink()
 
 
+@pytest.mark.usefixtures("virtual")
+def test_a_run_that_waits_for_a_load_balancer_ends_once_its_lease_is_lost(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world)
+
+    def fails(call: str) -> Exception | None:
+        if call == "commit" and "observe" in world.calls:
+            return LeaseLost("gone")
+        walk.session._renewed = 0.0  # long ago
+        return TrafficError("down") if call == "observe" else None
+
+    world.fails = fails
+    with pytest.raises(LeaseLost):
+        walk.run()
+
+
 @pytest.mark.usefixtures("quick")
 def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[..., Walk]) -> None:
     """For longer than it lives: who waits for a load balancer still holds it."""

@@ -163,7 +163,7 @@ class BaseLoop:
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
-                self.commit()  # the lease is kept while waiting
+                self.commit()  # ends the wait if the lease is lost
         self.checker.wait(timing.RETRY)
 
     def event(self, event: Event) -> None:

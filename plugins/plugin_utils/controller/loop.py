@@ -159,7 +159,7 @@ class ReconcileLoop(BaseLoop):
                     pool.observe()
                 self.actuator.apply_previews(self.observer.snapshot)
                 if self.recorder.due:
-                    self.commit()  # the lease is kept while waiting
+                    self.commit()  # ends the wait if the lease is lost
             except TRANSIENT as exc:
                 return str(exc)
             return "it still has requests" if any(pool.filled for pool in self.previews) else ""
