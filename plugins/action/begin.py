@@ -104,9 +104,7 @@ class _Begin(StepPart):
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:
-        """Return the kind of a rollout of the stable revision; None where there is nothing to
-        do.
-        """
+        """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
         if unapplied := self.lifecycle.generations.differences(generation):
             self.step.say(

@@ -81,9 +81,7 @@ def roll_back_to(
 
 
 def open_prepared(step: StepContext, forward: Forward, target: Composition) -> Rollout:
-    """Open a rollout back to the target and prepare its hosts; where that fails, no rollout is
-    left in progress.
-    """
+    """Open a rollout back to the target and prepare its hosts; if that fails, close it again."""
     last = step.record.rollout
     rollout = forward.rollback.open(target)
     try:
@@ -101,9 +99,7 @@ def open_prepared(step: StepContext, forward: Forward, target: Composition) -> R
 
 
 def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
-    """Abort the rollout of another run, if that leads to the revision asked for; the run obeys
-    within two seconds.
-    """
+    """Abort the rollout of another run, if that leads to the revision asked for."""
     rollout = step.session.read().open
     if (
         rollout is None
