@@ -13,7 +13,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    drain,
+    finish,
+    promote,
+    rollback,
+)
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
@@ -144,6 +150,19 @@ def test_a_step_whose_end_cannot_be_written_down_gives_the_lease_back(
     monkeypatch.setattr(Guard, "check", stop)
     with pytest.raises(Interrupted):
         shop.step(replaces, **canary(20, tmp_path))
+    assert shop.store.lease() is None
+
+
+def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
+    shop: Service, tmp_path: Path
+) -> None:
+    given = {**canary(20, tmp_path), "on_failure": "hold"}
+    shop.step(begin, **given)
+    with pytest.raises(RolloutFailed, match="rollout held"):
+        shop.step(replaces, **given)
+    assert shop.journal.open and shop.journal.open.phase == "held" and shop.store.lease() is None
+    result = shop.step(drain, {"instances": ["shop-1"]}, **given)
+    assert result["changed"] and "shop-1" not in {r.labels.id for r in shop.world.alive()}
     assert shop.store.lease() is None
 
 
