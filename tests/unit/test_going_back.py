@@ -11,6 +11,7 @@ import dataclasses
 import typing as t
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import (
@@ -21,12 +22,17 @@ from ansible_collections.progressive.rollout.plugins.action import (
     rollback,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
     RolloutFailed,
     StoreError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    Result,
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     ReconcileLoop,
@@ -35,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.sta
     LaunchStages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
@@ -164,6 +171,31 @@ def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
     result = shop.step(drain, {"instances": ["shop-1"]}, **given)
     assert result["changed"] and "shop-1" not in {r.labels.id for r in shop.world.alive()}
     assert shop.store.lease() is None
+
+
+class Draining:
+    """A step that ends when it has decided to drain an instance."""
+
+    own = Options()
+
+    def perform(self, step: StepContext) -> Result:
+        step.begin()
+        step.loop.observe_fleet()
+        step.record.draining["shop-1"] = clock.now()
+        step.loop.commit()
+        return step.report(True)
+
+
+def test_an_instance_that_was_to_go_and_still_runs_stays_in_a_rollback(
+    shop: Service, tmp_path: Path
+) -> None:
+    given = canary(20, tmp_path)
+    shop.step(begin, **given)
+    shop.step(SimpleNamespace(ActionModule=Draining), **given)
+    before = {report.labels.id for report in shop.world.alive()}
+    shop.step(rollback, **given)
+    assert {report.labels.id for report in shop.world.alive()} == before
+    assert shares(shop) == {"1": 1} and shop.journal.draining == {}
 
 
 def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:
