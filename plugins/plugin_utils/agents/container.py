@@ -246,6 +246,11 @@ class Service(_service.Service):
             )
         return "running", record.get("crash", "")
 
+    def detail(self, record: Record, asked: bool) -> str:
+        """Return how a container ended; the program's `stop` may have killed it, too."""
+        killed = asked and _killed(self.seen.get(record["id"]))
+        return super().detail({**record, "killed": True} if killed else record, asked)
+
     def ended(self, record: Record) -> str:
         container = self.seen.get(record["id"])
         if container is None:
@@ -311,6 +316,15 @@ class Service(_service.Service):
 
 def _label(container: Container, name: str) -> str:
     return str((container["Config"].get("Labels") or {}).get(LABEL + name, ""))
+
+
+def _killed(container: Container | None) -> bool:
+    """Return whether a container ended by SIGKILL, which is not its own signal to stop."""
+    if container is None:
+        return False
+    state, own = container["State"], str(container["Config"].get("StopSignal", "")).upper()
+    killed = state.get("ExitCode") == 137 and not state.get("OOMKilled")
+    return killed and own not in ("KILL", "SIGKILL", "9")
 
 
 def _published(wanted: dict[str, t.Any]) -> list[str]:
