@@ -296,7 +296,9 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
         assert "web4: not healthy: 503" in outcome.failed.msg
         assert fleet.serving() == {"web1", "web2", "web3"} and fleet.record["phase"] == "held"
         assert not fleet.drained("web2")
-        assert [host for host, _revision in fleet.since(before)] == ["web1", "web3", "web4"]
+        deployed = [host for host, _revision in fleet.since(before)]
+        # hosts of a batch are deployed at once
+        assert (sorted(deployed[:2]), deployed[2:]) == (["web1", "web3"], ["web4"])
         fleet.hosts_are()
         fleet.to(new)
     assert in_waves(fleet.since(before)[3:], 2) == [{("web2", new), ("web4", new)}]

@@ -198,6 +198,16 @@ def test_an_instance_that_was_to_go_and_still_runs_stays_in_a_rollback(
     assert shares(shop) == {"1": 1} and shop.journal.draining == {}
 
 
+def test_a_rollback_after_a_promotion_is_not_rolled_back(shop: Service) -> None:
+    shop.play(revision="2")
+    assert shop.journal.before and shop.journal.before.revision == "1"
+    assert shop.step(rollback)["changed"] and shop.running == {"1": 6}
+    assert shop.journal.stable and shop.journal.stable.revision == "1"
+    assert shop.journal.before is None
+    again = shop.step(rollback)
+    assert not again["changed"] and "already rolled back" in again["msg"]
+
+
 def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:
     shop.world.most = 12
     alarm = tmp_path / "alarm"

@@ -646,6 +646,27 @@ def test_an_instance_that_a_killed_run_started_is_still_starting_and_an_old_one_
 
 
 @pytest.mark.usefixtures("virtual")
+def test_a_place_where_an_instance_has_failed_is_used_again_if_there_is_no_other(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(crashes=lambda labels: labels.id == "shop-4")
+    walk = walking(world)
+    place, full = walk.loop.platform.place, []
+
+    def crowded(count: int, taken: t.Any, generation: int) -> t.Any:
+        failed = [r for r in world.instances.values() if r.process is Process.FAILED]
+        if any(report.labels in taken for report in failed):
+            full.append(count)
+            raise PlatformError("no room")
+        return place(count, taken, generation)
+
+    monkeypatch.setattr(walk.loop.platform, "place", crowded)
+    walk.run()
+    assert full
+    done(world)
+
+
+@pytest.mark.usefixtures("virtual")
 def test_an_instance_that_a_step_drains_leaves_the_preview_and_the_others_stay(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
