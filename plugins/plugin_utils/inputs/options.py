@@ -56,8 +56,9 @@ class Field:
 
 
 class Options(Mapping[str, Field]):
-    """The fields that a driver, a step or a mapping takes, by name. Of two with the same name
-    the last counts.
+    """The fields that a driver, a step or a mapping takes, by name.
+
+    Of two with the same name the last counts.
     """
 
     def __init__(self, *fields: Field) -> None:
