@@ -22,7 +22,7 @@ class Stale(Exception):
 
 
 class Refused(Exception):
-    """The request cannot be done as it stands."""
+    """The request cannot be done."""
 
 
 class Locked:

@@ -4,7 +4,7 @@
 """The base of agents that run instances: files, lock, fence, and the order of the work.
 
 An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop,
-and looked at. Nothing of ours stays on the host but files, below `<path>/<inventory
+and looked at. Nothing stays on the host but files, below `<path>/<inventory
 host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.log`,
 `settings/<key>.json` (what is secret of the settings that instances are started with), `lock` and
 `epoch`.
@@ -13,7 +13,7 @@ Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds
 before_start and after_stop, and what the agent needs), stop (ids), forget (ids), keep (settings by
 key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
 and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail; of one
-that somebody else has started again, restarts and how many seconds ago it was restarted first],
+that another program has started again, restarts and how many seconds ago it was restarted first],
 "kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
@@ -54,7 +54,7 @@ OPTIONAL: dict[str, t.Any] = {
     "after_stop": list,
     "error": str,
 }
-# HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
+# HUP, INT, QUIT, PIPE, TERM: a caller may ignore them, and what is run here may not
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)
 
 
@@ -346,7 +346,7 @@ class Service:
         failed = self.hook(
             "after_stop", record.get("after_stop", []), {**env, "INSTANCE": record["id"]}
         )
-        if failed:  # what is gone is gone: it is told, and keeps nobody from going on
+        if failed:  # the instance is gone: the failure is reported, and nothing waits for it
             with open(self.log(record), "a") as log:
                 log.write(f"{failed}\n")
         os.unlink(os.path.join(self.instances, record["id"] + ".json"))

@@ -37,7 +37,7 @@ LABEL = "progressive.rollout."
 NUMBERS = ("generation", "port", "slot")
 # the states in which its processes may be there
 THERE = ("running", "paused", "restarting", "stopping")
-NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that nobody has to make
+NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that need not be made
 ANSWER = 50.0  # seconds for one command
 LINES = 1000  # of the log that is kept when a container is removed
 NOISE = re.compile(r"^(docker: |Error response from daemon: |Error: )+")
@@ -148,7 +148,7 @@ class Service(_service.Service):
         return container is not None and container["State"]["Status"] in THERE
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Start a container. If we are killed in between, the next call finds it by its labels."""
+        """Start a container. If this is killed in between, the next call finds it by its labels."""
         env = "".join(f"{name}={value}\n" for name, value in wanted["env"].items())
         if record["id"] in self.seen:
             self.discard(record["id"])  # kept, and of the same name: the journal was made anew
@@ -263,7 +263,7 @@ class Service(_service.Service):
 
     def story(self, record: Record, state: dict[str, t.Any]) -> str:
         lived = _seconds(state["FinishedAt"]) - _seconds(state["StartedAt"])
-        if record["boot"] != self.boot or lived < 0:  # nobody has seen it end
+        if record["boot"] != self.boot or lived < 0:  # its end was not seen
             return "gone: the host was restarted"
         code = state["ExitCode"]
         how = (

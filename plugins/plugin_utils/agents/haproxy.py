@@ -24,7 +24,7 @@ def main(request: Request) -> dict[str, t.Any]:
     """Answer `{sockets: {address: work}, path, service, epoch, timeout}` with `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
-    those that we have to be able to write in. Where something is changed it has `change`: its
+    those that this user has to be able to write in. Where something is changed it has `change`: its
     `line` shows the servers, and its `servers` are those that the lines change, each with the
     address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
     more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 UNITS = "/etc/systemd/system"
 SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
-OURS = "# Written by progressive.rollout"  # how our templates begin
+OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
     NRestarts InvocationID
@@ -384,7 +384,7 @@ def _install(template: str, text: str, stale: bool) -> str:
     path = os.path.join(UNITS, template)
     folder = os.open(UNITS, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # one writer at a time, whichever of our services it is for
+        # one writer at a time, whichever service it is for
         fcntl.flock(folder, fcntl.LOCK_EX)
         if _read(path) != text:
             problem = _foreign(template)
@@ -472,7 +472,7 @@ def _unfit(check: dict[str, t.Any]) -> str:
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
-    """Write our template; what a revision needs that is not there, by setting."""
+    """Write the template; return what a revision needs that is not there, by setting."""
     shaped = bool(wanted["text"]) and _shape(_records(wanted["home"]), wanted["text"])
     problem = _install(wanted["template"], wanted["text"], shaped) if wanted["text"] else ""
     return {**({"unit": problem} if problem else {}), **_missing(wanted)}

@@ -97,7 +97,13 @@ OPTIONS = Options(
         "Signal that asks an instance to stop, V(TERM) if not given.",
     ),
 )
-OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
+TEMPLATE_OPTIONS = (
+    "command",
+    "cwd",
+    "user",
+    "notify",
+    "stop_signal",
+)  # what the rollout's template is made of
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's PATH for services
 
 # the template's lines that may differ from revision to revision
@@ -204,7 +210,7 @@ class Driver(Hosts):
 
 def _only_unit(given: Mapping[str, t.Any]) -> None:
     """Refuse what a unit of the user's own says itself."""
-    for name in OF_OURS:
+    for name in TEMPLATE_OPTIONS:
         if given[name] is not None:
             raise InputError(
                 f"rollout_platform.{name}: cannot be given with rollout_platform.unit;"

@@ -8,7 +8,7 @@ Every change of the instances in rotation is a reload.
 An instance in rotation is a server of the service's upstream; one out of rotation is not there at
 all. nginx does not check instances, so they are asked from its own host, as `rollout_health` says:
 that shows that it reaches them. It does not count requests either. Those in flight are known from
-its connections, since our upstream keeps none open.
+its connections, since the upstream keeps none open.
 
 A reload keeps requests in flight, and closes the idle connections of clients: one that sends its
 next request at that moment loses it. So nginx has to be set to `keepalive_timeout 0`, or, from
