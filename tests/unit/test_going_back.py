@@ -165,6 +165,7 @@ def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
 ) -> None:
     given = {**canary(20, tmp_path), "on_failure": "hold"}
     shop.step(begin, **given)
+    assert shop.store.lease(), "kept for the next step of this run"
     with pytest.raises(RolloutFailed, match="rollout held"):
         shop.step(replaces, **given)
     assert shop.journal.open and shop.journal.open.phase == "held" and shop.store.lease() is None
