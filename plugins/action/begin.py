@@ -9,13 +9,7 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ..plugin_utils.config.variables import (
-    PLAY_HOSTS,
-    REACHED,
-    REBALANCE,
-    RESTART,
-    VARIABLE_NAMES,
-)
+from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED, REBALANCE, RESTART, VARIABLE_NAMES
 from ..plugin_utils.controller import plays, takeover
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext, StepPart
@@ -110,9 +104,7 @@ class _Begin(StepPart):
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:
-        """Return the kind of a rollout of the stable revision; None where there is nothing to
-        do.
-        """
+        """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
         if unapplied := self.lifecycle.generations.differences(generation):
             self.step.say(

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send an operator command to the rollout in progress: into the journal, without the lease; its
-run obeys.
-"""
+"""Send an operator command to the rollout in progress, by the journal and without its lease."""
 
 from __future__ import annotations
 
@@ -138,8 +136,7 @@ def parse(step: StepContext) -> dict[str, t.Any]:
 
 
 def complete(why: str, given: Sequence[str]) -> str:
-    """Return the reason as `given` on the command line: of `-e rollout_why='wrong prices shown'`
-    Ansible passes the first word.
+    """Return the whole reason: of `-e rollout_why=wrong prices` Ansible passes the first word.
 
     Raises InputError where the end of the reason is ambiguous.
     """
@@ -163,9 +160,7 @@ def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
 
 
 def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
-    """Return the rollout that the command is for; `before` is a pending command. Raises
-    RolloutFailed if it does not fit.
-    """
+    """Return the rollout in progress, if the command fits after a pending one (`before`)."""
     rollout = record.open
     phase = rollout.phase if rollout else Phase.FINISHED
     phase = commands.ahead(phase, before) if before else phase

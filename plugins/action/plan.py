@@ -183,9 +183,7 @@ def unknown(found: Sequence[Stage], measured: bool, balanced: bool) -> list[str]
 
 
 def measured(step: StepContext) -> tuple[float, float] | None:
-    """Return the median seconds in which instances of the last rollout became ready and stopped;
-    None if unknown.
-    """
+    """Return the median seconds to become ready and to stop in the last rollout; None: unknown."""
     rollout = step.record.rollout
     first: dict[str, dict[str, float]] = {}
     for event in step.session.store.timeline(rollout.id) if rollout else ():
@@ -272,9 +270,7 @@ def _settled(instance: Instance) -> Instance:
 
 
 def imagined(given: t.Any, revision: str) -> list[Instance]:
-    """Return an imagined fleet: revision, state and age of each instance, and more where it
-    matters.
-    """
+    """Return an imagined fleet."""
     given = values.sequence(given, "rollout_fleet", "instances, each with revision, state and age")
     fleet: list[Instance] = []
     for number, item in enumerate(given):

@@ -12,10 +12,7 @@ from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.dry_run import DryRun
 from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.rollback import (
-    nothing_to_roll_back,
-    target_revision,
-)
+from ..plugin_utils.controller.rollback import nothing_to_roll_back, target_revision
 from ..plugin_utils.controller.stages import refuse_in_place
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import PROMOTE
@@ -84,9 +81,7 @@ def roll_back_to(
 
 
 def open_prepared(step: StepContext, forward: Forward, target: Composition) -> Rollout:
-    """Open a rollout back to the target and prepare its hosts; where that fails, no rollout is
-    left in progress.
-    """
+    """Open a rollout back to the target and prepare its hosts; if that fails, close it again."""
     last = step.record.rollout
     rollout = forward.rollback.open(target)
     try:
@@ -104,9 +99,7 @@ def open_prepared(step: StepContext, forward: Forward, target: Composition) -> R
 
 
 def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
-    """Abort the rollout of another run, if that leads to the revision asked for; the run obeys
-    within two seconds.
-    """
+    """Abort the rollout of another run, if that leads to the revision asked for."""
     rollout = step.session.read().open
     if (
         rollout is None

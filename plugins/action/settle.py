@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take in the results of the user's tasks: hosts that work are put back in rotation, others stay
-out."""
+out.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +13,8 @@ from dataclasses import replace
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller import watch
-from ..plugin_utils.controller.action import (
-    StepAction,
-)
-from ..plugin_utils.controller.context import (
-    Result,
-    StepContext,
-)
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.in_place import InPlace
 from ..plugin_utils.inputs.options import MAPPING, Field, Options
 

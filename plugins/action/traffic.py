@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put the ready instances of a revision in rotation, or set the new revision's share of the
-requests.
-"""
+"""Put ready instances in rotation, or set the new revision's share of the requests."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def admit(step: StepContext) -> Result:
 
 
 def divide(step: StepContext, share: int) -> Result:
-    """Give the revision that is rolled out this percentage of the requests, with the instances
-    that are ready.
-    """
+    """Give the new revision this percentage of the requests, with its ready instances."""
     step.begin()
     rollout, forward = step.record.open, Forward(step)
     if rollout is None:

@@ -27,9 +27,7 @@ class ActionModule(StepAction):
     own = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
-        """Run the step; where it took hosts out of rotation, leave a process behind that keeps
-        them out.
-        """
+        """Run the step, and leave a process behind that keeps the hosts out of rotation."""
         if self._task.check_mode:
             return super()._run(task_vars)
         watch = Watch(partial(self._watch, task_vars))
@@ -40,9 +38,7 @@ class ActionModule(StepAction):
             watch.close()
 
     def _watch(self, task_vars: dict[str, t.Any]) -> None:
-        """Watch, in another process. However it ends, this run keeps the lease as long as the
-        run lives.
-        """
+        """Watch in another process. However it ends, the lease is kept as long as the run lives."""
         with self._open(task_vars, outlives=True) as step:
             with suppress(RolloutError):  # the next step finds it, too, and tells
                 step.session.acquire(step.guard.check)

@@ -699,7 +699,7 @@ options:
             default: 0.02
           tolerance:
             description: 'I(sequential): How many times the errors, or the seconds, of the stable instances are tolerated.
-              More than 0.'
+              Between 0 and 1000.'
             type: float
             default: 1.2
           quantile:
@@ -727,7 +727,7 @@ options:
             choices: [keep, remove]
             default: keep
           outlier_factor:
-            description: 'I(kayenta): How many times the interquartile range makes an outlier. More than 0.'
+            description: 'I(kayenta): How many times the interquartile range makes an outlier. Between 0 and 1000.'
             type: float
             default: 3.0
           critical:

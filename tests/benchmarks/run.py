@@ -424,9 +424,9 @@ def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
             path, _colon, text = line.partition(":")
             files[path] = files.get(path, "") + text + "\n"
         figures |= _took(files, journal, fleet)
-        seconds, commands, empty = _looks(hosts, connect(known, folder / "hosts.json"), options)
+        looks = _looks(hosts, connect(known, folder / "hosts.json"), options)
     # as many commands that do nothing, one after the other
-    sshd = figures["commands"] * empty / HOSTS
+    sshd = figures["commands"] * looks["empty"].wall / HOSTS
     return [
         (f"{what}: wall time", f"{figures['wall']:.1f} s", ""),
         (
@@ -446,37 +446,75 @@ def over_ssh(folder: Path) -> list[tuple[str, str, str]]:
             f"{figures['seen'][0]:.2f} s / {figures['seen'][1]:.2f} s",
             "",
         ),
-        (f"one look at {INSTANCES} instances on {HOSTS} hosts", f"{seconds:.2f} s", ""),
-        ("as many commands that do nothing", f"{empty:.2f} s", ""),
-        ("commands that each host's sshd ran for it", f"{commands:.2f}", "1"),
+        (
+            f"one look at {INSTANCES} instances on {HOSTS} hosts",
+            f"{looks['look'].wall:.2f} s",
+            "",
+        ),
+        ("as many commands that do nothing", f"{looks['empty'].wall:.2f} s", ""),
+        ("commands that each host's sshd ran for it", f"{looks['look'].commands:.2f}", "1"),
+        *(
+            (
+                f"CPU of a command {what}: on the host / here",
+                f"{1000 * looks[name].there:.1f} ms / {1000 * looks[name].here:.1f} ms",
+                "",
+            )
+            for name, what in (("look", "that looks"), ("empty", "that does nothing"))
+        ),
     ]
 
 
-def _looks(
-    hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]
-) -> tuple[float, float, float]:
-    """How long one turn's look at the fleet takes, how many commands sshd runs on a host for it,
-    and how long they take where they do nothing.
-    """
+@dataclass(frozen=True)
+class Look:
+    """What asking every host once takes, in seconds; CPU and commands of each host."""
+
+    wall: float
+    there: float
+    here: float
+    commands: float
+
+
+def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> dict[str, Look]:
+    """What one look at the fleet takes, and the same where the commands do nothing."""
     driver = process.Driver(
         process.OPTIONS.parse({**options, "hosts": "all"}, "rollout_platform."),
         Context("bench", transport),
     )
+    empty = dict.fromkeys(hosts.names, Command(["true"]))
     try:
-        driver.sync()  # connects
-        before, began = _commands(hosts), time.monotonic()
-        for _look in range(LOOKS):
-            assert len(driver.sync()) == INSTANCES
-        seconds, commands = (
-            (time.monotonic() - began) / LOOKS,
-            (_commands(hosts) - before) / LOOKS / HOSTS,
-        )
-        began = time.monotonic()
-        for _look in range(LOOKS):
-            transport.run(dict.fromkeys(hosts.names, Command(["true"])), 20)
-        return seconds, commands, (time.monotonic() - began) / LOOKS
+        assert len(driver.sync()) == INSTANCES  # connects
+        return {
+            "look": _repeated(hosts, driver.sync),
+            "empty": _repeated(hosts, lambda: transport.run(empty, 20)),
+        }
     finally:
         transport.close()
+
+
+def _repeated(hosts: Hosts, ask: t.Callable[[], object]) -> Look:
+    """What this call, which asks every host once, takes on average."""
+    before = _commands(hosts), _spent(hosts), _cpu(), time.monotonic()
+    for _look in range(LOOKS):
+        ask()
+    after = time.monotonic(), _cpu(), _spent(hosts), _commands(hosts)
+    commands, there, here, wall = (
+        (late - early) / LOOKS for early, late in zip(before, reversed(after), strict=True)
+    )
+    count = len(hosts.names)
+    return Look(wall, there / count, here / count, commands / count)
+
+
+def _cpu() -> float:
+    """The CPU seconds of this process and the programs it ran."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _spent(hosts: Hosts) -> float:
+    """The CPU seconds of all processes of the hosts, those that ended included."""
+    lines = "".join(_everywhere(hosts, "cat /proc/[0-9]*/stat 2>/dev/null || true")).splitlines()
+    ticks = sum(sum(map(int, line.rpartition(")")[2].split()[11:15])) for line in lines)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _commands(hosts: Hosts) -> int:

@@ -512,13 +512,16 @@ def test_many_at_once_with_bounded_sockets(
 ) -> None:
     monkeypatch.setattr(checker_module, "SOCKETS", 4)
     monkeypatch.setattr(probe, "AT_ONCE", 4)
-    open_now, most, lock = 0, 0, threading.Lock()
+    open_now, lock = 0, threading.Lock()
+    four, go = threading.Event(), threading.Event()
 
     def handler(connection: socket.socket) -> None:
-        nonlocal open_now, most
+        nonlocal open_now
         with lock:
             open_now += 1
-            most = max(most, open_now)
+            if open_now == 4:
+                four.set()
+        go.wait(DEADLINE)
         request(connection)
         with lock:
             open_now -= 1
@@ -526,13 +529,19 @@ def test_many_at_once_with_bounded_sockets(
 
     server = serve(handler)
     for origin in ("controller", "host"):
-        checker = make(http="/", interval="10s", rise=1, **{"from": origin})
+        four.clear()
+        go.clear()
+        checker = make(http="/", interval="10s", rise=1, timeout="10s", **{"from": origin})
         checker.watch(
             {str(number): (server.endpoint, "h1", False, CREATED) for number in range(50)}
         )
+        assert four.wait(DEADLINE)
+        time.sleep(0.2)  # in which a fifth would come
+        assert open_now == 4
+        go.set()
         assert checker.settle(DEADLINE)
         assert {checker.health(str(number)).health for number in range(50)} == {Health.PASSING}
-    assert 1 <= most <= 4
+        checker.close()
 
 
 # ---- from the host

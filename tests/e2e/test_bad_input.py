@@ -4,8 +4,8 @@
 """Bad input is refused before anything is touched, with the variable, its value and what to do
 about it.
 
-Every row of `CASES` goes through the role, as a user's playbook does; all of them in one run of
-ansible-playbook.
+Rows of `CASES` go through the role, as a user's playbook does, or to its first step where the role
+passes them on as they are; all of them in one run of ansible-playbook.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as store_agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import COMMON
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 
@@ -1083,6 +1084,31 @@ def refused(name: str, task: Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {"block": [dict(task), accepted], "rescue": [why]}
 
 
+TYPES: Mapping[str, tuple[type, ...]] = {"dict": (dict,), "list": (list,), "raw": (dict, list)}
+
+
+def rollout(given: Mapping[str, t.Any], changes: Changes) -> dict[str, t.Any]:
+    """Return the task that would begin a rollout: the role, whose own checks are of names and types
+    of variables, or its first step, which takes three times less, for what is inside of them.
+    """
+    if all(inside(name, value) for name, value in changes.items()):
+        return {
+            "progressive.rollout.begin": {
+                name.removeprefix("rollout_"): value for name, value in given.items()
+            }
+        }
+    role = {"ansible.builtin.include_role": {"name": "progressive.rollout.rolling"}}
+    return {**role, "vars": dict(given)}
+
+
+def inside(name: str, value: t.Any) -> bool:
+    """Return whether a change is within a mapping or list of a type that the role expects."""
+    variable, _dot, part = name.partition(".")
+    field = COMMON.get(variable.removeprefix("rollout_"))
+    types = TYPES.get(field.kind.type, ()) if field else ()
+    return value is not GONE and bool(types) and (bool(part) or isinstance(value, types))
+
+
 def servers(balancer: HAProxy) -> list[list[str]]:
     """The state of all servers, without for how long they have had it
     (srv_time_since_last_change).
@@ -1115,9 +1141,8 @@ def answers() -> Iterator[Answers]:
         with Playground(inventory=far) as playground:
             base, playground.variables = playground.variables, {}
             stand_ins = {id(LB): balancer.api, id(LB_OPERATOR): f"{balancer.socket}.operator"}
-            role = {"ansible.builtin.include_role": {"name": "progressive.rollout.rolling"}}
             tasks = [
-                refused(n, {**role, "vars": variables(base, changes, stand_ins)})
+                refused(n, rollout(variables(base, changes, stand_ins), changes))
                 for n, changes, _words in CASES
             ]
             common = {key.removeprefix("rollout_"): value for key, value in base.items()}

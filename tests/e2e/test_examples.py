@@ -114,7 +114,7 @@ def test_the_examples_of_waves_are_what_the_role_does(step: str) -> None:
     (example,) = (task[name] for task in examples(step) if name in task)
     (task,) = (
         task[name]
-        for task in yaml.safe_load((ROOT / "roles/in_place/tasks/wave.yml").read_text())
+        for task in yaml.safe_load((ROOT / "roles/in_place/tasks/batch.yml").read_text())
         if name in task
     )
     assert set(example) - {"service", "platform", "traffic", "health", "store"} == set(task)

@@ -273,3 +273,22 @@ def test_times_as_the_programs_write_them(text: str, seconds: float) -> None:
 )
 def test_what_a_program_said_last(said: str, why: str) -> None:
     assert container._why(said) == why
+
+
+@pytest.mark.parametrize(
+    ("state", "signal", "killed"),
+    [
+        ({"ExitCode": 137, "OOMKilled": False}, "SIGTERM", True),
+        ({"ExitCode": 137}, 15, True),  # as podman 4 has it
+        ({"ExitCode": 137, "OOMKilled": True}, "SIGTERM", False),
+        ({"ExitCode": 143}, "SIGTERM", False),
+        ({"ExitCode": 137}, "SIGKILL", False),
+        ({"ExitCode": 137}, 9, False),
+    ],
+)
+def test_whether_the_programs_stop_has_killed_it(
+    state: dict[str, t.Any], signal: str | int, killed: bool
+) -> None:
+    """Under load, before the next call can."""
+    assert container._killed({"State": state, "Config": {"StopSignal": signal}}) is killed
+    assert not container._killed(None)

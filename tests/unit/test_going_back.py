@@ -11,16 +11,28 @@ import dataclasses
 import typing as t
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    drain,
+    finish,
+    promote,
+    rollback,
+)
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
     RolloutFailed,
     StoreError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+    Result,
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     ReconcileLoop,
@@ -29,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.sta
     LaunchStages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
@@ -145,6 +158,55 @@ def test_a_step_whose_end_cannot_be_written_down_gives_the_lease_back(
     with pytest.raises(Interrupted):
         shop.step(replaces, **canary(20, tmp_path))
     assert shop.store.lease() is None
+
+
+def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
+    shop: Service, tmp_path: Path
+) -> None:
+    given = {**canary(20, tmp_path), "on_failure": "hold"}
+    shop.step(begin, **given)
+    assert shop.store.lease(), "kept for the next step of this run"
+    with pytest.raises(RolloutFailed, match="rollout held"):
+        shop.step(replaces, **given)
+    assert shop.journal.open and shop.journal.open.phase == "held" and shop.store.lease() is None
+    result = shop.step(drain, {"instances": ["shop-1"]}, **given)
+    assert result["changed"] and "shop-1" not in {r.labels.id for r in shop.world.alive()}
+    assert shop.store.lease() is None
+
+
+class Draining:
+    """A step that ends when it has decided to drain an instance."""
+
+    own = Options()
+
+    def perform(self, step: StepContext) -> Result:
+        step.begin()
+        step.loop.observe_fleet()
+        step.record.draining["shop-1"] = clock.now()
+        step.loop.commit()
+        return step.report(True)
+
+
+def test_an_instance_that_was_to_go_and_still_runs_stays_in_a_rollback(
+    shop: Service, tmp_path: Path
+) -> None:
+    given = canary(20, tmp_path)
+    shop.step(begin, **given)
+    shop.step(SimpleNamespace(ActionModule=Draining), **given)
+    before = {report.labels.id for report in shop.world.alive()}
+    shop.step(rollback, **given)
+    assert {report.labels.id for report in shop.world.alive()} == before
+    assert shares(shop) == {"1": 1} and shop.journal.draining == {}
+
+
+def test_a_rollback_after_a_promotion_is_not_rolled_back(shop: Service) -> None:
+    shop.play(revision="2")
+    assert shop.journal.before and shop.journal.before.revision == "1"
+    assert shop.step(rollback)["changed"] and shop.running == {"1": 6}
+    assert shop.journal.stable and shop.journal.stable.revision == "1"
+    assert shop.journal.before is None
+    again = shop.step(rollback)
+    assert not again["changed"] and "already rolled back" in again["msg"]
 
 
 def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:

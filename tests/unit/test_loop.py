@@ -42,9 +42,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
+    Health,
     Phase,
     Process,
     Rotation,
+    State,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
@@ -55,6 +57,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import (
     HealthMonitor,
+    HealthStatus,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
@@ -346,6 +349,24 @@ def test_nothing_is_done_once_the_lease_is_lost(
         (tmp_path / "journal" / "shop.json").unlink()
 
 
+@pytest.mark.usefixtures("virtual")
+def test_a_run_that_waits_for_a_load_balancer_ends_once_its_lease_is_lost(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world)
+
+    def fails(call: str) -> Exception | None:
+        if call == "commit" and "observe" in world.calls:
+            return LeaseLost("gone")
+        walk.session._renewed = 0.0  # long ago
+        return TrafficError("down") if call == "observe" else None
+
+    world.fails = fails
+    with pytest.raises(LeaseLost):
+        walk.run()
+
+
 @pytest.mark.usefixtures("quick")
 def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[..., Walk]) -> None:
     """For longer than it lives: who waits for a load balancer still holds it."""
@@ -573,6 +594,76 @@ def test_a_switch_that_fails_half_way_is_undone_forward_and_made_again_in_a_roll
     walk.rollout.turn_to(Phase.ROLLING_BACK, "", 0.0)
     run("switch back", 1, 100, trouble=True)
     assert serving() == {1}
+
+
+@pytest.mark.usefixtures("virtual")
+def test_an_instance_has_its_time_from_when_it_is_out_of_rotation_and_not_from_the_decision(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World()
+    walk = walking(world)
+    walk.loop.rules = replace(walk.loop.rules, drain_timeout=30.0, settle=5.0)
+    decided: dict[str, float] = {}
+    out: dict[str, float] = {}
+    stopped: dict[str, float] = {}
+
+    def fails(call: str) -> Exception | None:
+        for name in walk.session.record.draining:
+            decided.setdefault(name, clock.now())
+        for report in list(world.instances.values())[:3]:
+            name, entry = report.labels.id, world.servers.get(report.labels.endpoint)
+            if entry and entry.rotation is Rotation.OUT:
+                out.setdefault(name, clock.now())
+            if report.process is Process.STOPPED:
+                stopped.setdefault(name, clock.now())
+        late = any(clock.now() < since + 10 for name, since in decided.items() if name not in out)
+        return TrafficError("busy") if call == "apply before" and late else None
+
+    world.fails = fails
+    walk.run()
+    done(world)
+    assert stopped.keys() == out.keys() == {"shop-1", "shop-2", "shop-3"}
+    for name, since in out.items():
+        assert since >= decided[name] + 10 and stopped[name] >= since + 5
+
+
+def test_an_instance_that_a_killed_run_started_is_still_starting_and_an_old_one_is_not(
+    walking: Callable[..., Walk],
+) -> None:
+    world = World(fewest=0)
+    walk = walking(world)
+    labels = Labels("shop-4", "shop", "2", 2, "web", Endpoint("127.0.0.1", 4), 4)
+    world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now())
+    walk.loop.checker.health = lambda _name: HealthStatus(Health.PENDING, 0.0)
+    walk.loop.observer.generation = 2
+    states = {i.id: i.state for i in walk.loop.observe_fleet()}
+    assert states == {
+        "shop-1": State.NOT_READY,
+        "shop-2": State.NOT_READY,
+        "shop-3": State.NOT_READY,
+        "shop-4": State.STARTING,
+    }
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_place_where_an_instance_has_failed_is_used_again_if_there_is_no_other(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(crashes=lambda labels: labels.id == "shop-4")
+    walk = walking(world)
+    place, full = walk.loop.platform.place, []
+
+    def crowded(count: int, taken: t.Any, generation: int) -> t.Any:
+        failed = [r for r in world.instances.values() if r.process is Process.FAILED]
+        if any(report.labels in taken for report in failed):
+            full.append(count)
+            raise PlatformError("no room")
+        return place(count, taken, generation)
+
+    monkeypatch.setattr(walk.loop.platform, "place", crowded)
+    walk.run()
+    assert full
+    done(world)
 
 
 @pytest.mark.usefixtures("virtual")

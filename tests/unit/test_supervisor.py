@@ -554,6 +554,21 @@ def test_only_who_asks_for_it_waits_without_end(now: SimpleNamespace) -> None:
     assert [walk.turn(), walk.turn(30 * DAY)] == ["waits", "waits"]
 
 
+def test_the_timeline_says_why_gates_have_passed(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval(), told("checks", says(Answer(PASS, "1 % errors"))))
+    walk.turn()
+    walk.say("promote", by="ann")
+    while walk.turn() == "waits":
+        pass
+    assert walk.kinds("gate") == [
+        {
+            "kind": "gate",
+            "message": "approval (approval): passed by ann; checks (test.gates.told): 1 % errors",
+            "passed": True,
+        }
+    ]
+
+
 def test_a_gate_that_fails_says_so_and_what_follows_is_not_its_to_say(now: SimpleNamespace) -> None:
     walk = Walk(now, told("checks", says(Answer(FAIL, "5 % errors"))))
     with pytest.raises(GateFailed, match=r"checks .*: 5 % errors") as failed:

@@ -118,8 +118,9 @@ def _error(exc: BaseException) -> str:
 
 
 def dump(value: object) -> str:
-    """Return the JSON of plain data, in ASCII, on one line. Python's own module is faster where
-    it is imported anyway.
+    """Return the JSON of plain data, in ASCII, on one line.
+
+    Python's own module is faster where it is imported anyway.
     """
     json = sys.modules.get("json")
     return json.dumps(value) if json else plain_dump(value)

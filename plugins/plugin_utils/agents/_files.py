@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that agents keep on a host: replaced in one step, locked, and fenced by the epoch of the
-lease.
+"""Files of agents on a host: replaced in one step, locked, and fenced by the lease's epoch.
 
 Needs Python 3.8. What most calls do not need is imported where it is used.
 """
@@ -23,13 +22,11 @@ class Stale(Exception):
 
 
 class Refused(Exception):
-    """The request cannot be done as it stands."""
+    """The request cannot be done."""
 
 
 class Locked:
-    """A context in which nobody else holds the lock of this file; raises Refused when that takes
-    too long.
-    """
+    """Hold the lock of a file; raise Refused if that takes too long."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -63,10 +60,9 @@ class Locked:
 
 
 class Fenced(Locked):
-    """A context in which only the newest lease holder is: `STEM.lock` is held, and `STEM.epoch` is
-    ours.
+    """Keep all but the newest lease holder out: `STEM.lock` is held, `STEM.epoch` is its epoch.
 
-    Epoch 0, of who holds no lease and only looks, neither waits nor leaves anything behind.
+    Epoch 0, without a lease, which only looks, neither waits nor leaves anything behind.
     """
 
     def __init__(self, stem: str, epoch: int) -> None:

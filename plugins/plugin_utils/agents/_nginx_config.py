@@ -44,8 +44,9 @@ def ordered(entries: dict[Key, Entry]) -> list[Entry]:
 
 
 def render(request: Request, entries: list[Entry]) -> str:
-    """Return the text of NAME.conf. Without an entry that is in there is a server that is down:
-    nginx wants one.
+    """Return the text of NAME.conf.
+
+    Without an entry that is in rotation there is a server that is down: nginx wants one.
     """
     upstream = request["upstream"]
     servers = [
@@ -73,9 +74,7 @@ def render(request: Request, entries: list[Entry]) -> str:
 
 
 def status_texts(entries: list[Entry]) -> list[str]:
-    """Return what a worker's status response says of the entries that are in, in texts that are
-    short enough.
-    """
+    """Return what a worker's status response says of the entries that are in, in short texts."""
     texts: list[str] = []
     for entry in entries:
         if entry["in"]:
@@ -115,8 +114,9 @@ def dump(entries: list[Entry]) -> str:
 
 
 def load(text: str) -> dict[Key, Entry]:
-    """Return the entries of NAME.json, by key; raises ValueError, TypeError or KeyError for any
-    other text.
+    """Return the entries of NAME.json, by key.
+
+    Raises ValueError, TypeError or KeyError for any other text.
     """
     return {key(entry): entry for entry in json.loads(text or "[]")}
 

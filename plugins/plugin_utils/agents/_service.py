@@ -1,11 +1,10 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What agents that run instances on a host have in common: the service's files, its lock, the
-fence, the order of the work.
+"""The base of agents that run instances: files, lock, fence, and the order of the work.
 
 An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop,
-and looked at. Nothing of ours stays on the host but files, below `<path>/<inventory
+and looked at. Nothing stays on the host but files, below `<path>/<inventory
 host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.log`,
 `settings/<key>.json` (what is secret of the settings that instances are started with), `lock` and
 `epoch`.
@@ -14,7 +13,7 @@ Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds
 before_start and after_stop, and what the agent needs), stop (ids), forget (ids), keep (settings by
 key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
 and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail; of one
-that somebody else has started again, restarts and how many seconds ago it was restarted first],
+that another program has started again, restarts and how many seconds ago it was restarted first],
 "kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
@@ -55,7 +54,7 @@ OPTIONAL: dict[str, t.Any] = {
     "after_stop": list,
     "error": str,
 }
-# HUP, INT, QUIT, PIPE, TERM: who runs us may ignore them; what we run may not
+# HUP, INT, QUIT, PIPE, TERM: a caller may ignore them, and what is run here may not
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)
 
 
@@ -117,8 +116,9 @@ def _folders(home: str) -> tuple[str, ...]:
 def _keep(
     home: str, keep: dict[str, t.Any], retain: t.Sequence[str] | None, tidy: bool
 ) -> list[str]:
-    """Write settings, before anything is started with them; `tidy` removes those that are not
-    wanted any more. Which there are.
+    """Write settings, before anything is started with them; return the keys of those kept.
+
+    `tidy` removes those that are not wanted any more.
     """
     folder = os.path.join(home, SETTINGS)
     there = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
@@ -147,8 +147,9 @@ def _recall(request: dict[str, t.Any]) -> t.Any:
 
 
 def _fence(home: str, epoch: int) -> None:
-    """Refuse an epoch older than the newest that acted here; remember a newer one, and remove
-    what a killed one was writing.
+    """Refuse an epoch older than the newest that acted here; remember a newer one.
+
+    What a killed call was writing is removed.
     """
     path = os.path.join(home, "epoch")
     if _files.newer(path, epoch):
@@ -178,8 +179,9 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
 
 
 class Service:
-    """The instances of one service on this host; its lock is held. Each kind says how they are
-    run.
+    """The instances of one service on this host; its lock is held.
+
+    Each kind says how they are run.
     """
 
     # what its records have besides, once there was something to run,
@@ -262,8 +264,9 @@ class Service:
         return "" if record["id"] == id else "it is of " + record["id"]
 
     def save(self, record: Record) -> None:
-        """Write the record. Without a lease only one that is there already: who only looks
-        adopts nothing.
+        """Write the record.
+
+        Without a lease, only one that is there already: a call that only looks adopts nothing.
         """
         path = os.path.join(self.instances, record["id"] + ".json")
         if self.request["epoch"] > 0 or os.path.exists(path):
@@ -273,9 +276,7 @@ class Service:
         return os.path.join(self.logs, record["id"] + ".log")
 
     def stop(self, record: Record) -> bool:
-        """Ask the instance to stop the first time, kill it after `stop_timeout`; whether it was
-        told anything.
-        """
+        """Ask the instance to stop, or kill it after `stop_timeout`; return whether it did so."""
         if not self.alive(record):
             return False
         first = "stop_requested" not in record
@@ -345,7 +346,7 @@ class Service:
         failed = self.hook(
             "after_stop", record.get("after_stop", []), {**env, "INSTANCE": record["id"]}
         )
-        if failed:  # what is gone is gone: it is told, and keeps nobody from going on
+        if failed:  # the instance is gone: the failure is reported, and nothing waits for it
             with open(self.log(record), "a") as log:
                 log.write(f"{failed}\n")
         os.unlink(os.path.join(self.instances, record["id"] + ".json"))
@@ -384,8 +385,9 @@ class Service:
         return answer
 
     def began_again(self, record: Record, count: int, ago: float, how: str) -> None:
-        """Note that somebody else has started the instance again, so often by now, and how it
-        had ended. What follows from that is not decided here.
+        """Note that another program has started the instance again, how often, and how it ended.
+
+        What follows from that is not decided here.
         """
         record.setdefault("restarted", uptime() - max(0.0, ago))
         record.update(

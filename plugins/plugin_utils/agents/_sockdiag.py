@@ -30,8 +30,10 @@ class Unlisted(Exception):
 
 
 def connections() -> tuple[dict[str, tuple[int, End]], set[int]]:
-    """Return the near port and the far end of each TCP connection that is not in TIME_WAIT, by
-    the link of its open file, and the ports that are listened at. Raises Unlisted.
+    """Return the TCP connections, and the ports that are listened at.
+
+    By the link of its open file, each connection that is not in TIME_WAIT has its near port and its
+    far end. Raises Unlisted.
     """
     far, listening = {}, set()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:

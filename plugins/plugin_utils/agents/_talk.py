@@ -18,11 +18,11 @@ CHUNK = 1 << 18
 
 
 def ask(address: str | t.Sequence[t.Any], question: bytes, seconds: float) -> bytes:
-    """Return what is answered at an address until the other side ends it. An address is a path or a
-    pair of host and port.
+    """Return what is answered at an address until the other side ends it.
 
-    Raises OSError when there is no connection, when connecting, asking and answering take longer
-    than `seconds` together, and when the answer is longer than LIMIT.
+    An address is a path or a pair of host and port. Raises OSError when there is no connection,
+    when connecting, asking and answering take longer than `seconds` together, and when the answer
+    is longer than LIMIT.
     """
     until = time.monotonic() + seconds
     with _connect(address, seconds) as connection:
@@ -60,8 +60,6 @@ def _connect(address: str | t.Sequence[t.Any], seconds: float) -> socket.socket:
 
 
 def shown(text: object) -> str:
-    """Return a text as it may be shown: on one line, without what a terminal would obey, not too
-    long.
-    """
+    """Return a text as it may be shown: one short line, without what a terminal would obey."""
     line = "".join(char if char.isprintable() else "?" for char in " ".join(str(text).split()))
     return line if len(line) <= 300 else line[:299] + "…"

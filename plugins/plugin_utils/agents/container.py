@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starts, stops and reports containers of one service on this host, by the command line of podman
-or docker.
+"""Start, stop and report containers of one service on this host, by podman or docker.
 
 The request is what `_service.py` says, with program, keep_revisions, and for each instance to start
 image, options, command, env and container_port (0: the host's network). A container's name is its
@@ -38,7 +37,7 @@ LABEL = "progressive.rollout."
 NUMBERS = ("generation", "port", "slot")
 # the states in which its processes may be there
 THERE = ("running", "paused", "restarting", "stopping")
-NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that nobody has to make
+NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that need not be made
 ANSWER = 50.0  # seconds for one command
 LINES = 1000  # of the log that is kept when a container is removed
 NOISE = re.compile(r"^(docker: |Error response from daemon: |Error: )+")
@@ -98,8 +97,10 @@ class Service(_service.Service):
         }
 
     def look(self, records: dict[str, Record]) -> None:
-        """See all containers. With a lease, those that run and are not recorded are adopted, and
-        those whose start was cut short are removed.
+        """See all containers.
+
+        With a lease, those that run and are not recorded are adopted, and those whose start was cut
+        short are removed.
         """
         self.seen = self.containers()
         for name, container in list(self.seen.items()):
@@ -147,7 +148,7 @@ class Service(_service.Service):
         return container is not None and container["State"]["Status"] in THERE
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Start a container. If we are killed in between, the next call finds it by its labels."""
+        """Start a container. If this is killed in between, the next call finds it by its labels."""
         env = "".join(f"{name}={value}\n" for name, value in wanted["env"].items())
         if record["id"] in self.seen:
             self.discard(record["id"])  # kept, and of the same name: the journal was made anew
@@ -197,8 +198,9 @@ class Service(_service.Service):
                 )
 
     def restarts(self, record: Record, container: Container) -> None:
-        """Note when it was started again: by the program, which counts that, or by somebody
-        else, since when it runs shows.
+        """Note when the container was started again.
+
+        The program counts its own restarts; those of others show in since when it runs.
         """
         state = container["State"]
         count, between = container.get("RestartCount") or 0, state["Status"] == "restarting"
@@ -244,6 +246,11 @@ class Service(_service.Service):
             )
         return "running", record.get("crash", "")
 
+    def detail(self, record: Record, asked: bool) -> str:
+        """Return how a container ended; the program's `stop` may have killed it, too."""
+        killed = asked and _killed(self.seen.get(record["id"]))
+        return super().detail({**record, "killed": True} if killed else record, asked)
+
     def ended(self, record: Record) -> str:
         container = self.seen.get(record["id"])
         if container is None:
@@ -256,7 +263,7 @@ class Service(_service.Service):
 
     def story(self, record: Record, state: dict[str, t.Any]) -> str:
         lived = _seconds(state["FinishedAt"]) - _seconds(state["StartedAt"])
-        if record["boot"] != self.boot or lived < 0:  # nobody has seen it end
+        if record["boot"] != self.boot or lived < 0:  # its end was not seen
             return "gone: the host was restarted"
         code = state["ExitCode"]
         how = (
@@ -278,8 +285,9 @@ class Service(_service.Service):
         return out if status == 0 else ""
 
     def remove(self, record: Record) -> None:
-        """Keep the end of the log. One that was stopped in good order `prune` may keep, any
-        other is removed.
+        """Keep the end of the log.
+
+        A container that was stopped in good order may be kept by `prune`; any other is removed.
         """
         if record["id"] in self.seen:
             _service.write(self.log(record), self.output(record["id"], LINES))
@@ -308,6 +316,15 @@ class Service(_service.Service):
 
 def _label(container: Container, name: str) -> str:
     return str((container["Config"].get("Labels") or {}).get(LABEL + name, ""))
+
+
+def _killed(container: Container | None) -> bool:
+    """Return whether a container ended by SIGKILL, which is not its own signal to stop."""
+    if container is None:
+        return False
+    state, own = container["State"], str(container["Config"].get("StopSignal", "")).upper()
+    killed = state.get("ExitCode") == 137 and not state.get("OOMKilled")
+    return killed and own not in ("KILL", "SIGKILL", "9")
 
 
 def _published(wanted: dict[str, t.Any]) -> list[str]:

@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On an Envoy's host: write the watched files, and read back at the admin interface that Envoy took
-them.
+"""Write the files that an Envoy watches, and read back that it took them.
 
 Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error":
 "..."}, or {"stale": "..."} where a newer lease holder has acted here; an entry is {address, port,
@@ -112,8 +111,7 @@ def fetch(request: Request, path: str) -> dict[str, t.Any]:
 
 
 def entries(request: Request) -> list[Entry] | None:
-    """Return the entries of the service's cluster as Envoy has them; None when it has no such
-    cluster.
+    """Return the entries of the service's cluster as Envoy has them; None without such a cluster.
 
     An Envoy that is starting shows none, with or without the cluster; believed, all would be taken
     out.
@@ -168,9 +166,7 @@ def counters(request: Request, prefix: str) -> tuple[int, str]:
 
 
 def shown(request: Request, kind: str, name: str) -> tuple[str | None, str]:
-    """Return the version and the complaint that Envoy shows for one of its listeners or
-    clusters.
-    """
+    """Return the version and the complaint that Envoy shows for a listener or a cluster."""
     dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, name))
     for config in dump.get("configs", []):
         version = config.get("active_state", config).get("version_info")
@@ -238,8 +234,9 @@ def publish(
     prefix: str,
     taken: t.Callable[[str], bool],
 ) -> None:
-    """Write resources to a file and wait until `taken(version)`; what is refused is put back as
-    it was.
+    """Write resources to a file and wait until `taken(version)`.
+
+    What is refused is put back as it was.
     """
     version = str(time.time_ns())
     before = read(name)
@@ -278,8 +275,9 @@ def publish(
 
 
 def check(request: Request) -> dict[str, t.Any]:
-    """Raise Failed with `field` (admin or path) unless Envoy is live, watches the directory, and
-    we may write there.
+    """Raise Failed unless Envoy is live, watches the directory, and this user may write there.
+
+    Its `field` is `admin` or `path`.
     """
     path = request["path"]
     try:
@@ -319,8 +317,7 @@ def observe(request: Request) -> dict[str, t.Any]:
 
 
 def apply(request: Request) -> dict[str, t.Any]:
-    """Bring clusters, listener and entries to what is asked, and return the entries as Envoy then
-    shows them.
+    """Bring clusters, listener and entries to what is asked; return the entries Envoy then shows.
 
     With `dry`, only say what would be refused. Nothing is written where nothing differs.
     """
@@ -364,8 +361,9 @@ def refuse(request: Request, now: list[Entry]) -> None:
 
 
 def frame(request: Request, new: bool) -> None:
-    """Make the clusters and listeners exist as asked. A new cluster begins empty, so that it is
-    warm at once.
+    """Make the clusters and listeners exist as asked.
+
+    A new cluster begins empty, so that it is warm at once.
     """
     path, service = request["path"], request["service"]
     members = os.path.join(path, "eds-%s.json" % service)
@@ -398,9 +396,7 @@ def has(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool
 
 
 def fill(request: Request, now: list[Entry]) -> list[Entry]:
-    """Bring the entries of the service's cluster to those asked, and return them as Envoy shows
-    them.
-    """
+    """Bring the entries of the service's cluster to those asked; return what Envoy shows."""
     name = os.path.join(request["path"], "eds-%s.json" % request["service"])
     wanted = request["entries"]
     if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
@@ -442,8 +438,9 @@ def differs(wanted: list[Entry], now: list[Entry]) -> bool:
 
 
 def assignment(request: Request, wanted: list[Entry]) -> Resource:
-    """Return the entries as the resource Envoy reads. The `hostname` is not used by Envoy here;
-    it carries the instance's name.
+    """Return the entries as the resource Envoy reads.
+
+    Envoy does not use the `hostname` here; it carries the instance's name.
     """
     checked = (
         {"health_check_config": {"port_value": request["check_port"]}}

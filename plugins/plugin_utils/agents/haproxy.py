@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry lines to HAProxy's Runtime API on the host it runs on. Decides nothing; needs Python
-3.8.
+"""Carry lines to HAProxy's Runtime API on the host it runs on. Decide nothing.
+
+Needs Python 3.8.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main(request: Request) -> dict[str, t.Any]:
     """Answer `{sockets: {address: work}, path, service, epoch, timeout}` with `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
-    those that we have to be able to write in. Where something is changed it has `change`: its
+    those that this user has to be able to write in. Where something is changed it has `change`: its
     `line` shows the servers, and its `servers` are those that the lines change, each with the
     address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
     more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease
@@ -55,8 +56,9 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
 
 
 def _stem(request: Request, address: str) -> str:
-    """Return the path of the lock and the epoch of a service at one HAProxy, without their
-    endings: `<path>/haproxy/shop@_run_haproxy_admin.sock`.
+    """Return the path of the lock and the epoch of a service at one HAProxy, without an ending.
+
+    For example `<path>/haproxy/shop@_run_haproxy_admin.sock`.
     """
     return os.path.join(
         request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_"))
@@ -64,8 +66,9 @@ def _stem(request: Request, address: str) -> str:
 
 
 def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
-    """Return the answers to the lines. HAProxy closes the connection after a line, so there is
-    one connection a line.
+    """Return the answers to the lines.
+
+    HAProxy closes the connection after a line, so each line has its own.
     """
     until = time.monotonic() + request["timeout"]
     place: str | tuple[str, int] = address

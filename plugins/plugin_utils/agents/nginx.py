@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On an nginx's host: write the file it includes, have it read, and find out what its workers
-really serve.
+"""Write the file that an nginx includes, have it read, and find out what its workers serve.
 
 Needs Python 3.8 and Linux. `main` returns {"entries": [...]}, {"stale": "..."} where a newer lease
 holder has acted here, or {"error": "...", "field": "..."}, where `field` is the option to look at.
@@ -125,11 +124,10 @@ def ticks() -> int:
 
 
 def count(pid: int, entries: list[Entry]) -> None:
-    """Set `active` of entries: the requests in flight. Each has a connection of its own, since the
-    upstream keeps none.
+    """Set `active` of entries: the requests in flight.
 
-    An entry that is out may get another from an old worker, out of a connection whose request is
-    still to be read or sent.
+    Each has a connection of its own, since the upstream keeps none. An entry that is out may get
+    another from an old worker, out of a connection whose request is still to be read or sent.
     """
     crew = workers(pid)
     far, listening = _sockdiag.connections()
@@ -191,9 +189,7 @@ def recorded(request: Request) -> dict[Key, Entry]:
 
 
 def status(request: Request) -> str | None:
-    """Return the response at the status address under the upstream's name; None when nothing
-    listens there.
-    """
+    """Return the response at the status address under the upstream's name; None without one."""
     try:
         question = "GET / HTTP/1.0\r\nHost: %s\r\n\r\n" % request["upstream"]
         data = _talk.ask(request["status"], question.encode(), ANSWER)
@@ -205,17 +201,13 @@ def status(request: Request) -> str | None:
 
 
 def served(request: Request) -> str | None:
-    """Return the entries that a worker serves, as text; None when it serves no upstream of a
-    rollout.
-    """
+    """Return the entries that a worker serves, as text; None if it serves no rollout's upstream."""
     name, _semicolon, text = (status(request) or "").partition(";")
     return text if name == "rollout " + request["upstream"] else None
 
 
 def look(request: Request, pid: int) -> dict[Key, Entry]:
-    """Return the entries: those that are in as nginx serves them, the others as they were
-    recorded.
-    """
+    """Return the entries: those in rotation as nginx serves them, the others as recorded."""
     text, conf = served(request), _nginx_config.paths(request)[0]
     if text is None and (read(conf) or "").startswith(_nginx_config.MARK):
         raise Failed(
@@ -240,8 +232,9 @@ def look(request: Request, pid: int) -> dict[Key, Entry]:
 
 
 def run_nginx(request: Request, pid: int, option: str) -> str:
-    """Return what the very program that runs prints of its configuration; raises Failed when it
-    refuses it.
+    """Return what the very program that runs prints of its configuration.
+
+    Raises Failed when it refuses it.
     """
     import subprocess  # only who changes something pays for it
 
@@ -264,8 +257,9 @@ def run_nginx(request: Request, pid: int, option: str) -> str:
 
 
 def publish(request: Request, pid: int, entries: list[Entry]) -> None:
-    """Write both files and have them read; they are put back when nginx refuses them or does not
-    serve them.
+    """Write both files and have them read.
+
+    They are put back when nginx refuses them or does not serve them.
     """
     conf, known = _nginx_config.paths(request)
     before = {name: read(name) for name in (conf, known)}
@@ -329,8 +323,9 @@ def await_(until: float, happened: t.Callable[[], bool], what: str) -> None:
 
 
 def check(request: Request) -> list[Entry]:
-    """Raise Failed unless nginx runs, its configuration is right and includes the file, and this
-    user may change both.
+    """Raise Failed unless nginx runs, its configuration is right and this user may change it.
+
+    It has to include the service's file.
     """
     pid = master(request)
     name = _nginx_config.paths(request)[0]

@@ -11,9 +11,7 @@ import sys
 
 
 def main(request: object) -> dict[str, object]:
-    """Return the version of Python ("3.11.2"), the name and the id of the user, whatever is
-    asked.
-    """
+    """Return the version of Python ("3.11.2"), and the user's name and id, whatever is asked."""
     uid = os.geteuid()
     try:
         user = pwd.getpwuid(uid).pw_name

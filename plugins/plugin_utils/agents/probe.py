@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask instances from their own host: connect, send, and bring back what they say. Runs on the host,
-judges nothing.
+"""Ask instances from their own host: connect, send, and return what they answer.
+
+Judges nothing.
 
 Request: `targets` (id to `[address, port, payload]`, payload in base64), `timeout` (seconds for
 each), `limit` (bytes to read of each; 0 to connect only), `enough` (in base64: bytes that end the
@@ -62,8 +63,9 @@ class Talks:
         tls: ssl.SSLContext | None,
         server_name: str,
     ) -> None:
-        """Read until `done`, or `limit` bytes, in `timeout` seconds each. With `tls`, `server_name`
-        is whom the certificate must be for (empty: the address).
+        """Read until `done`, or `limit` bytes, in `timeout` seconds each.
+
+        With `tls`, the certificate must be for `server_name` (empty: the address).
         """
         self.done, self.limit, self.timeout = done, limit, timeout
         self.tls, self.server_name = tls, server_name

@@ -1,8 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starts, stops and reports plain processes of one service on this host. Runs, answers, and is
-gone.
+"""Start, stop and report plain processes of one service on this host.
 
 The request is what `_service.py` says, with argv, env and cwd for each instance to start, and
 stop_signal. Requests {"check": {path, program, search, cwd}} and {"prepare": {program, search,
@@ -34,8 +33,10 @@ INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ
 
 
 class Stat:
-    """What /proc/<pid>/stat says. `living`: not a zombie. `ticks`: when it began, since boot;
-    with pid and boot it is unmistakable.
+    """What /proc/<pid>/stat says.
+
+    `living`: not a zombie. `ticks`: when it began, since boot; with pid and boot it is
+    unmistakable.
     """
 
     __slots__ = ("group", "living", "session", "ticks")
@@ -108,7 +109,7 @@ class Service(_service.Service):
         return bool(members) and all(stat.ticks >= record["ticks"] for stat in members)
 
     def send(self, record: Record, number: int) -> None:
-        """Signal the instance's process group; its process alone when that has left the group."""
+        """Signal the instance's process group; its process alone if that has left the group."""
         leader = self.leader(record)
         try:
             if leader and leader.group != record["pid"]:
@@ -123,11 +124,10 @@ class Service(_service.Service):
             ) from None
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Fork, record the process, and only then let it run the command; why that failed, or
-        nothing.
+        """Fork, record the process, and only then let it run the command; return why that failed.
 
-        If we are killed in between, the child finds the end of `go` and leaves: no process without
-        a record.
+        If this process is killed in between, the child finds the end of `go` and leaves: no process
+        without a record.
         """
         record.update(command=wanted["argv"], pid=0, ticks=0)
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -199,9 +199,10 @@ def _stat(pid: int) -> Stat | None:
 
 
 def _group(number: int) -> list[Stat]:
-    """Find the processes of a group. Asking the kernel for the group of every process is far
-    cheaper than reading every process's file, and stopping an instance takes several such
-    searches.
+    """Find the processes of a group.
+
+    Asking the kernel for the group of every process is far cheaper than reading every process's
+    file, and stopping an instance takes several such searches.
     """
     found = []
     for name in os.listdir("/proc"):
@@ -234,9 +235,9 @@ def _become(
     ready: int,
     tell: int,
 ) -> t.NoReturn:
-    """In the child: cut every tie, wait for the word, run the command. Tells why it could not.
+    """In the child: cut every tie, wait for the word, run the command.
 
-    Our caller may have threads, so nothing here but system calls.
+    Tell why it could not. The caller may have threads, so there are nothing but system calls here.
     """
     what = "cannot prepare"
     try:

@@ -28,7 +28,7 @@ LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is
 
 _WRITES = ("acquire", "commit", "release", "post")
 _FIRST = ("acquire", "post")  # what may be the first to be written of a service
-# The kinds of fields that we read again.
+# The kinds of fields that are read again.
 _NUMBER = (int, float)
 _EVENT: dict[str, Any] = {"at": _NUMBER, "kind": str, "instance": str, "state": str, "shares": dict}
 _WORD: dict[str, Any] = {

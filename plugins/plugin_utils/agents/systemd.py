@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 UNITS = "/etc/systemd/system"
 SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
-OURS = "# Written by progressive.rollout"  # how our templates begin
+OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
     NRestarts InvocationID
@@ -64,8 +64,10 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 class Service(_service.Service):
-    """Instances as units. What has to be done is seen from records and units, so what a killed
-    call left is done by the next.
+    """Instances as units.
+
+    What has to be done is seen from records and units, so what a killed call left is done by the
+    next.
     """
 
     fields: t.ClassVar[dict[str, t.Any]] = {"unit": str, "begun": bool}
@@ -172,8 +174,9 @@ class Service(_service.Service):
     # -- doing
 
     def spawn(self, record: Record, wanted: dict[str, t.Any]) -> str:
-        """Write what the instance needs; `settle` starts it, in this call or, if that is killed,
-        in the next.
+        """Write what the instance needs.
+
+        `settle` starts it, in this call or, if that is killed, in the next.
         """
         name = self.unit(wanted)
         record.update(unit=name, begun=False, shape=wanted.get("shape", []))
@@ -374,13 +377,14 @@ def _read(path: str) -> str:
 
 
 def _install(template: str, text: str, stale: bool) -> str:
-    """Write our template, if it is another than before; why that cannot be, or nothing. `stale`:
-    systemd has yet to read it.
+    """Write the rollout's template if it has changed; return why that cannot be, or "".
+
+    `stale`: systemd has yet to read it.
     """
     path = os.path.join(UNITS, template)
     folder = os.open(UNITS, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # one writer at a time, whichever of our services it is for
+        # one writer at a time, whichever service it is for
         fcntl.flock(folder, fcntl.LOCK_EX)
         if _read(path) != text:
             problem = _foreign(template)
@@ -396,9 +400,7 @@ def _install(template: str, text: str, stale: bool) -> str:
 
 
 def _shape(records: t.Iterable[Record], text: str) -> bool:
-    """Give each unit whose settings are not those of the template a drop-in with its own;
-    whether any was written or removed.
-    """
+    """Give units whose settings are not the template's a drop-in; return whether any changed."""
     changed = False
     for record in records:
         if record.get("shape") and "ended" not in record:
@@ -409,9 +411,7 @@ def _shape(records: t.Iterable[Record], text: str) -> bool:
 
 
 def _drop_in(unit: str, text: str) -> bool:
-    """Write a unit's drop-in, or remove it where there is no text; whether that changed
-    anything.
-    """
+    """Write a unit's drop-in, or remove it where there is no text; return whether it changed."""
     folder = os.path.join(UNITS, f"{unit}.d")
     path = os.path.join(folder, SHAPE)
     if _read(path) == text:
@@ -472,7 +472,7 @@ def _unfit(check: dict[str, t.Any]) -> str:
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
-    """Write our template; what a revision needs that is not there, by setting."""
+    """Write the template; return what a revision needs that is not there, by setting."""
     shaped = bool(wanted["text"]) and _shape(_records(wanted["home"]), wanted["text"])
     problem = _install(wanted["template"], wanted["text"], shaped) if wanted["text"] else ""
     return {**({"unit": problem} if problem else {}), **_missing(wanted)}

@@ -20,8 +20,9 @@ _REST = 1 - 1 / WINDOW  # the part of a sliding mean that remains after one more
 
 
 class Counters:
-    """Adds up what load balancers count. `served`, by instance, is replaced as a whole, so any
-    thread may read it.
+    """Adds up what load balancers count.
+
+    `served`, by instance, is replaced as a whole, so any thread may read it.
     """
 
     def __init__(self) -> None:

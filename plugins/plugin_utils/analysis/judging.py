@@ -18,28 +18,14 @@ from dataclasses import dataclass
 from ..base.errors import MetricError
 from ..base.text import clean
 from ..engine.judges import kayenta
-from ..engine.judges.errors import (
-    CountHistory,
-    Counts,
-    compare_errors,
-)
-from ..engine.judges.instances import (
-    Outliers,
-    Period,
-    find_outliers,
-)
+from ..engine.judges.errors import CountHistory, Counts, compare_errors
+from ..engine.judges.instances import Outliers, Period, find_outliers
 from ..engine.judges.latency import Histogram, compare_quantile
 from ..engine.judges.threshold import AnalysisPhase, phase_of
 from ..engine.judges.verdict import Data, Verdict
 from ..inputs import values
 from ..inputs.expressions import has_nan
-from .spec import (
-    KAYENTA,
-    SEQUENTIAL,
-    THRESHOLD,
-    Analysis,
-    Metric,
-)
+from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse the options of an analysis into metrics and their judges, or refuse them before anything
-is touched.
-"""
+"""Parse the options of an analysis into metrics and their judges."""
 
 from __future__ import annotations
 
@@ -275,8 +273,9 @@ class Analysis:
 
 
 def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
-    """Return the analysis of a gate's options. `times`: whether the load balancers measure
-    latency.
+    """Return the analysis of a gate's options.
+
+    `times`: whether the load balancers measure latency.
     """
     given = options["metrics"]
     if given is None:

@@ -47,6 +47,8 @@ def _statuses(value: t.Any, variable: str) -> tuple[range, ...]:
                 "PR-118",
             )
         ranges.append(range(first, last + 1))
+    if not ranges:  # no instance would ever be ready
+        raise InputError(f"{variable}: must not be empty; write 200, or leave it out", "PR-125")
     return tuple(ranges)
 
 

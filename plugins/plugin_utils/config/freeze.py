@@ -59,9 +59,7 @@ class Cron:
     reason: str
 
     def spans(self, now: float) -> Iterator[Span]:
-        """Yield the windows in order of their begin, from the last one begun by `now` or an
-        earlier one.
-        """
+        """Yield the windows by their begin, from the last one begun by `now` or before it."""
         # near ones first: there may be one every minute of a year
         for back in (HOUR, DAY, self.duration):
             since = now - min(back, self.duration)
@@ -70,8 +68,9 @@ class Cron:
         return ((start, start + self.duration, self.reason) for start in self.starts(since))
 
     def starts(self, after: float) -> Iterator[float]:
-        """Yield all begins after that moment, and perhaps some before it where clocks were set
-        back.
+        """Yield all begins after that moment.
+
+        Where clocks were set back, perhaps some before it, too.
         """
         from cronsim import CronSim
 
@@ -173,8 +172,9 @@ def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
 
 
 def _end(value: t.Any, variable: str, zone: tzinfo) -> float:
-    """Return when a range ends: a date with its last moment; of a time that clocks show twice,
-    the second.
+    """Return when a range ends: a date with its last moment.
+
+    If clocks show the time twice, it is the second one.
     """
     local = _local(value, variable)
     moment = (

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse gates and analyses, which a rollout waits for: in steps, at its moments, and in the
-background.
+"""Parse gates and analyses, which a rollout waits for.
+
+They are in steps, at the moments of `rollout_gates`, and in the background.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ def check_gate(driver: t.Any, given: Mapping[str, t.Any], variable: str) -> dict
 
 
 def by_moment(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
-    """Return the gates of `rollout_gates`, by moment; the names are those of
-    [Flagger](https://docs.flagger.app).
+    """Return the gates of `rollout_gates`, by moment.
+
+    The names are those of [Flagger](https://docs.flagger.app).
     """
     given = values.mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
@@ -234,9 +236,7 @@ def analysis(given: t.Any, key: str, variable: str, person: Person) -> Gate:
 
 
 def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
-    """Return the background analysis of `rollout_analysis`, the gate of its bake time, and the
-    first step it watches.
-    """
+    """Return the background analysis, the gate of its bake time, and the first step it watches."""
     given = values.mapping(given, _ANALYSIS)
     if not given:
         return (), (), 1
@@ -273,8 +273,9 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
 
 
 def bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:
-    """Return the gate with the `timeout` and `on_timeout` given, if any. Nothing waits without
-    end by default.
+    """Return the gate with the `timeout` and `on_timeout` given, if any.
+
+    Nothing waits without end by default.
     """
     timeout, on_timeout = common["timeout"], common["on_timeout"]
     if timeout is not None:

@@ -1,10 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings that a rollout began with, as the journal keeps them, so that operator commands need
-not repeat them.
+"""The settings that a rollout began with, as the journal keeps them, without secrets.
 
-Secrets are not kept.
+Operator commands need not repeat them.
 """
 
 from __future__ import annotations
@@ -18,19 +17,11 @@ from ..base.errors import InputError
 from ..health import spec
 from ..inputs.options import Options
 from ..interfaces import loader
-from ..interfaces.driver import (
-    BaseDriver,
-)
+from ..interfaces.driver import BaseDriver
 from ..interfaces.gate import GateDriver
-from ..interfaces.metric import (
-    MetricDriver,
-)
-from ..interfaces.platform import (
-    PlatformDriver,
-)
-from ..interfaces.traffic import (
-    TrafficDriver,
-)
+from ..interfaces.metric import MetricDriver
+from ..interfaces.platform import PlatformDriver
+from ..interfaces.traffic import TrafficDriver
 from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
@@ -65,8 +56,9 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
 
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return the arguments to continue with: those kept, with the secrets given now; raises
-    InputError for missing secrets.
+    """Return the arguments to continue with: those kept, with the secrets given now.
+
+    Raises InputError for missing secrets.
     """
     missing: list[str] = []
     found = {

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse the variables of a service into settings. What is wrong is refused before anything is
-touched.
+"""Parse the variables of a service into settings.
+
+What is wrong is refused before anything is touched.
 """
 
 from __future__ import annotations

@@ -175,8 +175,9 @@ VARIABLES = Options(
 
 
 def parse(args: Mapping[str, t.Any]) -> Plan:
-    """Return the plan of `strategy` and `VARIABLES` among the arguments of a step; raise
-    InputError.
+    """Return the plan of `strategy` and `VARIABLES` among the arguments of a step.
+
+    Raises InputError.
     """
     strategy = values.choice(args.get("strategy") or "rolling", "rollout_strategy", tuple(LISTS))
     known = VARIABLES.parse(VARIABLES.part(args), "rollout_")
@@ -288,8 +289,9 @@ def _kind(item: t.Any, variable: str) -> str:
 def _list(
     items: Sequence[t.Any], kinds: Sequence[str], person: Person, first: int
 ) -> tuple[tuple[Step, ...], tuple[Gate, ...]]:
-    """Return the steps of a list as in Argo Rollouts. A pause or gate belongs to the step before
-    it, unless it is marked.
+    """Return the steps of a list as in Argo Rollouts.
+
+    A pause or gate belongs to the step before it, unless it is marked.
     """
     steps: list[Step] = []
     opening: list[Gate] = []
@@ -381,8 +383,9 @@ def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
 
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
-    """Return the steps of a mapping, as [Singularity](https://github.com/HubSpot/Singularity)
-    has them.
+    """Return the steps of a mapping.
+
+    They are those of [Singularity](https://github.com/HubSpot/Singularity).
     """
     found = GROUPS.parse(given, f"{_STEPS}.")
     acceptance, wait = found["acceptance"], gates.timer("wait", found["wait"])

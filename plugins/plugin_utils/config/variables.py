@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that every step and role takes: `rollout_service`, `rollout_revision`, and so
-on.
-"""
+"""The variables that every step and role takes, such as `rollout_service`."""
 
 from __future__ import annotations
 
@@ -131,8 +129,9 @@ def budget(given: t.Any, variable: str) -> Budget:
 
 
 def failures(given: t.Any, variable: str) -> tuple[int, Amount | None]:
-    """Return how many new instances may fail in a row, and in all: a number, or `{in_a_row,
-    total}`.
+    """Return how many new instances may fail in a row, and in all.
+
+    Given is a number, or `{in_a_row, total}`.
     """
     if not isinstance(given, Mapping):
         return values.whole(given, variable, 1, "write one (3), or {in_a_row: 3, total: 25%}"), None
@@ -152,8 +151,9 @@ def _is_zero(value: Amount) -> bool:
 
 
 def headroom(given: t.Any, variable: str) -> Fraction:
-    """Return how many times its usual requests a stable instance can take; 0: never more than
-    usual.
+    """Return how many times its usual requests a stable instance can take.
+
+    With 0 it never gets more than usual.
     """
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", str(given)):
         raise InputError(

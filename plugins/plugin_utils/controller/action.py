@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base of every step's action plugin: arguments in, one step, a result out; errors become a
-failed task.
-"""
+"""The base of action plugins: arguments in, one step, a result out; errors fail the task."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ display = Display()
 
 
 class StepAction(ActionBase):
-    """An action plugin that runs one step; a subclass implements the step and names its own
-    options.
-    """
+    """An action plugin that runs one step; subclasses implement it and name its options."""
 
     _requires_connection = False
     _supports_check_mode = True
@@ -84,9 +80,7 @@ class StepAction(ActionBase):
             return {**_failed(exc), **opened.facts}
 
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
-        """Make the step's context from its arguments; raises InputError. `outlives`: see
-        `interrupt.Guard`.
-        """
+        """Make the step's context from its arguments. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
             refuse_odd_numbers(value, PREFIX + name)
         args = plain(self._task.args)
@@ -154,9 +148,7 @@ def _failed(exc: RolloutError) -> Result:
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return plain data: results and variables are tagged and lazily templated since
-    ansible-core 2.19.
-    """
+    """Return plain data: since ansible-core 2.19 values are tagged and lazily templated."""
     if isinstance(value, Mapping):
         return {
             str.__str__(key) if isinstance(key, str) else key: plain(item)

@@ -10,13 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..base import clock
-from ..base.errors import (
-    TRANSIENT,
-    InputError,
-    RolloutError,
-    RolloutFailed,
-    StoreError,
-)
+from ..base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
 from ..config.settings import Settings
 from ..engine.budget import up
 from ..engine.model import Instance, Phase, Rotation, State
@@ -169,7 +163,7 @@ class BaseLoop:
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
-                self.commit()  # the lease is kept while waiting
+                self.commit()  # ends the wait if the lease is lost
         self.checker.wait(timing.RETRY)
 
     def event(self, event: Event) -> None:

@@ -195,17 +195,13 @@ class StepContext:
         )
 
     def report(self, changed: bool, **more: t.Any) -> Result:
-        """Return the result of every step; a `msg` among `more` is shown as well, since results
-        only show with -v.
-        """
+        """Return the result of every step; a `msg` is shown as well, since results need -v."""
         if "msg" in more:
             self.say(more["msg"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
-        """Return the result in check mode: what the step would do on its way through these
-        waypoints.
-        """
+        """Return the result in check mode: what the step would do on this path."""
         decision, arrived = (
             self.loop.next_decision(path[0]),
             self.loop.next_decision(path[-1]).reached,

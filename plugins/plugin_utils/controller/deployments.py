@@ -22,9 +22,7 @@ class Deployments(StepPart):
     """The journal's notes on what was deployed in place."""
 
     def unreachable(self) -> dict[str, str]:
-        """Return the hosts that cannot be reached, each with the reason, as the play's task
-        `raw` found them.
-        """
+        """Return the unreachable hosts with the reasons, as the play's task `raw` found them."""
         reached = self.step.own.get("reached") or {}
         if not isinstance(reached, Mapping) or not all(
             isinstance(found, Mapping) for found in reached.values()
@@ -45,9 +43,7 @@ class Deployments(StepPart):
         }
 
     def failed_hosts(self, out: bool = False) -> dict[str, str]:
-        """Return the hosts whose deployment failed, each with the reason; with `out` those that
-        stay out of rotation.
-        """
+        """Return failed hosts with the reasons; with `out` only those out of rotation."""
         record = self.record
         there = [
             i
@@ -62,9 +58,7 @@ class Deployments(StepPart):
         return [Failure(i.id, deployed[i.id].failed) for i in batch if deployed[i.id].failed]
 
     def retry_failed(self) -> None:
-        """Forget failures, so that these instances are tried again, and deployments that do not
-        work any more.
-        """
+        """Forget failures and broken deployments, so that they are tried again."""
         record = self.record
         target = (
             record.open.generation
@@ -86,9 +80,7 @@ class Deployments(StepPart):
         }
 
     def skip(self, instance: Instance, why: str) -> None:
-        """Note that an instance was not touched because its host is unreachable; it stays in
-        rotation.
-        """
+        """Note that an instance was not touched because its host is unreachable."""
         known = self.record.deployed.get(instance.id) or Deployment(
             instance.revision, instance.generation, clock.now()
         )
@@ -98,9 +90,7 @@ class Deployments(StepPart):
     def begin(
         self, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]
     ) -> list[str]:
-        """Note, before the first task runs, that these instances are being deployed, and what
-        they were `serving` with.
-        """
+        """Note, before the first task runs, what is being deployed, and what was `serving`."""
         target, now = deploy_target(rollout), clock.now()
         self.record.deployed |= {
             i.id: Deployment(target.revision, target.generation, now, before=serving.get(i.id))
@@ -110,9 +100,7 @@ class Deployments(StepPart):
         return list(dict.fromkeys(instance.host for instance in out))
 
     def end(self, rollout: Rollout, batch: Iterable[Instance], results: Mapping[str, str]) -> None:
-        """Note the results of the batch's tasks by host, empty for success, and how long they
-        took.
-        """
+        """Note the results of the batch's tasks by host (empty: success), and their time."""
         target, deployed, now, unreachable = (
             deploy_target(rollout),
             self.record.deployed,
@@ -155,9 +143,7 @@ class Deployments(StepPart):
         )
 
     def roll_back(self, back: Composition) -> None:
-        """Put back what was drained and not deployed yet, and let failed instances be tried
-        again.
-        """
+        """Put back what was drained but not deployed, and let failed instances be tried again."""
         record = self.record
         broken = {
             name

@@ -11,14 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ..engine.model import (
-    Health,
-    Instance,
-    Process,
-    Rotation,
-    State,
-    classify,
-)
+from ..engine.model import Health, Instance, Process, Rotation, State, classify
 from ..engine.weights import EVEN, WeightSplit
 from ..health.monitor import HealthStatus
 from ..interfaces.platform import Endpoint, Report

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way forward: through the strategy's stages to the new revision, and what follows where a
-stage fails.
-"""
+"""The way forward, through the stages to the new revision, and what follows from failures."""
 
 from __future__ import annotations
 
@@ -11,14 +9,7 @@ from collections.abc import Callable
 
 from ..base.errors import Aborted, GateFailed, RolloutFailed
 from ..engine.model import FailureAction, Phase
-from ..engine.strategy import (
-    FINISH,
-    PARTS,
-    PROMOTE,
-    REPLACE,
-    Gate,
-    Stage,
-)
+from ..engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ..state import events
 from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart
@@ -41,9 +32,7 @@ class Forward(StepPart):
     # -- the steps ---------------------------------------------------------------------------------
 
     def advance(self, through: str) -> Result:
-        """Replace, then promote and finish as far as `through` says, under one lease and with
-        one set of connections.
-        """
+        """Replace, promote and finish, as far as `through` says, under one lease."""
         result = self.replace()
         acted = result["changed"]
         for part in PARTS[1 : PARTS.index(through) + 1]:
@@ -103,9 +92,7 @@ class Forward(StepPart):
     # -- their stages ------------------------------------------------------------------------------
 
     def run(self, rollout: Rollout, part: str) -> None:
-        """Run the strategy's stages up to the last one that belongs to this part, or to a part
-        before it.
-        """
+        """Run the stages up to the last one that belongs to this part."""
         mine = PARTS[: PARTS.index(part) + 1]
         while (ahead := self.stages.ahead(rollout)) and ahead[0].part in mine:
             if (
@@ -161,9 +148,7 @@ class Forward(StepPart):
             proceed = self.run_stage(here, rollout, revision or revision_of(rollout, here.waypoint))
 
     def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
-        """Run one stage, whose new instances are of `revision`; raises RolloutFailed once what
-        follows is in the journal.
-        """
+        """Run one stage; raises RolloutFailed once what follows is in the journal."""
         rollout.name, rollout.asked, rollout.reversible = (
             stage.name,
             stage.waypoint.weight,
@@ -181,9 +166,7 @@ class Forward(StepPart):
             return self._fail(stage, rollout, exc)
 
     def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
-        """Write down what follows from a failure, and begin it; raises RolloutFailed unless the
-        rollout continues.
-        """
+        """Write down what follows from a failure, and begin it; return if the rollout continues."""
         action, left = failure_action(self.step, stage, rollout, exc), ""
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))

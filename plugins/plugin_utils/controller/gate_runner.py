@@ -22,14 +22,7 @@ from ..base.text import clean, span
 from ..engine.strategy import Gate
 from ..interfaces import loader
 from ..interfaces.context import Context
-from ..interfaces.gate import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    GateDriver,
-)
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..state.record import GateRecord, GateState
 
 _SHOWN = 1000  # characters of a gate's message, which may come from anywhere
@@ -45,8 +38,7 @@ class GateStatus:
     passed: bool  # all of them
     failed: Gate | None  # the gate that did not let the rollout pass
     then: str | None  # what the failed gate asks for (rollback | hold); None: what the stage says
-    # one line for people: what is waited for, or why it failed; empty when all have passed
-    message: str
+    message: str  # one line for people: what is waited for, why it failed, or why all passed
     changed: bool  # this poll changed the records: commit them
     person: bool = False  # a person has to decide, since the gate itself cannot
     verdicts: tuple[Verdict, ...] = ()  # reached by this poll
@@ -94,9 +86,11 @@ class GateRunner:
     def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Take in answers, ask the gates that are due, and return their status. Never blocks."""
         self._changed, self._verdicts = False, []
+        decided = []
         for gate in self._gates:
             record = self._poll(gate, rollout)
             about = f"{gate.key} ({gate.driver})"
+            decided.append(f"{about}: {record.message}" if record.message else about)
             if record.state == GateState.FAILED:
                 then = gate.on_timeout if record.by == TIMEOUT else None
                 return self._status(
@@ -110,7 +104,7 @@ class GateRunner:
                 return self._status(
                     f"{waiting} {about}: {self._state(gate, record)}", person=record.person
                 )
-        return self._status("", passed=True)
+        return self._status("; ".join(decided), passed=True)
 
     def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
         """Let undecided gates with these drivers (None: any) pass, and those that need a person.

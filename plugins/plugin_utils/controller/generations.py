@@ -15,20 +15,11 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..base.errors import (
-    PlatformError,
-    RolloutFailed,
-)
+from ..base.errors import PlatformError, RolloutFailed
 from ..config.settings import Settings
 from ..health import spec
-from ..interfaces.platform import (
-    InstanceSettings,
-    key_of,
-)
-from ..state.record import (
-    Record,
-    Rollout,
-)
+from ..interfaces.platform import InstanceSettings, key_of
+from ..state.record import Record, Rollout
 from .context import StepPart
 
 Secrets = Mapping[str, Mapping[str, t.Any]]  # `platform` and `health`, each with its secret options
@@ -59,7 +50,8 @@ class Generations(StepPart):
 
     def differences(self, generation: int) -> list[str]:
         """Return how the settings of a generation differ from those of this run; empty where they
-        are unknown."""
+        are unknown.
+        """
         kept, mine = self.record.settings.get(generation), given(self.settings)
         if kept is None or mine is None:
             return []
@@ -67,7 +59,8 @@ class Generations(StepPart):
 
     def replaced(self, rollout: Rollout) -> bool:
         """Return whether this run was given other settings than the rollout began with, secrets
-        aside."""
+        aside.
+        """
         kept, mine = self.record.settings.get(rollout.generation), given(self.settings)
         return bool(kept and mine and not alike(kept, mine[0]))
 
@@ -98,7 +91,8 @@ class Generations(StepPart):
 
     def _recall(self, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
         """Return the secrets of settings, None where unknown, and whether they are unknown because
-        no host has them."""
+        no host has them.
+        """
         try:
             found = self.loop.platform.recall(kept.key) if kept.key else {}
         except PlatformError:  # the hosts that have them do not answer
@@ -108,7 +102,8 @@ class Generations(StepPart):
 
 def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     """Return the settings of this run, without a key, and its secrets; None where the platform
-    keeps no settings."""
+    keeps no settings.
+    """
     chosen = settings.platform
     of_hosts = chosen.module.driver.host_options
     if of_hosts is None:
@@ -127,7 +122,8 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
 
 def salted(found: Secrets) -> dict[str, t.Any]:
     """Return secrets as the hosts keep them: the key in the journal must not help to verify a
-    guess."""
+    guess.
+    """
     return {**found, "salt": secrets.token_hex(16)}
 
 

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In-place rollouts: hosts are taken out of rotation in batches, deployed by the user's own
-tasks, and put back.
-"""
+"""Deploy in place: batches of hosts leave rotation, run the user's tasks, and return."""
 
 from __future__ import annotations
 
@@ -14,22 +12,10 @@ from dataclasses import replace
 from functools import partial
 
 from ..base import clock
-from ..base.errors import (
-    GateFailed,
-    PlatformError,
-    RolloutFailed,
-    TrafficError,
-    TransportError,
-)
+from ..base.errors import GateFailed, PlatformError, RolloutFailed, TrafficError, TransportError
 from ..engine import in_place as engine
 from ..engine.evaluate import Decision
-from ..engine.model import (
-    UNKNOWN,
-    Composition,
-    FailureAction,
-    Instance,
-    Phase,
-)
+from ..engine.model import UNKNOWN, Composition, FailureAction, Instance, Phase
 from ..engine.progress import ProgressTracker, Rules, failure_limits
 from ..engine.strategy import Stage, Waypoint
 from ..state import events
@@ -40,11 +26,7 @@ from .forward import failure_action
 from .in_place_plan import InPlacePlan
 from .lifecycle import Lifecycle
 from .rollback import Rollback
-from .stages import (
-    InPlaceStages,
-    deploy_target,
-    final_waypoint,
-)
+from .stages import InPlaceStages, deploy_target, final_waypoint
 from .supervisor import Proceed
 
 Decide = Callable[[Sequence[Instance], Waypoint, Rules, ProgressTracker, float], Decision]
@@ -64,9 +46,7 @@ class InPlace(StepPart):
     # -- the steps ---------------------------------------------------------------------------------
 
     def skip_unreachable(self, rollout: Rollout) -> None:
-        """Count hosts that are unreachable as failed; they are not touched, and stay in
-        rotation.
-        """
+        """Count unreachable hosts as failed; they are not touched, and stay in rotation."""
         lost, fleet = self.deployments.unreachable(), self._await_look()
         skipped = engine.unreachable(fleet, final_waypoint(rollout), self.plan.scope(rollout), lost)
         for instance in skipped:
@@ -75,9 +55,7 @@ class InPlace(StepPart):
             self._count_failures(rollout, skipped)
 
     def take_out(self, rollout: Rollout) -> list[str]:
-        """Take the next hosts out of rotation, and return them; none where nothing is left to do
-        now, or it failed.
-        """
+        """Take the next hosts out of rotation; return none if nothing is left, or it failed."""
         self.skip_unreachable(rollout)
         while rollout.phase != Phase.HELD and (ahead := self.stages.ahead(rollout)):
             stage, scope = ahead[0], self.plan.scope(rollout)
@@ -106,8 +84,7 @@ class InPlace(StepPart):
         return []
 
     def put_back(self, rollout: Rollout, results: Mapping[str, str]) -> None:
-        """Put hosts back into rotation whose tasks succeeded; those that failed or do not become
-        ready stay out.
+        """Put hosts back into rotation, except those that failed or do not become ready.
 
         `results` has a reason for each host whose tasks failed. Where the failures lead to a
         rollback, the other hosts of the batch stay out as well, and are deployed back together with
@@ -146,9 +123,7 @@ class InPlace(StepPart):
                     self.deployments.fail(instance, f"not healthy: {why}")
 
     def finish(self, rollout: Rollout) -> Result:
-        """End the run: promoted, rolled back, held, or left to the next run. Raises
-        RolloutFailed unless all is well.
-        """
+        """End the run: promoted, or raise RolloutFailed: rolled back, held, or left to the next."""
         target, title = deploy_target(rollout), f"{self.settings.service} {rollout.revision}"
         left = [
             i
@@ -197,9 +172,7 @@ class InPlace(StepPart):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Where hosts or load balancers stop answering, tell what was decided, and what the next
-        run will do.
-        """
+        """If hosts or load balancers stop answering, tell what the next run will do."""
         try:
             yield
         except (TrafficError, TransportError, PlatformError) as exc:
@@ -287,9 +260,7 @@ class InPlace(StepPart):
         return False
 
     def _will_roll_back(self, rollout: Rollout, stage: Stage, batch: Sequence[Instance]) -> bool:
-        """Return whether the failures so far lead to a rollback, whatever becomes of the rest of
-        the batch.
-        """
+        """Return whether the failures so far lead to a rollback."""
         exc = self._limit_reached(rollout, stage, self._progress(rollout, stage, batch))
         if exc is None or rollback_target(rollout) is None:
             return False
@@ -309,9 +280,7 @@ class InPlace(StepPart):
     def _progress(
         self, rollout: Rollout, stage: Stage, batch: Iterable[Instance] = ()
     ) -> ProgressTracker:
-        """Return the rollout's progress with the fleet as last observed and the failures of a
-        batch.
-        """
+        """Return the progress with the fleet as last observed and the failures of a batch."""
         fleet, now = self.loop.fleet, clock.now()
         done = engine.deployed(fleet, stage.waypoint)
         return rollout.counting(now).advance(
@@ -321,9 +290,7 @@ class InPlace(StepPart):
     def _limit_reached(
         self, rollout: Rollout, stage: Stage, progress: ProgressTracker
     ) -> RolloutFailed | None:
-        """Return the failure of a rollout with too many failed instances. A rollback deploys
-        what it can.
-        """
+        """Return the failure if too many instances failed; a rollback deploys what it can."""
         limits = failure_limits(self.loop.rules_for(stage, rollout), progress, stable=False)
         reached = [limit.most for limit in limits if limit.is_reached]
         if not reached or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD):
@@ -331,9 +298,7 @@ class InPlace(StepPart):
         return RolloutFailed(f"rollout_failure_limit is {reached[0]}", "PR-604")
 
     def _await_look(self) -> Sequence[Instance]:
-        """Observe for the first time in a step; hosts that do not answer are waited for, up to
-        the progress deadline.
-        """
+        """Observe, and wait for hosts that do not answer up to the progress deadline."""
         try:
             self.loop.await_fleet()
         except RolloutFailed as exc:

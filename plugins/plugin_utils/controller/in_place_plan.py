@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an in-place rollout may do in this run: its hosts, its budget, and the batches that
-follow from them.
-"""
+"""The hosts, the budget and the batches of an in-place rollout."""
 
 from __future__ import annotations
 
@@ -16,11 +14,7 @@ from ..state.record import Rollout
 from .context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
 from .lifecycle import Lifecycle
-from .stages import (
-    InPlaceStages,
-    deploy_target,
-    final_waypoint,
-)
+from .stages import InPlaceStages, deploy_target, final_waypoint
 from .target import requested
 
 
@@ -106,9 +100,7 @@ class InPlacePlan(StepPart):
             )
 
     def refuse_unreachable(self, revision: str, restart: bool) -> None:
-        """Refuse to begin or resume where too many hosts are unreachable. A rollback deploys the
-        hosts it reaches.
-        """
+        """Refuse to begin or resume with too many unreachable hosts, except in a rollback."""
         record, replicas = self.record, self.loop.platform.capacity()
         waypoint = rolling(record.generation + 1, replicas)
         if record.open and not Lifecycle(self.step).gives_way(record.open, revision):
@@ -130,9 +122,7 @@ class InPlacePlan(StepPart):
             )
 
     def show(self, would: bool = False, restart: bool = False) -> Result:
-        """Return the batches up to the end if all goes well; with `would` as the result of a
-        step in check mode.
-        """
+        """Return the batches if all goes well; with `would` as the result in check mode."""
         record, rollout, replicas = self.record, self.record.open, self.loop.platform.capacity()
         revision, _replicas = requested(self.step, restart)
         if rollout:
@@ -147,7 +137,7 @@ class InPlacePlan(StepPart):
             self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout)
         )
         lines = [
-            f"wave {number}: {', '.join(hosts)} to {revision}\n"
+            f"batch {number}: {', '.join(hosts)} to {revision}\n"
             for number, hosts in enumerate(batches, 1)
         ]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK

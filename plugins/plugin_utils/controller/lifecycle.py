@@ -24,12 +24,7 @@ from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import Places
-from .stages import (
-    Stages,
-    baseline_of,
-    renumber,
-    stages_for,
-)
+from .stages import Stages, baseline_of, renumber, stages_for
 from .validation import Validation, balancers_of
 
 
@@ -50,9 +45,7 @@ class Lifecycle(StepPart):
     # -- begin -------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Rebuild the record from running instances' labels when the journal is missing, or has
-        no stable revision.
-        """
+        """Rebuild a record without a stable revision from the labels of running instances."""
         record = self.record
         there = [
             report.labels for report in self.loop.reports if report.process is not Process.STOPPED
@@ -122,9 +115,7 @@ class Lifecycle(StepPart):
         return record.rollout
 
     def _begin_settings(self, forward: bool, revision: str, generation: int, baseline: int) -> None:
-        """Give the generations of a rollout their settings: new revisions those given, earlier
-        revisions those they had.
-        """
+        """Give new revisions the settings given, and earlier revisions those that they had."""
         record = self.record
         if forward or generation > record.generation:
             self.generations.begin(generation, None if forward else last_of(record, revision))
@@ -144,9 +135,7 @@ class Lifecycle(StepPart):
             )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
-        """Refuse to resume the rollout in progress for another revision or plan, or with other
-        settings.
-        """
+        """Refuse to resume the rollout for another revision or plan, or with other settings."""
         title = f"{self.record.service} {rollout.revision}"
         if rollout.revision != revision:
             why = f": {rollout.reason}" if rollout.reason else ""
@@ -191,9 +180,7 @@ class Lifecycle(StepPart):
 
     @staticmethod
     def _scaled_by_play(rollout: Rollout, replicas: int) -> bool:
-        """Return whether the play asks for another number than last time: an operator may have
-        scaled the rollout since.
-        """
+        """Return whether the play asks for another number of replicas than last time."""
         return replicas not in (rollout.replicas, rollout.played)
 
     def _leave_hold(self, rollout: Rollout) -> None:
@@ -221,9 +208,7 @@ class Lifecycle(StepPart):
         )
 
     def supersede(self, rollout: Rollout, revision: str) -> None:
-        """Close the rollout in progress in favor of another revision, whose rollout replaces the
-        instances it leaves.
-        """
+        """Close the rollout in favor of another revision, which replaces its instances."""
         done = (
             self.record.stable is not None and self.record.stable.generation == rollout.generation
         )
@@ -251,9 +236,7 @@ class Lifecycle(StepPart):
             )
 
     def rescale(self, rollout: Rollout) -> None:
-        """Continue to the number of replicas that an operator asked for, or tell why that is
-        impossible.
-        """
+        """Continue to the number of replicas that an operator asked for, or tell why not."""
         replicas, rollout.wanted = rollout.wanted, 0
         if replicas in (0, rollout.replicas):
             return

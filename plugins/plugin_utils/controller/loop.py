@@ -30,7 +30,7 @@ from .supervisor import Proceed, Reporter, Supervisor
 class ReconcileLoop(BaseLoop):
     """Drives the fleet of one service."""
 
-    _background: GateRunner | None = None  # goes on from stage to stage
+    _background: GateRunner | None = None  # the same in all stages
 
     def close(self) -> None:
         """Ask gates nothing any more, and observe nothing in the background."""
@@ -160,7 +160,7 @@ class ReconcileLoop(BaseLoop):
                     pool.observe()
                 self.actuator.apply_previews(self.observer.snapshot)
                 if self.recorder.due:
-                    self.commit()  # the lease is kept while waiting
+                    self.commit()  # ends the wait if the lease is lost
             except TRANSIENT as exc:
                 return str(exc)
             return "it still has requests" if any(pool.filled for pool in self.previews) else ""

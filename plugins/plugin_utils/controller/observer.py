@@ -159,7 +159,7 @@ class Observer:
         )
 
     def orphaned_entries(self) -> bool:
-        """Return whether a load balancer has an entry of ours of no instance, as last observed.
+        """Return whether a load balancer has a managed entry without an instance, as last observed.
 
         A command that came late, or whose run was killed, may leave one. An entry that only
         finishes its requests is not counted.

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which hosts have instances: what was left on hosts that the platform lost, and which hosts
-have none.
-"""
+"""Which hosts have which instances, and what was left on removed hosts."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ class Places(StepPart):
     """The journal's notes on which host has which instances."""
 
     def note(self) -> None:
-        """Note which host has which instances, keeping the notes on hosts that the platform
-        lost.
-        """
+        """Note which host has which instances; keep the notes on removed hosts."""
         hosts = set(self.loop.platform.hosts())
         placed: dict[str, list[str]] = {}
         for instance in self.loop.fleet:
@@ -52,9 +48,7 @@ class Places(StepPart):
         return self.record.placed != before
 
     def idle_hosts(self) -> str:
-        """Return a line on the hosts without an instance where others have several; empty
-        otherwise.
-        """
+        """Return a line on hosts without an instance while others have several; or nothing."""
         there = Counter(i.host for i in self.loop.fleet if i.state.counted)
         idle = [host for host in self.loop.platform.hosts() if not there[host]]
         if not idle or max(there.values(), default=0) < 2 or self.step.in_place:

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The play that a step of an in-place rollout is in: settings that would break its batches are
-refused."""
+refused.
+"""
 
 from __future__ import annotations
 

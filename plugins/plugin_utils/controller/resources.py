@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether the instances of a rollout, by their limits, fit the memory and CPUs of their hosts,
-where these are known."""
+where these are known.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +12,7 @@ from dataclasses import dataclass
 
 from ..base.text import count, size
 from ..engine.model import Instance
-from ..interfaces.platform import (
-    InstanceSettings,
-    Limits,
-    Machine,
-    PlatformDriver,
-)
+from ..interfaces.platform import InstanceSettings, Limits, Machine, PlatformDriver
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,8 @@ class Demand:
 
     def tight(self, used: Mapping[str, int]) -> list[str]:
         """Return warnings about hosts with too little memory available, counting what managed
-        instances have `used`, or CPUs."""
+        instances have `used`, or CPUs.
+        """
         left = {
             host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory
         }

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rollback: back to the stable revision from a rollout in progress, or to the previous one
-after a promotion.
-"""
+"""The rollback: to the stable revision, or after a promotion to the previous one."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ class Rollback(StepPart):
             rollout.cause = cause.id
 
     def begin_now(self, rollout: Rollout) -> None:
-        """Run one reconcile iteration of the rollback at once, without waiting for the step
-        `rollback`.
+        """Run one reconcile iteration of the rollback, without waiting for the step `rollback`.
 
         Where the stable instances can carry all requests, they get them now. The step does what
         fails here.
@@ -77,9 +74,7 @@ class Rollback(StepPart):
         )
 
     def _stages(self, rollout: Rollout) -> Sequence[Stage]:
-        """Return the stages from the fleet as it is, where stable instances stay and new ones
-        without requests go.
-        """
+        """Return the stages; new instances without requests are drained at once."""
         # A first deployment has no stable revision to return to: all its instances go.
         target = rollout.previous or Composition(rollout.revision, 0, 0)
         draining, fleet = self.record.draining, self.loop.fleet
@@ -94,8 +89,7 @@ class Rollback(StepPart):
     # -- while no rollout is in progress -----------------------------------------------------------
 
     def target(self, to: str | None = None) -> Composition | None:
-        """Return where a rollback leads while no rollout is in progress; None where there is
-        nothing to roll back.
+        """Return where a rollback leads while no rollout is in progress; None: nowhere.
 
         To the revision asked for, which was promoted before; otherwise from a failed rollout, or
         one that only scaled, to the stable revision, and from the stable revision to the previous
@@ -118,9 +112,7 @@ class Rollback(StepPart):
         )
 
     def _promoted(self, to: str) -> Composition | None:
-        """Return a target for a revision that was promoted before; None where it is the stable
-        one.
-        """
+        """Return a revision that was promoted before as the target; None if it is stable."""
         record = self.record
         known = [c.revision for c in (record.stable, record.before) if c]
         known += [
@@ -139,9 +131,7 @@ class Rollback(StepPart):
         return Composition(to, record.generation + 1, self._replicas(record.stable.replicas))
 
     def _replicas(self, known: int) -> int:
-        """Return the number of replicas after a rollback: the number asked for, or that of the
-        stable revision.
-        """
+        """Return the number of replicas asked for, or else that of the stable revision."""
         given = self.settings.replicas
         return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
@@ -194,9 +184,7 @@ def rollback_stages(
 
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
-    """Return the instances of a generation that get no requests: a rollback must not give them
-    their first.
-    """
+    """Return instances without requests, which a rollback must not give their first."""
     there = [i for i in fleet if i.state.counted]
     if asked != 0 and not any(i.in_rotation for i in there):
         # the load balancers restarted: any instance may have served, and is better than none

@@ -12,13 +12,7 @@ from dataclasses import replace
 from ..base.errors import TRANSIENT, RolloutFailed
 from ..engine.budget import Budget
 from ..engine.evaluate import Decision
-from ..engine.model import (
-    Composition,
-    Instance,
-    Phase,
-    Rotation,
-    State,
-)
+from ..engine.model import Composition, Instance, Phase, Rotation, State
 from ..engine.progress import ProgressTracker, Rules
 from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint

@@ -13,15 +13,8 @@ from dataclasses import replace
 
 from ..base.errors import InputError
 from ..engine import in_place as engine
-from ..engine.budget import (
-    Budget,
-    ResolvedBudget,
-)
-from ..engine.model import (
-    Composition,
-    Instance,
-    Phase,
-)
+from ..engine.budget import Budget, ResolvedBudget
+from ..engine.model import Composition, Instance, Phase
 from ..engine.strategy import (
     InvalidSteps,
     Plan,
@@ -34,10 +27,7 @@ from ..engine.strategy import (
     still_passed,
 )
 from ..state.record import Kind, Rollout
-from .context import (
-    StepContext,
-    StepPart,
-)
+from .context import StepContext, StepPart
 
 
 class Stages(StepPart, abc.ABC):
@@ -46,7 +36,8 @@ class Stages(StepPart, abc.ABC):
     @abc.abstractmethod
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         """Return all stages of a rollout in progress; raises InputError where its numbers cannot be
-        reached."""
+        reached.
+        """
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages of a rollout from the current one on."""
@@ -71,7 +62,8 @@ class LaunchStages(Stages):
         self, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0
     ) -> tuple[Stage, ...]:
         """Return the stages of a plan from the stable instances to `replicas` new ones; raises
-        InputError."""
+        InputError.
+        """
         allowed = self.settings.budget.resolve(replicas)
         there, stable = (before.replicas, before.generation) if before else (0, 0)
         goal = RolloutTarget(
@@ -108,7 +100,8 @@ class InPlaceStages(Stages):
 
     def planned(self, generation: int, replicas: int, plan: Plan) -> tuple[Stage, ...]:
         """Return the stages of a plan, beginning with all instances old, of whatever revision;
-        raises InputError."""
+        raises InputError.
+        """
         try:
             return stages(
                 engine.steps_as_replicas(plan),
@@ -133,7 +126,8 @@ def stages_for(step: StepContext) -> Stages:
 
 def refuse_in_place(step: StepContext, rollback: bool = False) -> None:
     """Refuse to start and stop instances that the user's own tasks deploy; for a rollback, name the
-    previous revision."""
+    previous revision.
+    """
     if not step.in_place:
         return
     before = step.session.read().before if rollback else None
@@ -148,7 +142,8 @@ def refuse_in_place(step: StepContext, rollback: bool = False) -> None:
 
 def deploy_target(rollout: Rollout) -> Composition:
     """Return what is deployed in place now: the rollout's revision, or during a rollback the
-    previous one."""
+    previous one.
+    """
     if rollout.phase == Phase.ROLLING_BACK and rollout.previous:
         return rollout.previous
     return Composition(rollout.revision, rollout.generation, rollout.replicas)
@@ -161,7 +156,8 @@ def final_waypoint(rollout: Rollout) -> Waypoint:
 
 def baseline_of(plan: Plan, generation: int) -> int:
     """Return the generation of the baseline instances: the one after the new one's; 0 where the
-    plan has none."""
+    plan has none.
+    """
     return generation + 1 if plan.baseline else 0
 
 

@@ -20,8 +20,7 @@ LOOK = 0.5  # seconds between two attempts to take the lease
 
 
 def begin(step: StepContext, revision: str, replicas: int) -> str:
-    """Take the lease as `StepContext.begin_once` does; tell a run whose rollout is superseded to
-    give way, and wait for it.
+    """Take the lease; tell a run whose rollout is superseded to give way, and wait for it.
 
     Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
     the progress deadline.
@@ -60,9 +59,7 @@ def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> 
 
 
 def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
-    """Tell the run to give way, and wait for its lease; a command that is not waited for any more
-    is withdrawn, so that the run does not stop without a successor.
-    """
+    """Tell the run to give way, and wait; withdraw the command if it is not waited for."""
     number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
     step.loop.say(

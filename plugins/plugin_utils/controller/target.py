@@ -83,9 +83,7 @@ def whole_replicas(step: StepContext) -> int:
 
 
 def target_of_step(step: StepContext) -> tuple[int, str]:
-    """Return the generation and revision a step works on: of the revision asked for, or else of
-    what runs.
-    """
+    """Return generation and revision that a step works on."""
     record, revision = step.record, step.settings.revision
     for known in (record.open, record.stable):
         if known is not None and revision in (None, known.revision):

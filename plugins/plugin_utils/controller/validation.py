@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks before anything is touched: ports, load balancer servers, memory, and gates must
-suffice for the rollout.
-"""
+"""Checks of ports, servers, memory and gates before anything is touched."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class Validation(StepPart):
         self.check_hosts(replicas, plan)
 
     def check_capacity(self, replicas: int, plan: Plan) -> None:
-        """Refuse what cannot be placed, reached or asked; every port is needed while old and new
-        instances run together.
-        """
+        """Refuse what cannot be placed, reached or asked, with old and new instances together."""
         refuse_in_place(self.step)
         gate_runner.check(plan.gates, self.step.context)
         platform = self.loop.platform
@@ -80,9 +76,7 @@ class Validation(StepPart):
                 )
 
     def check_hosts(self, replicas: int, plan: Plan) -> None:
-        """Refuse more instances than the hosts have memory for, by an instance's limit. Needs
-        the platform's check before.
-        """
+        """Refuse more instances than the hosts have memory for, as the platform's check found."""
         demand, needs = self._demand(replicas, plan)
         if excess := demand.excess():
             raise InputError(
@@ -93,9 +87,7 @@ class Validation(StepPart):
             )
 
     def check_same_balancers(self) -> None:
-        """Refuse a canary or a second set on other load balancers than the old instances are on:
-        they could not share requests.
-        """
+        """Refuse a canary or second set on other load balancers than the old instances are on."""
         known, plan = self.record.balancers, self.settings.plan
         if (
             plan.strategy != "rolling"
@@ -111,9 +103,7 @@ class Validation(StepPart):
             )
 
     def tight_hosts(self, replicas: int, plan: Plan) -> list[str]:
-        """Warn about hosts whose memory or CPUs may not suffice. Instances often use less memory
-        than they may.
-        """
+        """Return warnings about hosts whose memory or CPUs may not suffice."""
         used = resources.used(self.loop.platform, self.loop.fleet, self.record.settings)
         return [
             f"{self.settings.service}: {line}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from ..base.errors import InputError
 from ..state import identity
 
-PATIENCE = 0.02  # seconds between two looks at a watch that was told to end
+PATIENCE = 0.02  # seconds between two checks of a watch that was told to end
 
 
 class Watch:
@@ -63,7 +63,8 @@ def _watch(work: Callable[[], object], begun: int, begin: int) -> t.NoReturn:
 
 def end(known: t.Any, check: Callable[[], object]) -> None:
     """End a watch and wait until its current action is completed; `check` is called meanwhile, and
-    may raise."""
+    may raise.
+    """
     if not known:
         return
     if not isinstance(known, Mapping) or not all(

@@ -25,25 +25,9 @@ from dataclasses import dataclass, field
 from . import wording
 from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
-from .instances import (
-    can_admit,
-    can_stop,
-    ids,
-    is_serving,
-    is_starting,
-)
-from .model import (
-    FailureAction,
-    Instance,
-    Rotation,
-    State,
-)
-from .progress import (
-    FailureLimit,
-    ProgressTracker,
-    Rules,
-    failure_limits,
-)
+from .instances import can_admit, can_stop, ids, is_serving, is_starting
+from .model import FailureAction, Instance, Rotation, State
+from .progress import FailureLimit, ProgressTracker, Rules, failure_limits
 from .strategy import Waypoint
 
 
@@ -333,7 +317,7 @@ def _excess(
     free = _first(useless, excess, _usefulness)
     # Our check fails an instance that a load balancer still sends requests to, or too few serve and
     # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
-    # blip of our own checks, or a balancer that was restarted, can never empty a fleet.
+    # blip of health checks, or a balancer that was restarted, can never empty a fleet.
     some = _first(useful, min(excess - len(free), serving), _usefulness)
     # Available instances serve as well, so what `spare` leaves of them is enough for both.
     rest = _first(group.available, min(excess - len(free) - len(some), spare), _by_age(waypoint))

@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .instances import (
-    has_lasted,
-    is_available,
-    is_orphaned,
-    is_overdue,
-    is_prepared,
-    is_starting,
-)
+from .instances import has_lasted, is_available, is_orphaned, is_overdue, is_prepared, is_starting
 from .model import Instance, Rotation, State
 from .progress import Failure, Rules
 from .strategy import Waypoint

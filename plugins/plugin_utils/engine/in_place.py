@@ -17,13 +17,7 @@ from decimal import Decimal
 
 from .budget import Percent, ResolvedBudget
 from .evaluate import Decision
-from .instances import (
-    can_admit,
-    can_stop,
-    ids,
-    is_available,
-    is_serving,
-)
+from .instances import can_admit, can_stop, ids, is_available, is_serving
 from .model import Instance, Rotation, State
 from .progress import ProgressTracker, Rules
 from .strategy import Groups, Plan, Step, Waypoint

@@ -23,23 +23,10 @@ from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
 from ..base.text import clean
-from ..engine.judges.threshold import (
-    AnalysisPhase,
-    MeasurementCounts,
-    assess,
-    due,
-    worst,
-)
+from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, due, worst
 from ..health.probe_traffic import Prober
 from ..interfaces.context import Context
-from ..interfaces.gate import (
-    FAIL,
-    PASS,
-    PERSON,
-    WAIT,
-    Answer,
-    GateDriver,
-)
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..interfaces.metric import MetricDriver, Question
 
 OPTIONS = spec.OPTIONS
@@ -107,8 +94,9 @@ class Driver(GateDriver):
         return Answer(verdict, sentence, memory, samples)
 
     def _judge(self) -> bool:
-        """Judge finished measurements; return whether there were any. A slow one does not hold
-        up the others.
+        """Judge finished measurements; return whether there were any.
+
+        A slow one does not hold up the others.
         """
         any_judged, until = False, time.monotonic() + PATIENCE
         while self._asked:
@@ -122,8 +110,9 @@ class Driver(GateDriver):
         return any_judged
 
     def _verdict(self) -> tuple[AnalysisPhase, str]:
-        """Return the phase of the analysis, and a sentence about the metrics that decide it, or
-        about all.
+        """Return the phase of the analysis, and a sentence.
+
+        The sentence is about the metrics that decide the phase, or about all.
         """
         counted = [metric for metric in self._metrics if not metric.metric.dry_run]
         phase = worst(metric.phase for metric in counted)
@@ -244,8 +233,9 @@ class _Measured:
         now: float,
         results: queue.SimpleQueue[_Result],
     ) -> None:
-        """Start a measurement in a thread: a daemon, so that one that hangs does not keep the
-        process from ending.
+        """Start a measurement in a daemon thread.
+
+        If it hangs, the process can end nevertheless.
         """
         judge = self.metric.judge
         question = Question(

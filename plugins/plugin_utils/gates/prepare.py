@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preparation: a rollout passes once every host has what its revision needs; what is missing is
-brought there.
+"""Preparation: a rollout passes once every host has what its revision needs.
+
+What is missing is brought there.
 """
 
 from __future__ import annotations

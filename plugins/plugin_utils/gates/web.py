@@ -22,16 +22,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..base.errors import InputError
-from ..inputs.options import (
-    FLAG,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-    choice,
-    duration,
-    whole,
-)
+from ..inputs.options import FLAG, TEXT, Field, Kind, Options, choice, duration, whole
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver

@@ -229,7 +229,7 @@ class _Worker:
         self._thread.start()
 
     def replace(self, begun: Sequence[_Watched], gone: Sequence[_Watched]) -> None:
-        """Called by the other thread, as is `close`."""
+        """Begin to ask some instances, and stop asking others. Another thread calls this."""
         self._call(partial(self._replace, begun, gone))
 
     def close(self) -> None:

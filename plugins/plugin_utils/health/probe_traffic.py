@@ -26,7 +26,7 @@ class Prober:
     """
 
     def __init__(self, given: Mapping[str, t.Any], context: Context, variable: str) -> None:
-        """Raises InputError."""
+        """Take the options; raise InputError for wrong ones."""
         self._health = spec.parse(given, variable)
         if not self._health.enabled:
             raise InputError(

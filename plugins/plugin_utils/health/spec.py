@@ -12,16 +12,7 @@ from collections.abc import Mapping
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.options import (
-    FLAG,
-    PORT,
-    TEXT,
-    Field,
-    Options,
-    choice,
-    duration,
-    whole,
-)
+from ..inputs.options import FLAG, PORT, TEXT, Field, Options, choice, duration, whole
 from ..interfaces import loader
 from ..interfaces.check import CheckDriver, HealthCheck
 from ..interfaces.loader import DriverModule

@@ -56,8 +56,9 @@ _PATH = re.compile(r"""\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(['"])((?:(?!\3).)+)\3
 
 
 class Expression:
-    """An expression over `result`, as `result[0] >= 0.99`. Raises InputError, which begins with
-    `variable`.
+    """An expression over `result`, as `result[0] >= 0.99`.
+
+    Raises InputError, which begins with `variable`.
     """
 
     def __init__(self, text: t.Any, variable: str) -> None:
@@ -92,8 +93,9 @@ class Expression:
             ) from None
 
     def holds(self, result: t.Any) -> bool:
-        """Whether the condition is true. Raises MetricError if it fails, or is neither true nor
-        false.
+        """Whether the condition is true.
+
+        Raises MetricError if it fails, or is neither true nor false.
         """
         found = self.value(result)
         if not isinstance(found, bool):

@@ -56,8 +56,9 @@ class Field:
 
 
 class Options(Mapping[str, Field]):
-    """The fields that a driver, a step or a mapping takes, by name. Of two with the same name
-    the last counts.
+    """The fields that a driver, a step or a mapping takes, by name.
+
+    Of two with the same name the last counts.
     """
 
     def __init__(self, *fields: Field) -> None:
@@ -119,7 +120,7 @@ def whole(minimum: int = 0, maximum: int = 999_999_999) -> Kind:
 
 def number(low: float, high: float, exclusive: bool = False) -> Kind:
     """Return the kind of a number within bounds."""
-    bounds = f"More than {low:g}." if high >= 1000 else f"Between {low:g} and {high:g}."
+    bounds = f"More than {low:g}." if high > 1000 else f"Between {low:g} and {high:g}."
     note = bounds if exclusive else f"{low:g} to {high:g}."
     return Kind(
         "float", functools.partial(values.number, low=low, high=high, exclusive=exclusive), note

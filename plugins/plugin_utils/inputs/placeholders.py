@@ -53,8 +53,9 @@ class Template:
         return {name for _literal, name in self._parts}
 
     def render(self, facts: Mapping[str, t.Any], *, quoted: bool = False) -> str:
-        """Return the text with its placeholders filled in, `quoted` as for a URL. A missing
-        value is empty.
+        """Return the text with its placeholders filled in, `quoted` as for a URL.
+
+        A missing value is empty.
         """
         filled = []
         for literal, name in self._parts:

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read plain data from files and hosts as type annotations say, so that a new field is checked
-without another line. Pure.
+"""Read plain data from files and hosts as type annotations say. Pure.
+
+So a new field is checked without another line.
 
 Supported are bool, int, float, str, None, Any, Literal, enums of text, unions, lists, tuples and
 frozensets of one kind, dictionaries whose keys are text or whole numbers (which JSON has as text),

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refuse numbers that YAML 1.1 reads differently than people: `010` as 8, `1:30` as 90, `0x1F` as
-31, `1_000` as 1000.
+"""Refuse numbers that YAML 1.1 reads differently than people.
+
+It reads `010` as 8, `1:30` as 90, `0x1F` as 31, and `1_000` as 1000.
 
 A value does not show how it was written, but Ansible records its file, line and column.
 """
@@ -38,8 +39,9 @@ _SECRET = ("env", "headers", "auth")  # what is below these is not shown
 
 
 def refuse_odd_numbers(value: t.Any, variable: str) -> None:
-    """Raise InputError for a number, at any depth, that people read as another value or that no
-    option takes.
+    """Raise InputError for a number, at any depth, that people read as another value.
+
+    Numbers with too many digits to be shown are refused, too.
     """
     for name, number in _numbers(value, variable):
         if isinstance(number, int) and abs(number) > _MOST:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What decides whether a rollout may go on: the base class of gate drivers."""
+"""What decides whether a rollout may continue: the base class of gate drivers."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ class GateDriver(BaseDriver):
         """
 
     def cancel(self) -> None:
-        """End a question under way, whose answer is not needed any more. Called from another
-        thread.
-        """
+        """End a question in progress; its answer is not needed. Called from another thread."""
 
     def close(self) -> None:
         """End all work of the driver: the gate is not asked again."""

@@ -51,4 +51,4 @@ class MetricDriver(BaseDriver):
         """Start to count: the initial delay is over. Called once, before the first `measure`."""
 
     def cancel(self) -> None:
-        """End a measurement under way, which is not needed any more. Called from another thread."""
+        """End a measurement in progress, which is not needed. Called from another thread."""

@@ -103,7 +103,7 @@ class TrafficDriver(BaseDriver):
         """Bring each balancer to its targets, and return what each of them then shows.
 
         Targets are per balancer, because a balancer that was restarted has to check its entries
-        again while the others go on. Entries of the driver's own that are not among the targets
+        again while the others continue. Entries of the driver's own that are not among the targets
         are taken out of rotation and removed, as far as the balancer lets it in this call; others
         stay. A balancer without targets is not asked, and may be unreachable. An entry put IN that
         has not passed the balancer's own check is refused. An update that a balancer refuses, or

@@ -12,8 +12,9 @@ from ..interfaces.metric import Question
 
 
 def facts(question: Question) -> dict[str, t.Any]:
-    """Return the values of placeholders. `start` is in seconds since the epoch; `elapsed` has
-    its unit: `90s`.
+    """Return the values of placeholders.
+
+    `start` is in seconds since the epoch; `elapsed` has its unit: `90s`.
     """
     rollout = question.rollout
     found = {name: rollout.get(name) for name in (*OF_GATES, "stable")}

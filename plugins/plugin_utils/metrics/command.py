@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a command, which exits with 0 and prints JSON, such as a number. Anything else is
-an error, not a failure.
+"""Measurements of a command, which exits with 0 and prints JSON, such as a number.
+
+Anything else is an error, not a failure.
 
 It runs on the controller, or on one inventory host over a connection of its own, without a shell,
 and gets the rollout as JSON on its standard input. A judge that compares needs a mapping with `new`

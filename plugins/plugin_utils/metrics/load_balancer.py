@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers, for each instance: requests, errors (5xx, or no answer), and
-seconds to the answer.
+"""Measurements of the load balancers: requests, errors and seconds of each instance.
+
+Errors are answers of 5xx and requests without an answer.
 
 For conditions, the result has what came since the last measurement: `result.new` and
 `result.stable`, each with `requests`, `errors`, `error_rate` (0 to 1) and `latency` (the mean in
@@ -87,9 +88,7 @@ class Driver(MetricDriver):
         return result
 
     def _samples(self, side: Snapshot) -> t.Iterator[float]:
-        """Yield the mean time of each instance that has answered often enough since its last
-        sample.
-        """
+        """Yield the mean time of each instance with enough answers since its last sample."""
         for name, one in side.items():
             came = _since(one, self._sampled.get(name))
             if came.answered >= ENOUGH:
@@ -110,8 +109,9 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
 
 
 def _since(now: Served, before: Served | None) -> Served:
-    """Return what was counted in between. An instance deployed in place is a new one, counted
-    from 0.
+    """Return what was counted in between.
+
+    An instance deployed in place is a new one, counted from 0.
     """
     if before is None or before.generation != now.generation:
         return now

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of Prometheus, or of a service with its API: an instant query, by the server's
-clock, for each.
+"""Measurements of Prometheus, or of a service with its API.
+
+Each is an instant query, by the server's clock.
 
 For conditions the result is a number (of a scalar) or a list of numbers (of a vector, even with one
 element). A judge that compares gets the numbers of both revisions from the same query, told apart
@@ -268,8 +269,9 @@ def _labels(labels: Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def _age(moment: float, headers: Mapping[str, str]) -> float:
-    """Return how many seconds samples and response differ, both by the server's clock; 0 without
-    a Date.
+    """Return how many seconds samples and response differ, both by the server's clock.
+
+    Return 0 without a Date.
     """
     kept = float(headers.get("Age") or 0)
     sent = headers.get("Date")

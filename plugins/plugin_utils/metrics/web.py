@@ -18,11 +18,7 @@ from functools import partial
 from ..base.errors import InputError
 from ..inputs.expressions import Path
 from ..inputs.options import RAW, Field, Kind, Options, choice
-from ..inputs.placeholders import (
-    OF_METRICS,
-    QueryTemplate,
-    Template,
-)
+from ..inputs.placeholders import OF_METRICS, QueryTemplate, Template
 from ..interfaces.context import Context
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import http_client

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls to hosts of which one may hang: it keeps nobody waiting for the others, and what it
-answers later is not lost.
+"""Calls to hosts, of which any may hang: the others do not wait for it.
+
+What it answers later is not lost.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class _Call:
 
 
 class Calls:
-    """Asks a platform's agent on many hosts. A host that has a call under way is not given
-    another one.
+    """Ask a platform's agent on many hosts.
+
+    A host that has a call under way is not given another one.
     """
 
     def __init__(self, transport: Transport, agent: str, kind: t.Any) -> None:
@@ -108,8 +110,9 @@ class Calls:
         return max(PATIENCE, SLOWER * self._took[host]) if host in self._took else AGAIN
 
     def _look_after(self, host: str, call: _Call) -> None:
-        """Find out whether a host that is at work is alive: it may have been given much to do,
-        or be gone.
+        """Find out whether a host that is at work is alive.
+
+        It may have been given much to do, or be gone.
         """
         if call.ping is None and time.monotonic() - call.pinged > PATIENCE:
             self._aside = self._aside or self._transport.apart()

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the platforms `podman` and `docker` have in common, which is all but their names.
+"""The base of the platforms `podman` and `docker`.
+
 `agents/container.py` does the work.
 """
 
@@ -15,15 +16,7 @@ from dataclasses import replace
 
 from ..base.errors import InputError, PlatformError
 from ..inputs import values
-from ..inputs.options import (
-    DURATION,
-    PORT,
-    Field,
-    Kind,
-    Options,
-    choice,
-    whole,
-)
+from ..inputs.options import DURATION, PORT, Field, Kind, Options, choice, whole
 from ..interfaces.context import Context
 from ..interfaces.platform import InstanceSettings, Labels, Limits
 from . import _options
@@ -341,8 +334,9 @@ class Containers(Hosts):
 
 
 def _keep(value: int | None, restart: str) -> int:
-    """Return of how many revisions a stopped container is kept: `restart: always` would start it
-    again with its host.
+    """Return of how many revisions a stopped container is kept.
+
+    With `restart: always` it would be started again with its host.
     """
     always = restart == "always"
     if value and always:
@@ -361,9 +355,7 @@ def _bytes(memory: str) -> int:
 
 
 def _port(port: int | None, network: str | None) -> int:
-    """Return the port in the container; 0 with the host's network, where it is the instance's
-    own.
-    """
+    """Return the port in the container; 0 with the host's network, where it is the instance's."""
     if network == "host" and port is not None:
         raise InputError(
             "rollout_platform.container_port: with network: host, instances listen at their own"

@@ -16,13 +16,7 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError, RolloutFailed
 from ..inputs.options import Options
 from ..interfaces.context import Context
-from ..interfaces.platform import (
-    InstanceSettings,
-    Labels,
-    Machine,
-    PlatformDriver,
-    Report,
-)
+from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
 from ._answers import (
@@ -239,9 +233,7 @@ class Hosts(PlatformDriver):
     def _concerned(
         self, starts: Mapping[str, Sequence[Labels]], ids: Sequence[str]
     ) -> Sequence[str]:
-        """Return the hosts with something to do; all hosts if there is nothing, or it is not
-        known where.
-        """
+        """Return the hosts with something to do; all, if these are not known or there are none."""
         homes = self._seen.homes()
         busy = {homes.get(name, "") for name in ids} | {host for host in starts if starts[host]}
         if not busy or not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options of all platforms that run instances on inventory hosts, and the texts with placeholders
-that their values are.
-"""
+"""Options of platforms that run instances on hosts; their values are texts with placeholders."""
 
 from __future__ import annotations
 
@@ -39,8 +37,9 @@ def fill_known(text: str, known: Mapping[str, str]) -> str:
 
 
 def plain(value: t.Any, variable: str) -> str:
-    """Return a text or a whole number; anything else that YAML makes would not be what was
-    written.
+    """Return a text or a whole number.
+
+    Anything else that YAML makes would not be what was written.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InputError(

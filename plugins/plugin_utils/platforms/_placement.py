@@ -85,12 +85,12 @@ def place(
     generation: int,
     zones: Mapping[str, str] | None = None,
 ) -> list[Place]:
-    """Return where the next `count` instances go: the zone and then the host with the fewest
-    instances, the lowest free slots, the next free port.
+    """Return where the next `count` instances go.
 
-    Instances of the same generation count first, since all others are to go; of equal hosts the
-    least loaded is next. Ports go round: the one after the highest in use comes next, so that a
-    port just freed is not used again at once.
+    That is the zone and then the host with the fewest instances, the lowest free slots, the next
+    free port. Instances of the same generation count first, since all others are to go; of equal
+    hosts the least loaded is next. Ports go round: the one after the highest in use comes next, so
+    that a port just freed is not used again at once.
     """
     own = {host: addresses[host] for host in hosts}
     used = Taken(own, ports, taken, generation, zones or {})

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plain processes on inventory hosts; no agent stays there. `agents/process.py`
-does the work.
+"""Plain processes on inventory hosts; no agent stays there.
+
+`agents/process.py` does the work.
 
 A command must stay in the foreground: its process is the instance. Its output goes to a log on the
 host.

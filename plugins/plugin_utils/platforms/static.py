@@ -18,12 +18,7 @@ from ..base.errors import InputError, PlatformError
 from ..engine.model import UNKNOWN, Process
 from ..inputs.options import PORT, TEXT, Field, Options, one_or_more
 from ..interfaces.context import Context
-from ..interfaces.platform import (
-    Endpoint,
-    Labels,
-    PlatformDriver,
-    Report,
-)
+from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
 from ..remote import inventory
 
 OPTIONS = Options(

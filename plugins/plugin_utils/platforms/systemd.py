@@ -1,11 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a systemd template on inventory hosts, `shop@<slot>.service`. `agents/systemd.py` does
-the work.
+"""Units of a systemd template on inventory hosts, `shop@<slot>.service`.
 
-The template is the same for all revisions. What differs stands in each instance's environment file,
-our template's command too.
+`agents/systemd.py` does the work.
+
+The template is the same for all revisions. What differs, the command included, is in each
+instance's environment file.
 """
 
 from __future__ import annotations
@@ -96,7 +97,13 @@ OPTIONS = Options(
         "Signal that asks an instance to stop, V(TERM) if not given.",
     ),
 )
-OF_OURS = ("command", "cwd", "user", "notify", "stop_signal")  # what our own template is made of
+TEMPLATE_OPTIONS = (
+    "command",
+    "cwd",
+    "user",
+    "notify",
+    "stop_signal",
+)  # what the rollout's template is made of
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's PATH for services
 
 # the template's lines that may differ from revision to revision
@@ -203,7 +210,7 @@ class Driver(Hosts):
 
 def _only_unit(given: Mapping[str, t.Any]) -> None:
     """Refuse what a unit of the user's own says itself."""
-    for name in OF_OURS:
+    for name in TEMPLATE_OPTIONS:
         if given[name] is not None:
             raise InputError(
                 f"rollout_platform.{name}: cannot be given with rollout_platform.unit;"

@@ -13,13 +13,7 @@ from dataclasses import replace
 from ..base.errors import RolloutError
 from . import agents
 from .agents import Answer
-from .connections import (
-    CONTROLLER,
-    KEYWORDS,
-    Command,
-    Connections,
-    Result,
-)
+from .connections import CONTROLLER, KEYWORDS, Command, Connections, Result
 from .pool import Job, Pool
 
 HERE_AT_ONCE = 4  # agents in threads of this process; more would only wait for each other

@@ -9,11 +9,7 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
-from ..state.record import (
-    Kind,
-    Outcome,
-    Rollout,
-)
+from ..state.record import Kind, Outcome, Rollout
 
 
 def ended(service: str, rollout: Rollout) -> str:
@@ -49,7 +45,8 @@ def _back(rollout: Rollout) -> str:
 
 def left_behind(service: str, orphaned: Sequence[Instance]) -> list[str]:
     """Return a line on instances that were not stopped because their hosts are unreachable, if
-    there are any."""
+    there are any.
+    """
     there = ", ".join(f"{instance.id} on {instance.host}" for instance in orphaned)
     if not orphaned:
         return []

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..base.text import span
-from ..engine.model import (
-    Instance,
-    State,
-)
+from ..engine.model import Instance, State
 from ..engine.strategy import Waypoint
 
 WIDTH = 20

@@ -11,16 +11,9 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.text import (
-    moment,
-    printable,
-    span,
-)
+from ..base.text import moment, printable, span
 from ..engine.model import Phase
-from ..state.record import (
-    Record,
-    Rollout,
-)
+from ..state.record import Record, Rollout
 from .messages import ended
 
 COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")

@@ -16,10 +16,7 @@ from types import NoneType
 
 from ..engine.evaluate import Decision
 from ..inputs import shapes
-from ..state.record import (
-    Record,
-    Rollout,
-)
+from ..state.record import Record, Rollout
 
 # by revision: the number of instances in each state, and `traffic` in percent
 Fleet = Mapping[str, Mapping[str, t.Any]]

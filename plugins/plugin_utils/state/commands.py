@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The commands that an operator may send to a rollout in progress, and the phases in which each one
-fits. Pure."""
+fits. Pure.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +133,8 @@ def refusal(phase: Phase, command: str, force: bool = False) -> str:
 
 def ahead(phase: Phase, command: str) -> Phase:
     """Return the phase by which to judge the next command, while `command` was sent in `phase` and
-    is still pending."""
+    is still pending.
+    """
     if command == "scale":
         return phase
     return _AHEAD.get(command) or (

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Identity of the current ansible-playbook run, and of the worker that runs a step: the token and
-holder of a lease."""
+holder of a lease.
+"""
 
 from __future__ import annotations
 
@@ -66,20 +67,23 @@ def identity(
 
 def gone(details: Mapping[str, t.Any]) -> bool | None:
     """Return True if both processes of a holder have provably ended, False if one lives, None if
-    unknown here."""
+    unknown here.
+    """
     living = _living(details)
     return None if living is None else not any(living)
 
 
 def orphaned(details: Mapping[str, t.Any]) -> bool:
     """Return whether the holder's main process has ended while its worker completes the current
-    action."""
+    action.
+    """
     return _living(details) == (False, True)
 
 
 def resting(details: Mapping[str, t.Any]) -> bool:
     """Return whether the holder has no active worker: its run is between two steps, or the worker
-    has ended."""
+    has ended.
+    """
     living = _living(details)
     return details.get("worker_pid") == 0 or (living is not None and not living[1])
 
@@ -100,7 +104,8 @@ def _living(details: Mapping[str, t.Any]) -> tuple[bool, bool] | None:
 
 def _machine() -> dict[str, t.Any]:
     """Return where a pid means the same process: containers share the boot id and may share the
-    host name."""
+    host name.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
@@ -115,7 +120,8 @@ def _digest(*parts: object) -> str:
 
 def _play(task: t.Any) -> str:
     """Return what distinguishes the plays of this run, the same for all hosts and batches; "" if
-    unknown."""
+    unknown.
+    """
     part = task
     while part is not None and not hasattr(part, "_play"):
         part = getattr(part, "_parent", None)

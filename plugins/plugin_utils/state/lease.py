@@ -10,16 +10,8 @@ import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
-from ..base.errors import (
-    AlreadyRunning,
-    LeaseHeld,
-    LeaseLost,
-    RolloutError,
-)
-from ..interfaces.store import (
-    Lease,
-    StoreDriver,
-)
+from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
+from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
 from .record import Record
 
@@ -113,7 +105,8 @@ class Session:
 
     def _keep(self) -> None:
         """Renew the lease in the background: a host or a load balancer may take longer to answer
-        than the lease lasts."""
+        than the lease lasts.
+        """
         self.close()
         self._closed = threading.Event()
         threading.Thread(

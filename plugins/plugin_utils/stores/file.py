@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal and the lease in files, on the controller or on one inventory host; the agent does
-the work.
+"""The journal and the lease in files, on the controller or on one inventory host.
+
+`agents/store.py` does the work.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Driver(StoreDriver):
         return _lease(found) if found else None
 
     def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
-        """Take the lease, or renew our own; `details["previous"]` of the answer is the expired
-        lease it took over, if any.
+        """Take the lease, or renew it.
+
+        `details["previous"]` of the answer is the expired lease that was taken over, if any.
         """
         return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details))
 

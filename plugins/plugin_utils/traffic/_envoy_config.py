@@ -74,8 +74,9 @@ def _transport(health: HealthCheck, ca_path: str) -> dict[str, t.Any]:
 
 
 def chain(name: str, clusters: Sequence[str]) -> dict[str, t.Any]:
-    """Return a cluster that stands for the first of these with a healthy member. A missing one
-    has none.
+    """Return a cluster that stands for the first of these with a healthy member.
+
+    A missing cluster has none.
     """
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -130,8 +131,9 @@ def health_check(health: HealthCheck) -> dict[str, t.Any]:
 
 
 def http_check(request: HttpRequest) -> dict[str, t.Any]:
-    """Return the request and the answers that pass; a text is searched in the first 64 KiB of
-    the body.
+    """Return the request and the answers that pass.
+
+    A text is searched in the first 64 KiB of the body.
     """
     body = (
         {"receive": [{"text": request.body.encode().hex()}], "response_buffer_size": BODY}
@@ -181,10 +183,10 @@ def routes(
 def repeated(
     headers: Sequence[Mapping[str, t.Any]], action: Mapping[str, t.Any], retry: int
 ) -> list[dict[str, t.Any]]:
-    """Return the routes of requests with these headers; unanswered ones are sent to another
-    instance.
+    """Return the routes of requests with these headers, with retries.
 
-    A request that an instance may have seen is repeated only if its method is safe.
+    Unanswered requests are sent to another instance; one that an instance may have seen, only if
+    its method is safe.
     """
     if not retry:
         return [
@@ -215,9 +217,7 @@ def retry_policy(condition: str, retry: int) -> dict[str, t.Any]:
 
 
 def binding(cookie: str) -> dict[str, t.Any]:
-    """Return the filter that binds clients by a cookie to their instance, while that is in
-    rotation.
-    """
+    """Return the filter that binds clients to an instance by a cookie while it is in rotation."""
     state = {
         "@type": (
             "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"

@@ -81,8 +81,9 @@ class Row:
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
     def server(self, ours: bool) -> Server:
-        """Return the entry. `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status`
-        shows.
+        """Return the entry.
+
+        `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows.
         """
         serves = self.ready and self.weight and self.status.startswith(("UP", "no check"))
         return Server(
@@ -186,8 +187,9 @@ def merge(one: Server, other: Server) -> Server:
 
 
 def read_answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
-    """Return what an agent answers for a balancer, by kind: `texts`, `stale`, `unusable` or
-    `error`.
+    """Return what an agent answers for a balancer, by kind.
+
+    Kinds are `texts`, `stale`, `unusable` and `error`.
     """
     kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
     for kind, shape in kinds.items():

@@ -1,9 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the servers that a HAProxy shows to those it is to have: the commands, and what they must
-lead to. Pure.
-"""
+"""The commands that bring HAProxy's servers to their targets, and what is expected then. Pure."""
 
 from __future__ import annotations
 

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.options import (
-    DURATION,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-    whole,
-)
+from ..inputs.options import DURATION, TEXT, Field, Kind, Options, whole
 from ..interfaces.check import HealthCheck
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")

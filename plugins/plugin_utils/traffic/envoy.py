@@ -6,7 +6,7 @@
 Each service gets a listener, a cluster and a file of endpoints; several services share one Envoy.
 An instance in rotation is an endpoint HEALTHY, one out of rotation is DRAINING: health-checked,
 without new requests. An endpoint is proven once Envoy's own health check has passed, the first time
-with the first check (`rise` counts after a failure). What Envoy knows stands in the files, so a
+with the first check (`rise` counts after a failure). What Envoy knows is in the files, so a
 restarted Envoy comes back with the same table.
 
 Start Envoy with a bootstrap like this one, where /var/lib/envoy is `path`, may be written to by the
@@ -32,24 +32,10 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import InputError, TrafficError
 from ..engine.model import Rotation
 from ..inputs import values
-from ..inputs.options import (
-    ADDRESS,
-    LISTEN,
-    PATH,
-    TEXT,
-    Field,
-    Options,
-    whole,
-)
+from ..inputs.options import ADDRESS, LISTEN, PATH, TEXT, Field, Options, whole
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import (
-    Preview,
-    Server,
-    Table,
-    Target,
-    TrafficDriver,
-)
+from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents

@@ -26,23 +26,11 @@ from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
 from ..engine.model import Rotation
 from ..inputs import values
-from ..inputs.options import (
-    PATH,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-    one_or_more,
-)
+from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
 from ..interfaces.check import HealthCheck
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import (
-    Preview,
-    Table,
-    Target,
-    TrafficDriver,
-)
+from ..interfaces.traffic import Preview, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
@@ -220,8 +208,7 @@ class Driver(TrafficDriver):
     # -- the interface
 
     def check(self) -> None:
-        """Raise unless every balancer answers, is recent enough and lets the driver change the
-        backend.
+        """Raise unless every balancer answers, is recent enough and lets the backend be changed.
 
         Touch nothing: `add server` without an address is always refused, and its text says what
         else is missing.
@@ -300,10 +287,10 @@ class Driver(TrafficDriver):
         return self._table(self._look(self.balancers))
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        """Observe every balancer that has targets, and raise every refusal, before the first
-        change.
+        """Bring every balancer that has targets to them.
 
-        The others are left alone: a balancer can be restored while another does not answer.
+        Each is observed, and every refusal raised, before the first change. The others are left
+        alone: a balancer can be restored while another does not answer.
         """
         for endpoint, target in (item for its in targets.values() for item in its.items()):
             values.address(endpoint.address, "the address of an instance")
@@ -367,8 +354,9 @@ class Driver(TrafficDriver):
         return {name: self.pool.servers(view) for name, view in views.items()}
 
     def _work(self, plan: Sequence[str], view: View) -> dict[str, t.Any]:
-        """Return the agent's work: the commands, run only if each server is still at the address
-        seen.
+        """Return the agent's work.
+
+        The commands run only if each server is still at the address seen.
         """
         known = {row.name: row.at for row in view}
         named = dict.fromkeys(command.split()[2].partition("/")[2] for command in plan)
@@ -460,8 +448,9 @@ def server_options(health: HealthCheck, ca_path: str) -> str:
 
 
 def tls_options(health: HealthCheck, ca_path: str) -> Sequence[str]:
-    """Return the options of a server that speaks TLS; with a port of its own, only the check
-    does.
+    """Return the options of a server that speaks TLS.
+
+    With a port of its own, only the check does.
     """
     name = shared.certificate_name(health)
     # for added servers, `ssl` does not imply it

@@ -1,13 +1,14 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Open source nginx, through a file that it includes: every change of the instances in rotation
-is a reload.
+"""Open source nginx, through a file that it includes.
+
+Every change of the instances in rotation is a reload.
 
 An instance in rotation is a server of the service's upstream; one out of rotation is not there at
 all. nginx does not check instances, so they are asked from its own host, as `rollout_health` says:
 that shows that it reaches them. It does not count requests either. Those in flight are known from
-its connections, since our upstream keeps none open.
+its connections, since the upstream keeps none open.
 
 A reload keeps requests in flight, and closes the idle connections of clients: one that sends its
 next request at that moment loses it. So nginx has to be set to `keepalive_timeout 0`, or, from
@@ -26,14 +27,7 @@ from ..engine.model import Health, Rotation
 from ..health import agent as probes
 from ..health.streak import Streak, advance
 from ..inputs import values
-from ..inputs.options import (
-    LISTEN,
-    PATH,
-    TEXT,
-    Field,
-    Kind,
-    Options,
-)
+from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver

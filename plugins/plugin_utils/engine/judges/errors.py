@@ -21,15 +21,7 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from .evalue import (
-    ALPHA,
-    FAR,
-    e_value,
-    first_true,
-    log_e,
-    log_mean,
-    shown,
-)
+from .evalue import ALPHA, FAR, e_value, first_true, log_e, log_mean, shown
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected
@@ -53,8 +45,9 @@ def tolerated(theta: float, tolerance: float) -> float:
 
 @dataclass(frozen=True)
 class Counts:
-    """Requests and errors. They need not be whole: Prometheus' `increase` is not. Use `of` for
-    what comes from outside.
+    """Requests and errors.
+
+    They need not be whole: Prometheus' `increase` is not. Use `of` for what comes from outside.
     """
 
     requests: float = 0.0
@@ -72,8 +65,9 @@ class Counts:
         return Counts(self.requests + other.requests, self.errors + other.errors)
 
     def since(self, before: Counts, least: Counts) -> Counts:
-        """Return what was counted after `before`, at least `least`: a counter that falls was
-        reset.
+        """Return what was counted after `before`, at least `least`.
+
+        A counter that falls was reset.
         """
         requests = max(self.requests - before.requests, least.requests)
         return Counts.of(requests, max(self.errors - before.errors, least.errors))
@@ -119,8 +113,9 @@ class Stratum:
         return log_e(min(max(self.new.errors, alike), errors), errors, theta)
 
     def merged(self, other: Stratum, tolerance: float) -> Stratum:
-        """Return one stratum for both: evidence is added, and the expected share is the mean,
-        weighted by errors.
+        """Return one stratum for both.
+
+        Evidence is added, and the expected share is the mean, weighted by errors.
 
         By the concavity of the logarithm that makes less of the errors, never more.
         """
@@ -175,8 +170,9 @@ class CountHistory:
     strata: tuple[Stratum, ...] = ()
 
     def add(self, name: str, new: Counts, stable: Counts, tolerance: float = 1.0) -> CountHistory:
-        """Return the history with counts, both since the start of the analysis, added to the
-        stratum of this name.
+        """Return the history with counts added to the stratum of this name.
+
+        Both counts are since the start of the analysis.
         """
         closed, last = self.strata, Stratum(name, Counts(), Counts())
         if closed and closed[-1].name == name:
@@ -255,8 +251,9 @@ def _with_missing(
 
 
 def _enough_requests(total: Stratum, alpha: float, tolerance: float, detect: float) -> int | None:
-    """How many requests to the new side detect an error rate of `detect` about nine times in
-    ten; None: no number does.
+    """Return how many requests to the new side detect the rate `detect` nine times in ten.
+
+    None: no number does.
     """
     theta, limit = tolerated(total.share, tolerance), math.log(1 / alpha)
     # errors on stable for each request to the new side

@@ -73,8 +73,9 @@ def shown(logarithm: float) -> str:
 
 
 def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:
-    """Return the least whole number over `low` for which a predicate that changes once is true,
-    or None.
+    """Return the least whole number over `low` for which a predicate is true, or None.
+
+    The predicate changes once.
     """
     step = 1
     while not predicate(low + step):
@@ -85,8 +86,9 @@ def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:
 
 
 def last_true(predicate: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the last number for which a predicate is true that is for `low`, is not for `high`,
-    and changes once.
+    """Return the last number for which a predicate is true.
+
+    It is true for `low`, false for `high`, and changes once.
     """
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential test of single instances: which of the new ones fail more often than all
-others? Pure.
+"""The sequential test of single instances. Pure.
+
+It finds new instances that fail more often than all others.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class Outliers:
 
 @dataclass(frozen=True)
 class Period:
-    """A time in which the instances and the share of the requests stay the same: only over such
-    a time are they compared.
+    """A time in which the instances and the share of the requests stay the same.
+
+    Only over such a time are they compared.
     """
 
     name: str  # of the stage and its share
@@ -38,8 +40,9 @@ class Period:
     def after(
         self, name: str, new: Mapping[str, Counts], stable: Counts, tolerance: float
     ) -> Period:
-        """Return the period that these counts, all since the start of the analysis, fall into:
-        this one, or a new one.
+        """Return the period that these counts fall into: this one, or a new one.
+
+        All counts are since the start of the analysis.
         """
         if name == self.name and new.keys() == self.began.keys():
             return self
@@ -75,11 +78,10 @@ def find_outliers(
     tolerance: float = 1.0,
     before: Mapping[str, float] | None = None,
 ) -> Outliers:
-    """Find the new instances that fail more than `tolerance` times as often as all other instances,
-    stable ones included.
+    """Find the new instances that fail more than `tolerance` times as often as all others.
 
-    All are counted over the same period. `alpha` is for all instances together (Bonferroni).
-    `before` is the evidence against each of earlier periods.
+    The others include stable ones. All are counted over the same period. `alpha` is for all
+    instances together (Bonferroni). `before` is the evidence against each of earlier periods.
     """
     others = _others(new, stable)
     threshold = math.log(len(new) / alpha) if new else math.inf

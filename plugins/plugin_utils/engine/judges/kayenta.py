@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kayenta's judge, NetflixACAJudge-v1.0: the metrics of the new revision and of stable are compared
-and scored. Pure.
+"""Kayenta's judge, NetflixACAJudge-v1.0. Pure.
+
+It compares and scores the metrics of the new revision and of stable.
 
 https://github.com/spinnaker/kayenta/blob/master/docs/canary-config.md describes Kayenta's. This one
 differs:
@@ -68,8 +69,9 @@ CRITICAL = {"mean_ratio": 1.0, "cles": 0.5}
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is judged, in Kayenta's terms and with its defaults, except for what is
-    allowed.
+    """How a metric is judged, in Kayenta's terms.
+
+    Defaults are Kayenta's, except for what is allowed.
     """
 
     name: str
@@ -92,8 +94,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Shift:
-    """By how much samples are greater than others: the Hodges-Lehmann estimate, and its
-    confidence interval.
+    """By how much samples are greater than others.
+
+    The Hodges-Lehmann estimate, and its confidence interval.
     """
 
     low: float
@@ -131,8 +134,9 @@ def judge(
     passing: float = 95.0,
     marginal: float = 75.0,
 ) -> Judgement:
-    """Judge all metrics by their samples (of the new revision, of stable); `weights` of groups
-    are parts of 100.
+    """Judge all metrics by their samples (of the new revision, of stable).
+
+    `weights` of groups are parts of 100.
     """
     results = tuple(
         classify(metric, *samples.get(metric.name, ((), ())))
@@ -268,16 +272,18 @@ def mean_ratio(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def cles(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the probability that one of x is greater than one of y (common language effect
-    size); ties count half.
+    """Return the probability that one of x is greater than one of y (common language effect size).
+
+    Ties count half.
     """
     wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(x, y))
     return wins / (len(x) * len(y))
 
 
 def inside(values: Sequence[float], factor: float) -> list[float]:
-    """Return sorted values without outliers, which are beyond `factor` interquartile ranges and
-    not in the inner 98 %.
+    """Return sorted values without outliers.
+
+    Outliers are beyond `factor` interquartile ranges, and not in the inner 98 %.
     """
     first, third = percentile(values, 25), percentile(values, 75)
     reach = factor * (third - first)
@@ -300,8 +306,9 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _groups(results: Iterable[Result]) -> dict[str, float]:
-    """Return the score of each group: the percentage of its metrics with data that passed; 100
-    if none has data.
+    """Return the score of each group: the percentage of its metrics with data that passed.
+
+    100 if none has data.
     """
     counted: dict[str, list[bool]] = {}
     for result in results:
@@ -318,8 +325,9 @@ def _groups(results: Iterable[Result]) -> dict[str, float]:
 def _score(
     results: Sequence[Result], groups: Mapping[str, float], weights: Mapping[str, float]
 ) -> tuple[float, str]:
-    """Return the score of all groups, and a remark. Groups without a weight share what is left
-    of 100.
+    """Return the score of all groups, and a remark.
+
+    Groups without a weight share what is left of 100.
     """
     critical = [result.metric.name for result in results if result.critical]
     if critical:

@@ -1,8 +1,9 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential test of a quantile, as of latency: is the new revision slower than the stable one?
-Pure.
+"""The sequential test of a quantile, as of latency. Pure.
+
+It finds out whether the new revision is slower than the stable one.
 
 For each side there is a confidence sequence of the quantile, an interval that holds it at all times
 with a probability of at least 1 - alpha (https://arxiv.org/abs/2205.14762). The new side is slower
@@ -15,12 +16,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .evalue import (
-    ALPHA,
-    last_true,
-    least_evidence,
-    log_e,
-)
+from .evalue import ALPHA, last_true, least_evidence, log_e
 from .verdict import Data, Verdict
 
 FINE = 32  # buckets to a doubling: 2.2 % wide
@@ -81,8 +77,9 @@ class Histogram:
         return low, self._edge(most + 1, 0) if most < count else math.inf
 
     def _edge(self, rank: int, side: int) -> float:
-        """Return an edge of the bucket with the sample of this rank, from 1: lower (-1) or upper
-        (0).
+        """Return the lower (-1) or upper (0) edge of the bucket with the sample of this rank.
+
+        Ranks begin with 1.
         """
         for bucket in sorted(self.buckets):
             rank -= self.buckets[bucket]

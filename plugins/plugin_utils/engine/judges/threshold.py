@@ -46,8 +46,9 @@ ORDER = tuple(AnalysisPhase)
 
 @dataclass(frozen=True)
 class Limits:
-    """How often a metric is measured, and how often it may fail. Times in seconds. A negative
-    limit is none.
+    """How often a metric is measured, and how often it may fail.
+
+    Times in seconds. A negative limit is none.
     """
 
     # measurements without errors; None or 0: one, or without end if there is an interval
@@ -83,8 +84,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class MeasurementCounts:
-    """The measurements so far. `asdict` makes plain data of it, and `MeasurementCounts(**data)`
-    the counts again.
+    """The measurements so far.
+
+    `asdict` makes plain data of it, and `MeasurementCounts(**data)` the counts again.
     """
 
     count: int = 0  # measurements without errors
@@ -118,8 +120,9 @@ class MeasurementCounts:
 
 
 def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
-    """Return the phase of a measurement by what its conditions say; None: there is no such
-    condition.
+    """Return the phase of a measurement by what its conditions say.
+
+    None: there is no such condition.
     """
     if failure:
         return AnalysisPhase.FAILED
@@ -147,8 +150,9 @@ def assess(
 
 
 def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
-    """Return the limit that is exceeded: errors go before inconclusive results, and those before
-    failures, as in Argo.
+    """Return the limit that is exceeded.
+
+    Errors go before inconclusive results, and those before failures, as in Argo.
     """
     if counts.consecutive_error > limits.consecutive_error_limit >= 0:
         return (
@@ -198,8 +202,9 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
 def due(
     limits: Limits, began: float, finished: float | None = None, last: AnalysisPhase | None = None
 ) -> float:
-    """Return when to measure next; `began` is when the analysis did, `finished` when the last
-    measurement was.
+    """Return when to measure next.
+
+    The analysis began at `began`, and the last measurement ended at `finished`.
     """
     if finished is None:
         return began + limits.initial_delay
