@@ -379,6 +379,25 @@ options:
           and a port.'
         type: str
         default: 127.0.0.1:9180
+      service:
+        description: 'I(kubernetes_service): The Service. It has to exist. Required.'
+        type: str
+      namespace:
+        description: 'I(kubernetes_service): The namespace, that of the context if not given.'
+        type: str
+      context:
+        description: 'I(kubernetes_service): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
+          the service account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(kubernetes_service): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.
+          An absolute path.'
+        type: str
+      settle:
+        description: 'I(kubernetes_service): How long after a switch the old pods stay at least: until every node has
+          heard of it. A duration.'
+        type: raw
+        default: 1s
   health:
     description:
       - How instances are asked whether they are ready. Give C(http) or C(tcp). Without either, running is ready.

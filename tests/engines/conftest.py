@@ -140,6 +140,7 @@ class Client:
     def __init__(self, namespace: Namespace) -> None:
         path = f"{namespace.core}/endpoints"
         self.answers: Counter[str] = Counter()
+        self.order: list[str] = []  # the answers as they came
         self.failed: list[str] = []
         self._end = threading.Event()
         self._endpoints = Reflector(
@@ -177,7 +178,9 @@ class Client:
                 connection.request("GET", "/")
                 answer = connection.getresponse()
                 assert answer.status == 200
-                self.answers[answer.read().decode()] += 1
+                revision = answer.read().decode()
+                self.answers[revision] += 1
+                self.order.append(revision)
                 connection.close()
             except (OSError, http.client.HTTPException, AssertionError, IndexError) as exc:
                 self.failed.append(repr(exc))

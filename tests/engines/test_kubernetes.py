@@ -98,6 +98,29 @@ def test_a_canary_waits_with_both_and_loses_no_request(
     assert client.failed == []
 
 
+def test_blue_green_is_one_switch_and_loses_no_request(
+    playground: Playground, namespace: Namespace
+) -> None:
+    namespace.deploy(3)
+    balancer = {
+        "driver": "kubernetes_service",
+        "kubeconfig": str(KUBECONFIG),
+        "namespace": namespace.name,
+        "service": "shop",
+    }
+    given = {"rollout_strategy": "blue_green", "rollout_hold": "2s", "rollout_traffic": balancer}
+    with Client(namespace) as client:
+        outcome = playground.run(variables={**given, "rollout_revision": "2"})
+        time.sleep(1)
+    assert outcome.rc == 0, outcome.output
+    namespace.is_ordinary("2", 3)
+    service = namespace.cluster.get(f"{namespace.core}/services/shop")
+    assert service["spec"]["selector"] == {"app": "shop"}
+    assert client.failed == []
+    first = client.order.index("2")
+    assert "1" not in client.order[first + 50 :], "but for what was sent before"
+
+
 def test_a_broken_revision_is_rolled_back(playground: Playground, namespace: Namespace) -> None:
     namespace.deploy(3)
     before, uids = namespace.deployment["spec"], namespace.uids()

@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 from ansible_collections.progressive.rollout.tests.support import deployments
 
 APPS, CORE = "/apis/apps/v1/namespaces/web", "/api/v1/namespaces/web"
+SERVICE = f"{CORE}/services/shop"
 SHOP, SETS, PODS = f"{APPS}/deployments/shop", f"{APPS}/replicasets", f"{CORE}/pods"
 AUTOSCALERS = "/apis/autoscaling/v1/namespaces/web/horizontalpodautoscalers"
 Object = dict[str, t.Any]
@@ -108,13 +109,16 @@ class Server:
         ]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
+    def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
+        return (verb, resource) not in self.forbidden
+
+    def version(self) -> tuple[int, int]:
+        return (1, 22) if self.steers else (1, 20)
+
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
         raise ApiError("no watch in memory")
 
     def post(self, path: str, body: Object, **query: str) -> Object:
-        if path.endswith("selfsubjectaccessreviews"):
-            asked = body["spec"]["resourceAttributes"]
-            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
         if query.get("dryRun"):
             return body
         self._changes(f"create {body['metadata']['name']}")

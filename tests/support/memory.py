@@ -120,6 +120,9 @@ class World:
     def platform(self) -> Platform:
         return Platform(self)
 
+    def traffic(self) -> TrafficDriver:
+        return Traffic(self)
+
 
 def choice(kind: type[D], make: Callable[[], D]) -> DriverChoice[D]:
     """A driver of a world in memory, as settings choose one by its name."""
@@ -282,7 +285,7 @@ class MemoryRun(StepContext):
         self.settings = replace(
             settings,
             platform=choice(PlatformDriver, world.platform),
-            traffic=choice(TrafficDriver, lambda: Traffic(world)),
+            traffic=choice(TrafficDriver, world.traffic),
         )
         self.own, self.check_mode, self._parked, self.say = (
             own,

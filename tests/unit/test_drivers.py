@@ -90,6 +90,7 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "traffic/envoy": {"path": "/run/envoy", "listen": "127.0.0.1:80"},
     "traffic/haproxy": {"hosts": "web", "backend": "shop"},
     "traffic/acme.shop.upstreams": {"path": "/run/upstreams"},
+    "traffic/kubernetes_service": {"service": "shop"},
     "gates/analysis": {
         "metrics": [
             {"name": "m", "driver": "command", "success_condition": "result < 1", **COMMAND}
@@ -194,7 +195,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 6 + 4 + 6 + 4 + 1 + 2 + len(EXAMPLES)
+    assert len(DRIVERS) == 6 + 5 + 6 + 4 + 1 + 2 + len(EXAMPLES)
 
 
 @every

@@ -40,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     kubernetes,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
@@ -63,6 +64,23 @@ def cluster(replicas: int = 4) -> api.Server:
     return server
 
 
+def with_service(replicas: int = 4) -> api.Server:
+    server = cluster(replicas)
+    ports = [{"port": 80, "targetPort": 8080}]
+    spec = {"selector": {"app": "shop"}, "ports": ports}
+    server.create(f"{api.CORE}/services", {"metadata": {"name": "shop"}, "spec": spec})
+    return server
+
+
+def service(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes_service.Driver:
+    options = kubernetes_service.OPTIONS.parse({"service": "shop", **given}, "rollout_traffic.")
+    transport = t.cast(t.Any, None)
+    context = Context("shop", transport, HealthCheck(), epoch=epoch)
+    made = kubernetes_service.Driver(options, context)
+    made.__dict__["_cluster"] = server
+    return made
+
+
 def ordered(count: int, generation: int = 2, revision: str = "2") -> list[Labels]:
     return [Labels("", "shop", revision, generation, "", NOWHERE, 0)] * count
 
@@ -81,12 +99,16 @@ class Pods(World):
 
     server: api.Server = field(default_factory=cluster)
     fewest: int = 0
+    service: bool = False  # whether a Service is the load balancer
     made: list[kubernetes.Driver] = field(default_factory=list)
 
     def platform(self) -> t.Any:
         made = driver(self.server)
         self.made.append(made)
         return made
+
+    def traffic(self) -> t.Any:
+        return service(self.server, settle="0s") if self.service else super().traffic()
 
 
 class Shop(Service):
@@ -95,7 +117,8 @@ class Shop(Service):
     world: Pods
 
     def __init__(self, path: Path, server: api.Server, **given: t.Any) -> None:
-        super().__init__(path, Pods(server=server), **given)
+        pods = Pods(server=server, service=api.SERVICE in server.objects)
+        super().__init__(path, pods, **given)
         self.server = server
         self.least, self.most = api.serving(server), len(server.living())
         put = server._put
@@ -125,7 +148,7 @@ def is_ordinary(server: api.Server, revision: str, replicas: int) -> None:
 
 @pytest.mark.parametrize("steers", [True, False])
 def test_a_deployment_is_rolled_out_and_handed_back(tmp_path: Path, steers: bool) -> None:
-    server = cluster()
+    server = cluster() if steers else with_service()
     server.steers = steers
     shop = Shop(tmp_path, server)
     old = {pod["metadata"]["name"] for pod in server.living()}
@@ -566,6 +589,109 @@ def test_the_revision_of_pods_that_no_rollout_started(image: str, revision: str)
     assert reading.revision(_pods.Group(one, {"metadata": {"name": "shop"}})) == revision
 
 
+# A Service as the load balancer
+# --------------------------------------------------------------------------------------------------
+
+
+class Watched(Shop):
+    """Notes which revisions the Service sends requests to, whenever something has changed."""
+
+    def __init__(self, path: Path, server: api.Server, **given: t.Any) -> None:
+        super().__init__(path, server, **given)
+        self.sent: list[dict[str, int]] = []
+        put = server._put
+
+        def watched(path: str, one: t.Any) -> None:
+            put(path, one)
+            wanted = server.objects[api.SERVICE]["spec"]["selector"].items()
+            counts: dict[str, int] = {}
+            for pod in server.living():
+                if wanted <= pod["metadata"]["labels"].items():
+                    tag = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+                    counts[tag] = counts.get(tag, 0) + 1
+            if self.sent[-1:] != [counts]:
+                self.sent.append(counts)
+
+        server._put = watched  # type: ignore[method-assign]
+
+
+def test_blue_green_switches_all_requests_by_one_patch(tmp_path: Path) -> None:
+    server = with_service()
+    shop = Watched(tmp_path, server, strategy="blue_green", hold="0s")
+    shop.play(revision="2")
+    assert shop.sent == [{"1": 4}, {"2": 4}]
+    assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
+    is_ordinary(server, "2", 4)
+
+
+def test_a_canary_by_numbers_of_pods(tmp_path: Path) -> None:
+    server = with_service()
+    steps = [{"set_replicas": 1}, {"set_replicas": 2}]
+    shop = Watched(tmp_path, server, strategy="canary", steps=steps)
+    shop.play(revision="2")
+    assert all(sum(counts.values()) >= 4 for counts in shop.sent)
+    assert {"1": 3, "2": 1} in shop.sent or {"1": 4, "2": 1} in shop.sent
+    assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
+    is_ordinary(server, "2", 4)
+
+
+def test_a_broken_revision_gets_no_request_and_leaves_the_service_as_it_was(tmp_path: Path) -> None:
+    server = with_service()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Watched(tmp_path, server, strategy="blue_green", progress_deadline="1s")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    assert shop.sent == [{"1": 4}]
+    assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
+    is_ordinary(server, "1", 4)
+
+
+def test_weights_are_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, with_service(), strategy="canary", steps=[{"set_weight": 20}])
+    with pytest.raises(InputError, match="cannot divide requests by weights; use set_replicas"):
+        shop.play(revision="2")
+
+
+def test_balancers_of_single_pods_are_refused_where_pods_cannot_be_chosen(tmp_path: Path) -> None:
+    server = cluster()
+    server.steers = False
+    with pytest.raises(InputError, match="stops others than it is told to"):
+        Shop(tmp_path, server).play(revision="2")
+
+
+def test_an_older_lease_does_not_switch() -> None:
+    server = with_service()
+    service(server, epoch=8).observe()
+    older = service(server, epoch=7)
+    for act in (older.observe, lambda: older.apply({"shop": {}}), older.conclude):
+        with pytest.raises(LeaseLost, match=r"\(epoch 8, ours is 7\)"):
+            act()
+    assert len(service(server, epoch=0).observe()["shop"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"ports": [{"port": 80}]}, "has no selector"),
+        ({"selector": {"app": "shop"}, "ports": [{"port": 1}, {"port": 2}]}, "has 2 ports"),
+    ],
+)
+def test_a_service_that_cannot_be_switched_is_refused(spec: t.Any, why: str) -> None:
+    server = api.Server()
+    with pytest.raises(InputError, match="there is no service shop in namespace web"):
+        service(server).check()
+    server.objects[api.SERVICE] = {"metadata": {"name": "shop"}, "spec": spec}
+    with pytest.raises(InputError, match=why):
+        service(server).check()
+
+
+def test_missing_rights_on_the_service_are_told() -> None:
+    server = with_service()
+    server.forbidden = {("patch", "services")}
+    with pytest.raises(InputError, match="may not patch services"):
+        service(server).check()
+
+
 # The documentation
 # --------------------------------------------------------------------------------------------------
 
@@ -576,6 +702,9 @@ def test_the_options_of_the_page_are_taken() -> None:
     given = yaml.safe_load(PAGE["kubernetes.yml"])["rollout_platform"]
     del given["driver"]
     driver(api.Server(), **given)
+    given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
+    del given["driver"]
+    service(api.Server(), **given)
 
 
 def test_the_pods_of_the_example_wait_as_the_page_says() -> None:

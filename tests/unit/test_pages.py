@@ -146,7 +146,7 @@ USED = {
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
-    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "prestop"},
+    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "prestop"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
     f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
     f"{HOW_TO}/write-a-driver.md": {

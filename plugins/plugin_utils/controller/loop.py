@@ -178,7 +178,10 @@ class ReconcileLoop(BaseLoop):
             try:
                 if self.recorder.due:
                     self.commit()  # the lease is kept while waiting
-                return self.platform.conclude(stable)
+                if left := self.platform.conclude(stable):
+                    return left
+                self.traffic.conclude()
+                return ""
             except TRANSIENT as exc:
                 return str(exc)
 
@@ -218,6 +221,7 @@ class ReconcileLoop(BaseLoop):
 
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """Set the generation, the split of the traffic and the preview pools of a stage."""
+        self.traffic.begin()
         self.observer.generation = stage.waypoint.generation
         self.actuator.split = WeightSplit(stage.waypoint)
         forward = (

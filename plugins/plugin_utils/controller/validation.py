@@ -13,7 +13,7 @@ from ..base.errors import InputError
 from ..base.text import count, size
 from ..config.settings import Settings
 from ..engine.model import State
-from ..engine.strategy import Plan, peak
+from ..engine.strategy import Groups, Plan, peak
 from . import gate_runner, resources
 from .context import StepContext, StepPart
 from .stages import LaunchStages, refuse_in_place
@@ -50,10 +50,32 @@ class Validation(StepPart):
                 " hosts",
                 "PR-202",
             )
+        self._check_traffic(plan)
         if plan.strategy == "blue_green" and not self.loop.balanced:
             raise InputError(
                 "rollout_strategy: blue_green switches requests at a load balancer, and"
                 " rollout_traffic names none; name one, or use rolling",
+                "PR-107",
+            )
+
+    def _check_traffic(self, plan: Plan) -> None:
+        """Refuse load balancers that cannot do what the plan or the platform needs."""
+        driver, platform = self.loop.traffic, self.loop.platform
+        steps = () if isinstance(plan.steps, Groups) else plan.steps
+        weights = [step.weight for step in steps if step.weight not in (None, 0, 100)]
+        if weights and not driver.divides:
+            raise InputError(
+                f"rollout_steps: set_weight: {weights[0]}, but {self.settings.traffic.name} cannot"
+                " divide requests by weights; use set_replicas, where the pods of each revision"
+                " get their part",
+                "PR-107",
+            )
+        if driver.picks and self.loop.balanced and not platform.chooses():
+            raise InputError(
+                f"rollout_traffic.driver: {self.settings.traffic.name} takes single instances out"
+                " of rotation before they are stopped, and this version of"
+                f" {self.settings.platform.name} stops others than it is told to; use a load"
+                " balancer for whole generations, or none",
                 "PR-107",
             )
 

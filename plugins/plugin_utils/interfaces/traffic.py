@@ -85,6 +85,10 @@ class TrafficDriver(BaseDriver):
 
     counts: Collection[str] = ()
     """What is counted of each server: `errors` (with `requests`), `latency` (with `answered`)."""
+    divides: bool = True
+    """Whether requests can be divided by weights, other than none and all of them."""
+    picks: bool = True
+    """Whether a single instance can be taken out of rotation, and not only a generation."""
     drain_timeout: float = 30.0
     """Seconds that requests in flight have until an instance is stopped."""
     settle_time: float = 0.0
@@ -109,6 +113,15 @@ class TrafficDriver(BaseDriver):
         has not passed the balancer's own check is refused. An update that a balancer refuses, or
         does not show, is an error.
         """
+
+    def begin(self) -> None:
+        """Note that a rollout is in progress, until `conclude`. Called before each of its stages.
+
+        Touch nothing; the next `observe` or `apply` may.
+        """
+
+    def conclude(self) -> None:
+        """Undo what is only for as long as a rollout lasts. Called when it ends, perhaps again."""
 
     def capacity(self) -> Mapping[str, int]:
         """Return for how many instances a balancer has servers, without those that have no

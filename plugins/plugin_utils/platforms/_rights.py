@@ -15,7 +15,6 @@ from ..base.errors import InputError
 from ..remote.kubernetes import Cluster, Object
 from . import _pods
 
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 NEEDED: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("apps", "deployments", ("get", "patch")),
     ("apps", "replicasets", ("get", "list", "create", "patch", "delete")),
@@ -30,7 +29,7 @@ def check(cluster: Cluster, namespace: str) -> None:
         f"{verb} {resource}"
         for group, resource, verbs in NEEDED
         for verb in verbs
-        if not _may(cluster, namespace, group, resource, verb)
+        if not cluster.may(namespace, group, resource, verb)
     ]
     if missing:
         raise InputError(
@@ -52,16 +51,6 @@ def role(namespace: str) -> dict[str, t.Any]:
             for group, resource, verbs in NEEDED
         ],
     }
-
-
-def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:
-    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
-    return bool(cluster.post(REVIEWS, review).get("status", {}).get("allowed"))
 
 
 def check_deployment(deployment: Object, found: Sequence[_pods.Group], where: str) -> None:

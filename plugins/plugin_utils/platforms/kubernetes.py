@@ -22,11 +22,11 @@ from ..base.errors import InputError, LeaseLost, PlatformError
 from ..engine import hand_back
 from ..engine.hand_back import Step
 from ..engine.model import Composition
-from ..inputs.options import NAME, PATH, PORT, TEXT, Field, Kind, Options
+from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
-from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
+from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object, Reflector
 from . import _pods, _rights
 from ._pods import Group
 
@@ -75,18 +75,7 @@ OPTIONS = Options(
         "The port that checks and load balancers reach a pod at, the container's first one if not"
         " given.",
     ),
-    Field("namespace", NAME, "The namespace, that of the context if not given."),
-    Field(
-        "context",
-        TEXT,
-        "The context of the kubeconfig, the current one if not given. Without a kubeconfig, the"
-        " service account of the pod that the playbook runs in is used.",
-    ),
-    Field(
-        "kubeconfig",
-        PATH,
-        "The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.",
-    ),
+    *CLUSTER,
 )
 
 
@@ -139,6 +128,9 @@ class Driver(PlatformDriver):
                 f" rollout status deployment/{self._name}",
                 "PR-243",
             )
+
+    def chooses(self) -> bool:
+        return self._cluster.version() >= (1, 22)
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new ReplicaSet, and admission webhooks see it."""

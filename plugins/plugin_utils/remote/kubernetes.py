@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import threading
 import typing as t
 import urllib.parse
@@ -22,9 +23,25 @@ from pathlib import Path
 from ..base import clock
 from ..base.errors import InputError, RolloutError, TransportError
 from ..base.text import clean
+from ..inputs.options import NAME, PATH, TEXT, Field
 
+CLUSTER = (
+    Field("namespace", NAME, "The namespace, that of the context if not given."),
+    Field(
+        "context",
+        TEXT,
+        "The context of the kubeconfig, the current one if not given. Without a kubeconfig, the"
+        " service account of the pod that the playbook runs in is used.",
+    ),
+    Field(
+        "kubeconfig",
+        PATH,
+        "The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.",
+    ),
+)
 Object = Mapping[str, t.Any]  # of the API, as JSON
 MERGE = "application/merge-patch+json"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
 CONNECT, READ = 5.0, 30.0  # seconds that a connection and an answer may take
 WATCH = 240  # seconds after which a watch is begun again
@@ -86,6 +103,22 @@ class Cluster:
         except ApiError as exc:
             if exc.status != 404:
                 raise
+
+    def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
+        """Return whether the account has a right."""
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        return bool(self.post(REVIEWS, review).get("status", {}).get("allowed"))
+
+    def version(self) -> tuple[int, int]:
+        """Return the server's version, as far as its features depend on it."""
+        found = self.get("/version")
+        major, minor = (re.match(r"\d*", str(found.get(part, ""))) for part in ("major", "minor"))
+        return int((major and major[0]) or 0), int((minor and minor[0]) or 0)
 
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
         """Yield what happens after this version, until the server ends it; raises Expired."""

@@ -1,0 +1,233 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Service of Kubernetes whose selector decides which generation gets requests.
+
+Pods of a generation have one value of the label `pod-template-hash`. With that label in its
+selector, the Service sends requests to this generation alone, so one patch is a switch; without it,
+to every ready pod of the service. Requests cannot be divided otherwise, and no single pod can be
+taken out: one that is to go leaves the Service when it is deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..base.errors import InputError, LeaseLost, TrafficError
+from ..engine.model import Rotation
+from ..inputs.options import DURATION, Field, Kind, Options
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Server, Table, Target, TrafficDriver
+from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
+
+HASH = "pod-template-hash"
+EPOCH = "rollout.progressive/epoch"
+
+
+def _name(value: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
+        raise InputError(f"{variable}: {value!r} is not the name of a Service", "PR-120")
+    return str(value)
+
+
+OPTIONS = Options(
+    Field("service", Kind("str", _name), "The Service. It has to exist.", required=True),
+    *CLUSTER,
+    Field(
+        "settle",
+        DURATION,
+        "How long after a switch the old pods stay at least: until every node has heard of it.",
+        default="1s",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Pod:
+    endpoint: Endpoint
+    hash: str
+    ready: bool
+
+
+class Driver(TrafficDriver):
+    """One Service, which is one load balancer."""
+
+    divides = False
+    picks = False
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self._options = options
+        self._name: str = options["service"]
+        self.settle_time = self.drain_timeout = options["settle"]
+        self._in_progress = False
+        # What only this driver knows: pods that are to go, and the weights that they were given.
+        self._targets: Mapping[Endpoint, Target] = {}
+
+    def check(self) -> None:
+        service = self._get()
+        spec = service["spec"]
+        if not spec.get("selector"):
+            raise InputError(f"rollout_traffic.service: {self._where} has no selector", "PR-304")
+        if len(spec.get("ports") or ()) != 1:
+            raise InputError(
+                f"rollout_traffic.service: {self._where} has {len(spec.get('ports') or ())} ports;"
+                " only Services with one are supported",
+                "PR-304",
+            )
+        self._refuse_without_rights()
+
+    def observe(self) -> Table:
+        service = self._get()
+        pods = self._pods(service)
+        if self.context.epoch:
+            service = self._fence(service)
+            hashes = {pod.hash for pod in pods}
+            if self._in_progress and not _pin(service) and len(hashes) == 1:
+                # before there are others, which would get requests as soon as they are ready
+                service = self._select(service, next(iter(hashes)))
+        return {self._name: self._shown(service, pods)}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        self._targets = targets.get(self._name, {})
+        service = self._fence(self._get())
+        pods = self._pods(service)
+        ins, outs = (
+            {pod.hash for pod in pods if self._rotation(pod) is rotation}
+            for rotation in (Rotation.IN, Rotation.OUT)
+        )
+        if len(ins) > 1:
+            service = self._select(service, "")
+        elif ins and (outs - ins or _pin(service) not in ins):
+            service = self._select(service, next(iter(ins)))
+        return {self._name: self._shown(service, pods)}
+
+    def begin(self) -> None:
+        self._in_progress = True
+
+    def conclude(self) -> None:
+        self._in_progress = False
+        self._select(self._fence(self._get()), "")
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        options = self._options
+        return Cluster(options["kubeconfig"], options["context"], "rollout_traffic.context")
+
+    @property
+    def _namespace(self) -> str:
+        return self._options["namespace"] or self._cluster.namespace
+
+    @property
+    def _where(self) -> str:
+        return f"service {self._name} in namespace {self._namespace}"
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/services/{self._name}"
+
+    def _get(self) -> Object:
+        try:
+            return self._cluster.get(self._path)
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+            raise InputError(
+                f"rollout_traffic.service: there is no {self._where}; create it first", "PR-304"
+            ) from None
+
+    def _refuse_without_rights(self) -> None:
+        missing = [
+            f"{verb} {resource}"
+            for resource, verbs in (("services", ("get", "patch")), ("pods", ("list",)))
+            for verb in verbs
+            if not self._cluster.may(self._namespace, "", resource, verb)
+        ]
+        if missing:
+            raise InputError(
+                f"rollout_traffic.context: in namespace {self._namespace} this account may not"
+                f" {', '.join(missing)}",
+                "PR-244",
+            )
+
+    def _pods(self, service: Object) -> Sequence[_Pod]:
+        """Return the pods that the Service selects, whatever their generation."""
+        mine = {k: v for k, v in (service["spec"].get("selector") or {}).items() if k != HASH}
+        wanted = ",".join(f"{key}={value}" for key, value in mine.items())
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        found = self._cluster.get(path, labelSelector=wanted).get("items", ())
+        port = service["spec"]["ports"][0].get("targetPort", service["spec"]["ports"][0]["port"])
+        read = (_read(pod, port) for pod in found if not pod["metadata"].get("deletionTimestamp"))
+        return [pod for pod in read if pod is not None]
+
+    def _rotation(self, pod: _Pod) -> Rotation | None:
+        target = self._targets.get(pod.endpoint)
+        return target.rotation if target else None
+
+    def _shown(self, service: Object, pods: Collection[_Pod]) -> dict[Endpoint, Server]:
+        """Return the entries: a pod that is to go is out, as far as that can be said."""
+        pin, found = _pin(service), {}
+        for pod in pods:
+            target = self._targets.get(pod.endpoint, Target(Rotation.IN))
+            selected = pod.ready and pin in ("", pod.hash) and target.rotation is Rotation.IN
+            rotation = Rotation.IN if selected else Rotation.OUT
+            found[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
+        return found
+
+    def _fence(self, service: Object) -> Object:
+        """Write the lease's epoch to the Service; raises LeaseLost where a newer one is."""
+        notes, mine = service["metadata"].get("annotations") or {}, self.context.epoch
+        seen = int(notes[EPOCH]) if notes.get(EPOCH, "").isdecimal() else 0
+        if not mine:
+            raise TrafficError(f"{self._where}: nothing is done without a lease", "PR-503")
+        if seen > mine:
+            raise LeaseLost(
+                f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is {mine})"
+            )
+        if seen == mine:
+            return service
+        return self._patch(service, {"metadata": {"annotations": {EPOCH: str(mine)}}})
+
+    def _select(self, service: Object, pin: str) -> Object:
+        """Select this generation alone, or every one."""
+        if _pin(service) == pin:
+            return service
+        return self._patch(service, {"spec": {"selector": {HASH: pin or None}}})
+
+    def _patch(self, service: Object, body: dict[str, t.Any]) -> Object:
+        """Change the Service, if nobody else has meanwhile."""
+        version = {"resourceVersion": service["metadata"]["resourceVersion"]}
+        metadata = {**body.get("metadata", {}), **version}
+        return self._cluster.patch(self._path, {**body, "metadata": metadata})
+
+
+def _pin(service: Object) -> str:
+    """Return the hash of the generation that alone is selected; empty if every one is."""
+    return str((service["spec"].get("selector") or {}).get(HASH) or "")
+
+
+def _read(pod: Object, port: int | str) -> _Pod | None:
+    """Return a pod that has an address and the port."""
+    status = pod.get("status") or {}
+    if isinstance(port, str) and not port.isdecimal():
+        named = [
+            one["containerPort"]
+            for container in pod["spec"]["containers"]
+            for one in container.get("ports") or ()
+            if one.get("name") == port
+        ]
+        port = named[0] if named else 0
+    endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
+    ready = any(
+        (one.get("type"), one.get("status")) == ("Ready", "True")
+        for one in status.get("conditions") or ()
+    )
+    labels = pod["metadata"].get("labels") or {}
+    return _Pod(endpoint, str(labels.get(HASH) or ""), ready) if endpoint.known else None

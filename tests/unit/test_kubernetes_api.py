@@ -1,0 +1,338 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests to an API server, and lists that are kept up to date by a watch."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import typing as t
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import kubernetes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
+    ApiError,
+    Cluster,
+    Expired,
+    Object,
+    Reflector,
+)
+from ansible_collections.progressive.rollout.tests.support import web
+
+PODS = "/api/v1/namespaces/web/pods"
+
+
+@pytest.fixture
+def server() -> Iterator[web.Server]:
+    made = web.Server()
+    yield made
+    made.close()
+
+
+def kubeconfig(path: Path, url: str, user: object = None) -> str:
+    """A kubeconfig with the contexts `here`, which is the current one, and `there`."""
+    named = {"cluster": "any", "user": "me"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "any", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": user or {"token": "s3cr3t"}}],
+        "contexts": [
+            {"name": "here", "context": {**named, "namespace": "web"}},
+            {"name": "there", "context": named},
+        ],
+    }
+    (path / "config").write_text(yaml.safe_dump(config))
+    return str(path / "config")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, server: web.Server) -> Cluster:
+    return Cluster(kubeconfig(tmp_path, server.url))
+
+
+def refused(message: str) -> str:
+    return json.dumps({"kind": "Status", "message": message})
+
+
+# Requests
+# --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(200, '{"items": []}')]
+    assert cluster.get(PODS, labelSelector="app=shop") == {"items": []}
+    cluster.post(PODS, {"a": 1}, dryRun="All")
+    cluster.patch(f"{PODS}/one", {"b": 2})
+    cluster.patch(f"{PODS}/one", [{"op": "test"}])
+    cluster.delete(f"{PODS}/one")
+    sent = [
+        (one.method, one.path, one.headers.get("Content-Type"), one.body.decode())
+        for one in server.requests
+    ]
+    assert sent == [
+        ("GET", f"{PODS}?labelSelector=app%3Dshop", None, ""),
+        ("POST", f"{PODS}?dryRun=All", "application/json", '{"a": 1}'),
+        ("PATCH", f"{PODS}/one", "application/merge-patch+json", '{"b": 2}'),
+        ("PATCH", f"{PODS}/one", "application/json-patch+json", '[{"op": "test"}]'),
+        ("DELETE", f"{PODS}/one", "application/json", "{}"),
+    ]
+    assert {one.headers["authorization"] for one in server.requests} == {"Bearer s3cr3t"}
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    assert Cluster(config).namespace == "web"
+    assert Cluster(config, "there").namespace == "default"
+
+
+def test_a_refusal_is_told_in_the_servers_words(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(403, refused('pods is forbidden: User "ci"\n cannot list'))]
+    with pytest.raises(
+        ApiError, match=r'pods is forbidden: User "ci" cannot list \(403\)'
+    ) as found:
+        cluster.get(PODS)
+    assert (found.value.status, found.value.id) == (403, "PR-240")
+    assert "s3cr3t" not in str(found.value)
+
+
+@pytest.mark.parametrize("reply", [(200, "<html>"), (200, '{"items": ')])
+def test_what_is_no_answer_of_an_api_server(
+    cluster: Cluster, server: web.Server, reply: tuple[int, str]
+) -> None:
+    server.replies = [reply]
+    with pytest.raises(ApiError) as found:
+        cluster.get(PODS)
+    assert found.value.status == 0
+
+
+def test_a_server_that_does_not_answer(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [None, (200, '{"items": []}')]
+    assert cluster.get(PODS) == {"items": []}, "a connection may have been closed meanwhile"
+    server.replies = [None]
+    with pytest.raises(ApiError, match=rf"the API server {server.url} does not answer: ") as found:
+        cluster.get(PODS)
+    assert found.value.status == 0
+
+
+def test_a_change_is_not_sent_twice(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [None, (200, "{}")]
+    with pytest.raises(ApiError):
+        cluster.patch(f"{PODS}/one", {})
+    assert len(server.requests) == 1
+
+
+def test_what_is_gone_need_not_be_deleted(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(404, refused("not found"))]
+    cluster.delete(f"{PODS}/one")
+    server.replies = [(409, refused("conflict"))]
+    with pytest.raises(ApiError, match="conflict"):
+        cluster.delete(f"{PODS}/one")
+
+
+def test_a_token_that_has_expired_is_asked_for_again_once(
+    tmp_path: Path, server: web.Server
+) -> None:
+    """By the plugin that issues it."""
+    count = tmp_path / "count"
+    program = f"""
+import json, pathlib
+count = pathlib.Path({str(count)!r})
+number = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(number))
+kind = "ExecCredential"
+status = {{"token": f"token-{{number}}"}}
+version = "client.authentication.k8s.io/v1"
+print(json.dumps({{"apiVersion": version, "kind": kind, "status": status}}))
+"""
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-c", program],
+        "interactiveMode": "Never",
+    }
+    cluster = Cluster(kubeconfig(tmp_path, server.url, {"exec": plugin}))
+    server.replies = [(401, refused("Unauthorized")), (200, '{"items": []}')]
+    assert cluster.get(PODS) == {"items": []}
+    assert [one.headers["authorization"] for one in server.requests] == [
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
+    server.replies = [(401, refused("Unauthorized"))]
+    with pytest.raises(ApiError, match="Unauthorized") as found:
+        cluster.get(PODS)
+    assert (found.value.status, len(server.requests)) == (401, 4)
+
+
+def test_what_cannot_be_logged_in_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    for given in ({"kubeconfig": str(tmp_path / "none")}, {"kubeconfig": config, "context": "c"}):
+        with pytest.raises(InputError, match=r"^rollout_x: cannot log in with ") as found:
+            Cluster(**given, variable="rollout_x")
+        assert found.value.id == "PR-241"
+    (tmp_path / "config").write_text("{")
+    with pytest.raises(InputError, match="cannot log in"):
+        Cluster(config)
+    monkeypatch.setitem(sys.modules, "kubernetes.config", None)
+    with pytest.raises(InputError, match="pip install kubernetes"):
+        Cluster(config)
+
+
+def test_clocks_that_differ(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(200, "{}")]
+    cluster.get(PODS)
+    assert cluster.skew == 0.0
+    server.replies = [(200, "{}", {"Date": "Thu, 01 Jan 2026 00:00:00 GMT"})]
+    cluster.get(PODS)
+    assert abs(cluster.skew - (time.time() - 1767225600)) < 5
+
+
+def test_the_version(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(200, '{"major": "1", "minor": "27+"}')]
+    assert cluster.version() == (1, 27)
+
+
+# Watches
+# --------------------------------------------------------------------------------------------------
+
+
+def event(kind: str, name: str, version: int) -> str:
+    metadata = {"name": name, "resourceVersion": str(version)}
+    return json.dumps({"type": kind, "object": {"metadata": metadata}}) + "\n"
+
+
+def test_what_a_watch_tells(cluster: Cluster, server: web.Server) -> None:
+    server.replies = [(200, event("ADDED", "a", 5) + event("DELETED", "a", 6))]
+    seen = [(kind, one["metadata"]["name"]) for kind, one in cluster.watch(PODS, "4")]
+    assert seen == [("ADDED", "a"), ("DELETED", "a")]
+    assert "watch=1" in server.requests[0].path and "resourceVersion=4" in server.requests[0].path
+    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+    server.replies = [(200, json.dumps(gone) + "\n")]
+    with pytest.raises(Expired, match="too old"):
+        list(cluster.watch(PODS, "4"))
+    server.replies = [(200, "<html>\n")]
+    with pytest.raises(ApiError, match="the watch was broken"):
+        list(cluster.watch(PODS, "4"))
+
+
+Tell = Iterator[tuple[str, Object]]
+
+
+class Script:
+    """A cluster whose lists and watches are as scripted; watches that are not do not end."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.lists = 0
+        self.watched: list[str] = []
+        self.tells: list[Callable[[], Tell]] = []
+        self.ended = threading.Event()
+
+    def get(self, path: str, **query: str) -> Object:
+        self.lists += 1
+        items = [{"metadata": {"name": name}} for name in self.names]
+        return {"metadata": {"resourceVersion": str(100 * self.lists)}, "items": items}
+
+    def watch(self, path: str, version: str, **query: str) -> Tell:
+        self.watched.append(version)
+        if self.tells:
+            yield from self.tells.pop(0)()
+        else:
+            self.ended.wait()
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    monkeypatch.setattr(kubernetes, "PAUSE", 0.01)
+    made = Script()
+    yield made
+    made.ended.set()
+
+
+def reflector(script: Script) -> tuple[Reflector, threading.Event]:
+    woken = threading.Event()
+    return Reflector(t.cast(t.Any, script), PODS, woken.set), woken
+
+
+def names(reflected: Reflector) -> set[str]:
+    return {str(one["metadata"]["name"]) for one in reflected.list()}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def told(*events: tuple[str, str, int]) -> Callable[[], Tell]:
+    def tell() -> Tell:
+        for kind, name, version in events:
+            yield kind, {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+    return tell
+
+
+def broken(exc: Exception) -> Callable[[], Tell]:
+    def tell() -> Tell:
+        raise exc
+        yield
+
+    return tell
+
+
+def test_a_list_follows_what_the_watch_tells(script: Script) -> None:
+    script.names = ["a", "b"]
+    changes = [("ADDED", "c", 101), ("DELETED", "a", 102), ("BOOKMARK", "", 110)]
+    script.tells = [told(*changes)]
+    reflected, woken = reflector(script)
+    reflected.list()
+    until(lambda: len(script.watched) == 2)
+    assert names(reflected) == {"b", "c"}
+    assert (woken.is_set(), script.lists, script.watched) == (True, 1, ["100", "110"])
+
+
+@pytest.mark.parametrize("gone", [Expired("too old"), ApiError("gone", 410)])
+def test_a_watch_that_cannot_go_on_begins_with_a_list(script: Script, gone: Exception) -> None:
+    script.names = ["a"]
+    script.tells = [broken(gone)]
+    reflected, woken = reflector(script)
+    reflected.list()
+    script.names = ["b"]
+    assert woken.wait(10)
+    until(lambda: len(script.watched) == 2)
+    assert script.watched == ["100", "200"]
+
+
+def test_while_the_watch_is_broken_each_look_is_a_list(script: Script) -> None:
+    script.names = ["a"]
+    script.tells = [broken(ApiError("no answer"))] * 3 + [told(("ADDED", "z", 101))]
+    reflected, _woken = reflector(script)
+    reflected.list()
+    until(lambda: len(script.watched) == 2)
+    script.names = ["b"]
+    assert names(reflected) in ({"b"}, {"b", "z"}), "as it is now, not as it was"
+    until(lambda: len(script.watched) == 5)
+    assert script.watched == ["100", "100", "100", "100", "101"], "it goes on where it was"
+    lists = script.lists
+    reflected.list()
+    assert script.lists == lists, "and is enough again"
+
+
+def test_it_ends(script: Script) -> None:
+    reflected, _woken = reflector(script)
+    reflected.list()
+    until(lambda: bool(script.watched))
+    reflected.close()
+    script.ended.set()
+    thread = t.cast(threading.Thread, reflected._thread)
+    thread.join(10)
+    assert not thread.is_alive()
