@@ -69,7 +69,7 @@ class Namespace:
             "ports": [{"containerPort": 8080}],
             "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
             # Until everybody who sends requests knows that it goes.
-            "lifecycle": {"preStop": {"exec": {"command": ["sleep", "1"]}}},
+            "lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}},
         }
         labels = {"app": "shop"}
         template = {

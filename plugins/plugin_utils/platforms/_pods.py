@@ -360,12 +360,16 @@ class Reading:
         if ready.get("status") == "True":
             # The server counts whole seconds: what has just become ready may have been for one.
             return Health.PASSING, min(self.now, since + 1)
-        begun = [
-            self._at(((one.get("state") or {}).get("running") or {}).get("startedAt"))
-            for one in (pod.get("status") or {}).get("containerStatuses") or ()
-        ]
-        was_ready = begun and since > max(begun)
+        was_ready = any(since > begun for begun in self._begun(pod))
         return (Health.FAILING if was_ready else Health.PENDING), since
+
+    def _begun(self, pod: Object) -> Iterable[float]:
+        """Yield when the pod's containers were started last."""
+        for one in (pod.get("status") or {}).get("containerStatuses") or ():
+            running = (one.get("state") or {}).get("running")
+            last = running or (one.get("lastState") or {}).get("terminated") or {}
+            if begun := self._at(last.get("startedAt")):
+                yield begun
 
     def _restarts(self, pod: Object) -> tuple[int, float | None]:
         statuses = (pod.get("status") or {}).get("containerStatuses") or ()
