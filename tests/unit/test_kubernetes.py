@@ -39,7 +39,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     _pods,
     kubernetes,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
@@ -323,6 +322,19 @@ def test_an_older_lease_does_nothing() -> None:
     assert server.counts() == {"1": 4}
 
 
+def test_what_an_older_lease_has_just_looked_at_it_does_not_change() -> None:
+    """Whatever it was about to change: the Deployment, or the new ReplicaSet."""
+    server = cluster()
+    older = driver(server, epoch=7)
+    older.sync(start=ordered(1))
+    deployment, found = older._look()
+    driver(server, epoch=8).sync()
+    for group in found:
+        with pytest.raises(PlatformError, match="was changed by somebody else meanwhile"):
+            older._scale(deployment, found, (), list(group.ids.values())[:1])
+    assert server.counts() == {"1": 4, "2": 1}
+
+
 def test_without_a_lease_it_only_looks() -> None:
     server = cluster()
     made = driver(server, epoch=0)
@@ -342,7 +354,7 @@ def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
     made = driver(server)
     deployment, found = made._look()
     server.patch(api.SHOP, {"spec": {"replicas": 6}})
-    with pytest.raises(ApiError, match="422"):
+    with pytest.raises(PlatformError, match="shop was changed by somebody else meanwhile"):
         made._scale(deployment, found, (), [next(iter(found[0].living))])
     assert server.counts() == {"1": 6}
 

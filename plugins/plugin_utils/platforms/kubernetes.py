@@ -15,6 +15,7 @@ import re
 import typing as t
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ..base import clock
@@ -205,9 +206,10 @@ class Driver(PlatformDriver):
     def _look(self) -> tuple[Object, list[Group]]:
         """Return the Deployment and its groups; under a lease, fence off older ones."""
         deployment = self._get()
-        if self.context.epoch:
-            deployment = self._fence(deployment)
-        return deployment, self._groups(deployment)
+        if not self.context.epoch:
+            return deployment, self._groups(deployment)
+        deployment = self._fence(deployment, self._path("deployments", self._name))
+        return deployment, [self._fenced(group) for group in self._groups(deployment)]
 
     def _groups(self, deployment: Object) -> list[Group]:
         sets = self._cluster.get(self._path("replicasets")).get("items", ())
@@ -257,18 +259,23 @@ class Driver(PlatformDriver):
         if not self.context.epoch:
             raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
 
-    def _fence(self, deployment: Object) -> Object:
-        """Write the lease's epoch to the Deployment; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(deployment), self.context.epoch
+    def _fenced(self, group: Group) -> Group:
+        """Return a group whose number no older lease changes any more."""
+        if group.owned:
+            return group
+        return replace(group, obj=self._fence(group.obj, self._path("replicasets", group.name)))
+
+    def _fence(self, obj: Object, path: str) -> Object:
+        """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
+        notes, mine = _pods.notes_of(obj), self.context.epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
         if seen > mine:
             raise LeaseLost(
                 f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is {mine})"
             )
         if seen == mine:
-            return deployment
-        body = _versioned(deployment, {"annotations": {_pods.EPOCH: str(mine)}})
-        return self._cluster.patch(self._path("deployments", self._name), body)
+            return obj
+        return self._cluster.patch(path, _versioned(obj, {"annotations": {_pods.EPOCH: str(mine)}}))
 
     def _scale(
         self,
@@ -324,7 +331,14 @@ class Driver(PlatformDriver):
             {"op": "add", "path": "/metadata/annotations", "value": notes},
             {"op": "replace", "path": "/spec/replicas", "value": max(0, replicas)},
         ]
-        self._cluster.patch(self._path(kind, name), patch)
+        try:
+            self._cluster.patch(self._path(kind, name), patch)
+        except ApiError as exc:
+            if exc.status != 422:
+                raise
+            raise PlatformError(
+                f"{name} was changed by somebody else meanwhile, and is looked at again", "PR-246"
+            ) from None
 
     def _replica_set(
         self, deployment: Object, revision: str, generation: int, replicas: int
@@ -345,7 +359,10 @@ class Driver(PlatformDriver):
             "metadata": {
                 "name": name,
                 "labels": {_pods.SERVICE: self._name},
-                "annotations": {_pods.MARK: _pods.mark(name, generation, revision)},
+                "annotations": {
+                    _pods.MARK: _pods.mark(name, generation, revision),
+                    _pods.EPOCH: str(self.context.epoch),
+                },
             },
             "spec": {
                 "replicas": replicas,
@@ -443,9 +460,10 @@ def _released(group: Group) -> dict[str, t.Any]:
     had = dict(_pods.labels_of(group.obj))
     gone = dict.fromkeys(_pods.selector(group.deployment))
     kept = {_pods.SERVICE: str(group.deployment["metadata"]["name"])}
+    epoch = _pods.notes_of(group.deployment).get(_pods.EPOCH)
     return {
         "labels": {**gone, **kept},
-        "annotations": {_pods.LABELS: json.dumps(had)},
+        "annotations": {_pods.LABELS: json.dumps(had), _pods.EPOCH: epoch},
         "ownerReferences": None,
     }
 
