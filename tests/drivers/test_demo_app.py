@@ -163,9 +163,10 @@ def test_slow_request_blocks_nobody(start: Callable[..., Running]) -> None:
 
 
 def test_readiness(start: Callable[..., Running]) -> None:
-    later, never = start(START_READY_DELAY="0.3").port, start(HEALTH="fail").port
-    assert get(later, "/healthz").startswith("HTTP/1.1 503 ")
+    began, never = time.monotonic(), start(HEALTH="fail").port
+    later = start(START_READY_DELAY="1.5").port
     wait_for(lambda: get(later, "/healthz").startswith("HTTP/1.1 200 "))
+    assert time.monotonic() - began >= 1.5
     assert get(never, "/healthz").startswith("HTTP/1.1 503 ")
     assert get(never, "/").startswith("HTTP/1.1 200 ")
 

@@ -7,7 +7,6 @@ ports.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -44,23 +43,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy 
     OPTIONS,
     Driver,
 )
+from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
+from ansible_collections.progressive.rollout.tests.support import envoy as lab
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
-def beside(name: str) -> t.Any:
-    """A module of the tests, by its file (tests are no package)."""
-    file = Path(__file__).parent / name
-    spec = importlib.util.spec_from_file_location(f"rollout_tests_{file.stem}", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-contract, lab = beside("traffic_contract.py"), beside("../support/envoy.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
 PATH, ADMIN, LISTEN, PREVIEW = (
@@ -227,7 +217,7 @@ class Plane:
         self.envoys[self.names[index]].start()
 
 
-class TestEnvoy(contract.TrafficContract):  # type: ignore[misc]
+class TestEnvoy(contract.TrafficContract):
     @pytest.fixture
     def plane(self) -> Iterator[Plane]:
         envoys = []

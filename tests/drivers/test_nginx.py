@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -43,23 +42,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx 
     OPTIONS,
     Driver,
 )
+from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
+from ansible_collections.progressive.rollout.tests.support import nginx as lab
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
-def beside(name: str) -> t.Any:
-    """A module of the tests, by its file (tests are no package)."""
-    file = Path(__file__).parent / name
-    spec = importlib.util.spec_from_file_location(f"rollout_tests_{file.stem}", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-contract, lab = beside("traffic_contract.py"), beside("../support/nginx.py")
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
 PATH, CONFIG, PID, STATUS = (
@@ -194,7 +184,7 @@ class Plane:
         self.nginxes[self.names[index]].start()
 
 
-class TestNginx(contract.TrafficContract):  # type: ignore[misc]
+class TestNginx(contract.TrafficContract):
     counts = False
     # it has no preview
     test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None

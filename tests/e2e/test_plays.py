@@ -316,9 +316,9 @@ def test_a_step_that_fails_once_the_rollout_is_over_ends_red(playground: Playgro
         "group/progressive.rollout.steps": names,
         "progressive.rollout.replace": {"traffic": away},
     }
-    walk = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "walk"}}
+    replace = {"ansible.builtin.include_role": {"name": ROLE, "tasks_from": "replace"}}
     outcome = playground.run(
-        [{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [walk]}]
+        [{"hosts": "web", "gather_facts": False, "module_defaults": defaults, "tasks": [replace]}]
     )
     assert outcome.of("replace")[0].result["rollout"]["phase"] == "finished"
     assert outcome.rc != 0 and "127.0.0.1:1" in outcome.failed.msg, outcome.output
