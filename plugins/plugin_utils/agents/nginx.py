@@ -126,8 +126,8 @@ def ticks() -> int:
 def count(pid: int, entries: list[Entry]) -> None:
     """Set `active` of entries: the requests in flight.
 
-    Each has a connection of its own, since the upstream keeps none. An entry that is out may get
-    another from an old worker, out of a connection whose request is still to be read or sent.
+    Each request has a separate connection, since the upstream keeps none open. An entry out of
+    rotation may get one more from an old worker that has not read or forwarded that request yet.
     """
     crew = workers(pid)
     far, listening = _sockdiag.connections()

@@ -192,7 +192,7 @@ class HealthMonitor:
 
 
 class _Worker:
-    """The background thread: it asks whoever is due, and hears what they say."""
+    """The background thread: it sends the checks that are due, and reads their replies."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class _Worker:
         self._bell.close()
 
     def _pause(self) -> float | None:
-        """Return how long nobody has to be asked; None: until something else happens."""
+        """Return the seconds until the next check is due; None: wait for sockets or calls only."""
         if not self._due or len(self._talks.active) >= SOCKETS:
             return None
         return max(0.0, self._due[0][0] - time.monotonic())

@@ -134,7 +134,7 @@ def choice(*names: str, **sentences: str) -> Kind:
 
 
 def group(options: Options) -> Kind:
-    """Return the kind of a mapping with options of its own."""
+    """Return the kind of a mapping with nested options."""
 
     def parse(value: t.Any, variable: str) -> dict[str, t.Any]:
         return options.parse(values.mapping(value, variable), f"{variable}.")

@@ -74,9 +74,9 @@ def _transport(health: HealthCheck, ca_path: str) -> dict[str, t.Any]:
 
 
 def chain(name: str, clusters: Sequence[str]) -> dict[str, t.Any]:
-    """Return a cluster that stands for the first of these with a healthy member.
+    """Return an aggregate cluster: requests go to its first cluster with a healthy member.
 
-    A missing cluster has none.
+    A missing cluster has no members.
     """
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",

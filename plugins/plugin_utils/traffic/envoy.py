@@ -184,7 +184,7 @@ class Driver(TrafficDriver):
         return found
 
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
-        """Return the driver of a cluster of its own, and of a listener where it has an address."""
+        """Return a driver for a separate cluster, with a listener where it has an address."""
         nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
         driver = Driver(
             {**self.options, **nothing, "listen": listen or self.options["listen"]},

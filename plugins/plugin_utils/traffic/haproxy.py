@@ -450,7 +450,7 @@ def server_options(health: HealthCheck, ca_path: str) -> str:
 def tls_options(health: HealthCheck, ca_path: str) -> Sequence[str]:
     """Return the options of a server that speaks TLS.
 
-    With a port of its own, only the check does.
+    Where checks have a separate port, only the checks speak TLS.
     """
     name = shared.certificate_name(health)
     # for added servers, `ssl` does not imply it

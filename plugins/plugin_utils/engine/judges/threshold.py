@@ -122,7 +122,7 @@ class MeasurementCounts:
 def phase_of(success: bool | None, failure: bool | None) -> AnalysisPhase:
     """Return the phase of a measurement by what its conditions say.
 
-    None: there is no such condition.
+    A condition that is not configured is None.
     """
     if failure:
         return AnalysisPhase.FAILED
