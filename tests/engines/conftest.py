@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-KUBECONFIG = ROOT / ".cache/kubernetes/kubeconfig"
+KUBECONFIG = ROOT / ".cache/kubernetes" / os.environ.get("CLUSTER", "0") / "kubeconfig"
 _NUMBERS = itertools.count(1)
 
 
