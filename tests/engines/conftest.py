@@ -56,6 +56,7 @@ class Namespace:
             capture_output=True,
             text=True,
             timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -282,11 +282,14 @@ def told(*events: tuple[str, str, int]) -> Callable[[], Tell]:
 
 
 def broken(exc: Exception) -> Callable[[], Tell]:
-    def tell() -> Tell:
-        raise exc
-        yield
+    class Broken:
+        def __iter__(self) -> Tell:
+            return self
 
-    return tell
+        def __next__(self) -> tuple[str, Object]:
+            raise exc
+
+    return Broken
 
 
 def test_a_list_follows_what_the_watch_tells(script: Script) -> None:
