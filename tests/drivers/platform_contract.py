@@ -2,11 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What every platform promises, against the real thing. A test module derives a class `Test...`
-and gives it a `site`.
+from the contract of its kind, and gives it a `site`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
+import threading
 import time
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +19,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     PlatformError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Process,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    NOWHERE,
     InstanceSettings,
     Labels,
     PlatformDriver,
@@ -34,13 +41,11 @@ RUNNING, STOPPED, STOPPING, FAILED = (
 Work = Mapping[str, t.Any]
 
 
-def started(driver: PlatformDriver, wanted: Sequence[Labels]) -> t.Sequence[Report]:
-    """The reports, once these run. A host that takes long has not said so at first."""
-    return becomes(driver, {one.id: RUNNING for one in wanted}, start=wanted)
-
-
 class Site(t.Protocol):
-    """Hosts, and drivers of one service there."""
+    """A place for instances of one service, none of which is there yet, and drivers of it."""
+
+    told: str
+    """What a report says of an instance of `ending`, a regular expression."""
 
     def driver(self, epoch: int = 1) -> PlatformDriver:
         """A new driver, whose instances run until they are stopped."""
@@ -48,23 +53,27 @@ class Site(t.Protocol):
     def ending(self) -> PlatformDriver:
         """Its instances print `no` and end, with an exit code that is a failure."""
 
+    def left(self) -> list[str]:
+        """What is there of the service, but for what all its instances share."""
+
+
+class HostsSite(Site, t.Protocol):
+    """A site whose instances the rollout names and places."""
+
     def stubborn(self, stop_timeout: str) -> PlatformDriver:
         """Its instances ignore the signal that asks them to stop, once they are `up`."""
 
     def up(self, report: Report) -> bool:
         """Whether the instance of `stubborn` ignores signals by now."""
 
-    def left(self) -> list[str]:
-        """What the hosts have of the service, but for what all its instances share."""
-
 
 class ObserveContract:
     """What also platforms promise that do not start instances."""
 
-    def test_it_has_hosts_and_room(self, site: Site) -> None:
+    def test_it_has_room(self, site: Site) -> None:
         driver = site.driver()
-        assert len(driver.hosts()) == len(set(driver.hosts())) >= 1
-        assert driver.capacity() >= len(driver.hosts())
+        assert len(driver.hosts()) == len(set(driver.hosts()))
+        assert driver.capacity() >= max(1, len(driver.hosts()))
 
     def test_what_is_needed_can_be_looked_for_again_and_again_and_nothing_is_touched(
         self, site: Site
@@ -77,16 +86,133 @@ class ObserveContract:
 
 
 class PlatformContract(ObserveContract):
-    """What platforms promise that start instances."""
+    """What all platforms promise that start instances, whoever names and places them."""
 
-    def test_an_instance_from_start_to_end(self, site: Site) -> None:
+    def test_instances_from_start_to_end(self, site: Site) -> None:
         driver = site.driver()
         assert list(driver.sync()) == []
-        wanted = labels(driver, "shop-1", "shop-2", "shop-3")
         before = time.time()
+        reports = started(driver, order(driver, 3))
+        assert {(one.labels.service, one.labels.revision) for one in reports} == {("shop", "1")}
+        assert {one.labels.generation for one in reports} == {7}
+        assert all(before - 2 <= one.created <= time.time() + 2 for one in reports), "in whole s"
+        goes, *stay = ids = [one.labels.id for one in reports]
+        assert len(set(ids)) == 3
+        stopped(driver, [goes])
+        left = living(driver.sync(stop=[goes]))
+        assert len(left) == 2, "again"
+        assert sorted(left) == sorted(stay) or not driver.chooses()
+        driver.sync(forget=[goes])
+        assert living(driver.sync()) == left
+        stopped(driver, list(left))
+        ended(driver, site, ids)
+
+    def test_one_more_is_started_beside_those_there_are(self, site: Site) -> None:
+        driver = site.driver()
+        first = started(driver, order(driver, 2))
+        driver.sync(start=order(driver, 1, [one.labels for one in first]))
+        until(lambda: list(living(driver.sync()).values()) == [RUNNING] * 3)
+        assert set(states(first)) < set(living(driver.sync()))
+
+    def test_another_run_finds_everything(self, site: Site) -> None:
+        driver = site.driver()
+        reports = started(driver, order(driver, 2))
+        found = site.driver(epoch=0).sync()
+        assert [(one.labels, one.process) for one in found] == [
+            (one.labels, one.process) for one in reports
+        ]
+        assert all(
+            abs(new.created - old.created) < 2 for new, old in zip(found, reports, strict=True)
+        )
+        assert len({driver.sync()[0].created for _look in range(3)}) == 1
+
+    def test_one_that_ends_is_told_until_it_is_forgotten(self, site: Site) -> None:
+        """As failed, or as restarted, where something does that."""
+        driver = site.ending()
+        driver.sync(start=order(driver, 1))
+        until(lambda: any(one.process is FAILED or one.restarts for one in driver.sync()))
+        (report,) = site.driver().sync()
+        assert re.search(site.told, report.detail), report.detail
+        name = report.labels.id
+        stopped(driver, [name])
+        ended(driver, site, [name])
+
+    def test_an_older_lease_does_nothing(self, site: Site) -> None:
+        newer, older = site.driver(epoch=8), site.driver(epoch=7)
+        (report,) = started(newer, order(newer, 1))
+        for work in works(older, report.labels.id):
+            with pytest.raises(
+                LeaseLost, match=r": a newer lease holder has acted here \(epoch 8, ours is 7\)"
+            ):
+                older.sync(**work)
+        with contextlib.suppress(LeaseLost):  # platforms that have nothing to conclude say nothing
+            older.conclude(None)
+        assert states(site.driver(epoch=0).sync()) == {report.labels.id: RUNNING}
+
+    def test_without_a_lease_it_only_looks(self, site: Site) -> None:
+        driver = site.driver(epoch=0)
+        assert list(driver.sync()) == []
+        for work in works(driver, "shop-1")[:-1]:
+            with pytest.raises(PlatformError, match="without a lease"):
+                driver.sync(**work)
+        assert site.left() == []
+
+    def test_it_is_closed_as_often_as_wanted(self, site: Site) -> None:
+        driver = site.driver()
+        driver.sync()
+        before = threading.active_count()
+        for _again in range(2):
+            driver.close()
+        until(lambda: threading.active_count() < before or not driver.names_instances)
+
+
+class OrchestratorContract(PlatformContract):
+    """What platforms promise that name and place instances themselves."""
+
+    def test_what_is_ordered_is_reported_at_once_by_every_run(self, site: Site) -> None:
+        """Or it would be ordered again."""
+        driver = site.driver()
+        for count in (2, 3):
+            found = driver.sync(start=order(driver, count - 2 or 2))
+            assert len(living(found)) == count
+            assert len(living(site.driver(epoch=0).sync())) == count
+        until(lambda: list(living(driver.sync()).values()) == [RUNNING] * 3)
+
+    def test_one_that_was_stopped_does_not_come_back(self, site: Site) -> None:
+        """Also of those that were ordered and not seen yet."""
+        driver = site.driver()
+        gone = living(driver.sync(start=order(driver, 2)))
+        stopped(driver, list(gone))
+        again = started(driver, order(driver, 2))
+        assert not set(gone) & set(states(again))
+        assert not set(gone) & set(living(driver.sync(stop=list(gone))))
+        assert len(living(driver.sync())) == 2
+
+    def test_a_rollout_is_concluded_and_its_instances_stay(self, site: Site) -> None:
+        driver = site.driver()
+        before = states(started(driver, order(driver, 2)))
+        stable = Composition("1", 7, 2)
+        until(lambda: driver.conclude(stable) == "")
+        assert driver.conclude(stable) == "", "again"
+        assert states(driver.sync()) == before
+        later = site.driver(epoch=2)
+        assert states(later.sync()) == before
+        assert later.replicas() in (2, None)
+        later.sync(start=order(later, 1))
+        until(lambda: list(living(later.sync()).values()) == [RUNNING] * 3)
+
+
+class HostsContract(PlatformContract):
+    """What platforms promise whose instances the rollout names, and places on hosts."""
+
+    def test_it_has_hosts(self, site: Site) -> None:
+        assert site.driver().hosts()
+
+    def test_an_instance_is_what_was_asked_for_from_start_to_end(self, site: Site) -> None:
+        driver = site.driver()
+        wanted = labels(driver, "shop-1", "shop-2", "shop-3")
         reports = started(driver, wanted)
         assert {report.labels for report in reports} == set(wanted)
-        assert all(before - 1 <= report.created <= time.time() for report in reports)
         after = {"shop-1": RUNNING, "shop-2": STOPPED, "shop-3": RUNNING}
         becomes(driver, after, stop=["shop-2"])
         assert states(driver.sync(stop=["shop-2"])) == after, "again"
@@ -120,30 +246,9 @@ class PlatformContract(ObserveContract):
         assert (again.labels, again.process) == (first.labels, RUNNING)
         assert abs(again.created - first.created) < 1
 
-    def test_another_run_finds_everything(self, site: Site) -> None:
-        driver = site.driver()
-        reports = started(driver, labels(driver, "shop-1", "shop-2"))
-        found = site.driver(epoch=0).sync()
-        assert [(one.labels, one.process) for one in found] == [
-            (one.labels, one.process) for one in reports
-        ]
-        assert all(
-            abs(new.created - old.created) < 2 for new, old in zip(found, reports, strict=True)
-        )
-        assert len({driver.sync()[0].created for _look in range(3)}) == 1
-
-    def test_one_that_ends_is_told_until_it_is_forgotten(self, site: Site) -> None:
-        """As failed, or as restarted, where something on the host does that."""
-        driver = site.ending()
-        driver.sync(start=labels(driver, "shop-1"))
-        until(lambda: driver.sync()[0].process is FAILED or bool(driver.sync()[0].restarts))
-        (report,) = site.driver().sync()
-        assert "; last log lines: no" in report.detail
-        until(lambda: driver.sync(stop=["shop-1"])[0].process in (FAILED, STOPPED))
-        becomes(driver, {}, forget=["shop-1"])
-        assert site.left() == []
-
-    def test_one_that_ignores_the_signal_is_killed_after_its_own_timeout(self, site: Site) -> None:
+    def test_one_that_ignores_the_signal_is_killed_after_its_own_timeout(
+        self, site: HostsSite
+    ) -> None:
         patient, hasty = site.stubborn("5s"), site.stubborn("1ms")
         first, second = labels(patient, "shop-1", "shop-2")
         patient.sync(start=[first])
@@ -163,28 +268,8 @@ class PlatformContract(ObserveContract):
             driver.sync(forget=["shop-1"])
         assert states(driver.sync()) == {"shop-1": RUNNING}
 
-    def test_an_older_lease_does_nothing(self, site: Site) -> None:
-        newer, older = site.driver(epoch=8), site.driver(epoch=7)
-        started(newer, labels(newer, "shop-1"))
-        for work in works(older):
-            with pytest.raises(
-                LeaseLost, match=r": a newer lease holder has acted here \(epoch 8, ours is 7\)"
-            ):
-                older.sync(**work)
-        assert states(site.driver(epoch=0).sync()) == {"shop-1": RUNNING}
-
-    def test_without_a_lease_it_only_looks(self, site: Site) -> None:
-        driver = site.driver(epoch=0)
-        assert list(driver.sync()) == []
-        for work in works(driver)[:-1]:
-            with pytest.raises(PlatformError, match="without a lease"):
-                driver.sync(**work)
-        assert site.left() == []
-
     def test_secret_settings_are_kept_on_the_hosts(self, site: Site) -> None:
         driver = site.driver()
-        if type(driver).host_options is None:
-            pytest.skip("starts all instances with the present options")
         content = {"platform": {"env": {"TOKEN": "s3cr3t"}}, "salt": "x"}
         key = key_of(content)
         driver.context.settings = {7: InstanceSettings("any", {}, {}, {}, key)}  # type: ignore[attr-defined]
@@ -195,18 +280,57 @@ class PlatformContract(ObserveContract):
         assert later.recall(key_of({"salt": "y"})) is None
 
 
-def works(driver: PlatformDriver) -> list[Work]:
+def works(driver: PlatformDriver, name: str) -> list[Work]:
     """Every kind of work, and a look."""
-    return [{"start": labels(driver, "shop-2")}, {"stop": ["shop-1"]}, {"forget": ["shop-1"]}, {}]
+    return [{"start": order(driver, 1)}, {"stop": [name]}, {"forget": [name]}, {}]
 
 
-def labels(driver: PlatformDriver, *ids: str, revision: str = "1") -> list[Labels]:
+def order(driver: PlatformDriver, count: int, taken: Sequence[Labels] = ()) -> list[Labels]:
+    """The next instances beside those there are, as a rollout orders them."""
+    if driver.names_instances:
+        return [Labels("", "shop", "1", 7, "", NOWHERE, 0)] * count
+    ids = [f"shop-{len(taken) + number + 1}" for number in range(count)]
+    return labels(driver, *ids, taken=taken)
+
+
+def labels(driver: PlatformDriver, *ids: str, taken: Sequence[Labels] = ()) -> list[Labels]:
     service = driver.context.service  # type: ignore[attr-defined]
-    places = zip(ids, driver.place(len(ids), (), 7), strict=True)
+    places = zip(ids, driver.place(len(ids), taken, 7), strict=True)
     return [
-        Labels(name, service, revision, 7, host, endpoint, slot)
+        Labels(name, service, "1", 7, host, endpoint, slot)
         for name, (host, endpoint, slot) in places
     ]
+
+
+def started(driver: PlatformDriver, wanted: Sequence[Labels]) -> t.Sequence[Report]:
+    """The reports, once these run. A host that takes long has not said so at first."""
+    if not driver.names_instances:
+        return becomes(driver, {one.id: RUNNING for one in wanted}, start=wanted)
+    driver.sync(start=wanted)  # a number: not to be asked for again
+    until(lambda: list(states(driver.sync()).values()) == [RUNNING] * len(wanted))
+    return driver.sync()
+
+
+def stopped(driver: PlatformDriver, names: Sequence[str]) -> None:
+    """Ask these to stop, again and again, as in a rollout, until they have ended."""
+    until(lambda: not set(names) & set(living(driver.sync(stop=names))))
+
+
+def ended(driver: PlatformDriver, site: Site, names: Sequence[str]) -> None:
+    """Forget these, the last ones of a rollout that leaves nothing."""
+    until(lambda: not driver.sync(forget=names))
+    until(lambda: driver.conclude(None) == "")
+    assert list(driver.sync(forget=names, stop=names)) == [], "again"
+    assert site.left() == []
+
+
+def living(reports: Iterable[Report]) -> dict[str, Process]:
+    """By id, those that have not ended."""
+    return {
+        name: process
+        for name, process in states(reports).items()
+        if process not in (STOPPED, FAILED)
+    }
 
 
 def states(reports: Iterable[Report]) -> dict[str, Process]:

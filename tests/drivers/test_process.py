@@ -163,6 +163,8 @@ def bench() -> Iterator[Bench]:
 class Site:
     """The hosts of a bench, as the contract wants them."""
 
+    told = "; last log lines: no"
+
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
 
@@ -182,7 +184,7 @@ class Site:
         return [path.name for path in self.bench.records()]
 
 
-class TestProcess(contract.PlatformContract):
+class TestProcess(contract.HostsContract):
     @pytest.fixture
     def site(self, bench: Bench) -> Site:
         return Site(bench)

@@ -61,6 +61,10 @@ class Namespace:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def patch(self, what: str, given: t.Any) -> None:
+        """A strategic merge, as `kubectl patch` does it."""
+        self.kubectl("patch", what, "--patch", json.dumps(given))
+
     def deploy(self, replicas: int, start: float = 0.5, revision: str = "1") -> None:
         container = {
             "name": "shop",
@@ -86,7 +90,9 @@ class Namespace:
         self.kubectl(
             "apply", "-f", "-", given={**service, "spec": {"selector": labels, "ports": ports}}
         )
-        until(lambda: self.ready() == {revision: replicas}, "the pods are ready")
+        until(
+            lambda: self.ready() == ({revision: replicas} if replicas else {}), "the pods are ready"
+        )
 
     @property
     def deployment(self) -> dict[str, t.Any]:

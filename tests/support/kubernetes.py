@@ -63,6 +63,7 @@ class Server:
         self.steers = True  # whether it knows the cost of deletion
         self.quota = 1000  # pods
         self.starts: Callable[[Object], bool] = lambda pod: True  # whether a pod becomes ready
+        self.ends = False  # whether pods end as soon as they are started, again and again
         self.stops_at_once = True
         self._version = 0
 
@@ -250,13 +251,14 @@ class Server:
     def _start(self, owner: Object) -> None:
         pod = copy.deepcopy(owner["spec"]["template"])
         name = f"{owner['metadata']['name']}-{self._version}"
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         pod["metadata"] |= {
             "name": name,
             "uid": f"uid-{self._version}",
-            "creationTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "creationTimestamp": now,
             "ownerReferences": [{"uid": owner["metadata"]["uid"], "controller": True}],
         }
-        ready = self.starts(pod)
+        ready = self.starts(pod) and not self.ends
         pod["spec"]["nodeName"] = "node1"
         pod["status"] = {
             "phase": "Running",
@@ -269,6 +271,10 @@ class Server:
                 }
             ],
         }
+        if self.ends:
+            ended = {"reason": "Error", "exitCode": 3, "finishedAt": now}
+            again = {"name": "shop", "restartCount": 1, "lastState": {"terminated": ended}}
+            pod["status"]["containerStatuses"] = [again]
         self._put(f"{PODS}/{name}", pod)
 
     def _all(self, path: str) -> list[Object]:
