@@ -221,16 +221,17 @@ class ReconcileLoop(BaseLoop):
 
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """Set the generation, the split of the traffic and the preview pools of a stage."""
-        self.traffic.begin()
-        self.observer.generation = stage.waypoint.generation
-        self.actuator.split = WeightSplit(stage.waypoint)
+        waypoint = stage.waypoint
+        self.traffic.begin(waypoint.weight is not None and waypoint.headroom is None)
+        self.observer.generation = waypoint.generation
+        self.actuator.split = WeightSplit(waypoint)
         forward = (
             rollout.phase != Phase.ROLLING_BACK
             and rollout.kind.forward
-            and not stage.waypoint.is_baseline
+            and not waypoint.is_baseline
         )
         for pool in self.previews:
-            pool.wanted = forward and (stage.waypoint.new_idle or not pool.idle_only)
+            pool.wanted = forward and (waypoint.new_idle or not pool.idle_only)
 
     def _supervise(self, stage: Stage, rollout: Rollout, lines: Lines) -> Supervisor:
         """Return a supervisor of the stage."""

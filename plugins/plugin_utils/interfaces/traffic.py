@@ -114,10 +114,11 @@ class TrafficDriver(BaseDriver):
         does not show, is an error.
         """
 
-    def begin(self) -> None:
+    def begin(self, divided: bool) -> None:
         """Note that a rollout is in progress, until `conclude`. Called before each of its stages.
 
-        Touch nothing; the next `observe` or `apply` may.
+        `divided`: new instances are to get another part of the requests than that of their number,
+        as soon as they are ready. Touch nothing; the next `observe` or `apply` may.
         """
 
     def conclude(self) -> None:

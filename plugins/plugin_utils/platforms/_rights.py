@@ -7,15 +7,15 @@ rolled out.
 
 from __future__ import annotations
 
-import json
 import typing as t
 from collections.abc import Iterable, Sequence
 
 from ..base.errors import InputError
+from ..remote import kubernetes_rights
 from ..remote.kubernetes import Cluster, Object
 from . import _pods
 
-NEEDED: Sequence[tuple[str, str, tuple[str, ...]]] = (
+NEEDED: kubernetes_rights.Needed = (
     ("apps", "deployments", ("get", "patch")),
     ("apps", "replicasets", ("get", "list", "create", "patch", "delete")),
     ("", "pods", ("get", "list", "watch", "patch")),
@@ -25,32 +25,12 @@ NEEDED: Sequence[tuple[str, str, tuple[str, ...]]] = (
 
 def check(cluster: Cluster, namespace: str) -> None:
     """Raise InputError, with a Role that would do, where the account lacks rights."""
-    missing = [
-        f"{verb} {resource}"
-        for group, resource, verbs in NEEDED
-        for verb in verbs
-        if not cluster.may(namespace, group, resource, verb)
-    ]
-    if missing:
-        raise InputError(
-            f"rollout_platform.context: in namespace {namespace} this account may not"
-            f" {', '.join(missing)}; apply this Role, and bind it to the account:"
-            f" {json.dumps(role(namespace))}",
-            "PR-244",
-        )
+    kubernetes_rights.check(cluster, role(namespace), "rollout_platform.context")
 
 
 def role(namespace: str) -> dict[str, t.Any]:
     """Return the least rights that rollouts need."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "progressive-rollout", "namespace": namespace},
-        "rules": [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-            for group, resource, verbs in NEEDED
-        ],
-    }
+    return kubernetes_rights.role("progressive-rollout", namespace, NEEDED)
 
 
 def check_deployment(deployment: Object, found: Sequence[_pods.Group], where: str) -> None:

@@ -11,32 +11,25 @@ taken out: one that is to go leaves the Service when it is deleted.
 
 from __future__ import annotations
 
-import re
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..engine.model import Rotation
-from ..inputs.options import DURATION, Field, Kind, Options
+from ..inputs.options import DURATION, Field, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
+from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
+from ._service_pods import EPOCH, HASH, SERVICE, Pod, read, selector
 
-HASH = "pod-template-hash"
-EPOCH = "rollout.progressive/epoch"
-
-
-def _name(value: t.Any, variable: str) -> str:
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
-        raise InputError(f"{variable}: {value!r} is not the name of a Service", "PR-120")
-    return str(value)
-
+NEEDED = (("", "services", ("get", "patch")), ("", "pods", ("list",)))
+ROLE = "progressive-rollout-traffic"
 
 OPTIONS = Options(
-    Field("service", Kind("str", _name), "The Service. It has to exist.", required=True),
+    SERVICE,
     *CLUSTER,
     Field(
         "settle",
@@ -45,13 +38,6 @@ OPTIONS = Options(
         default="1s",
     ),
 )
-
-
-@dataclass(frozen=True)
-class _Pod:
-    endpoint: Endpoint
-    hash: str
-    ready: bool
 
 
 class Driver(TrafficDriver):
@@ -107,7 +93,7 @@ class Driver(TrafficDriver):
             service = self._select(service, next(iter(ins)))
         return {self._name: self._shown(service, pods)}
 
-    def begin(self) -> None:
+    def begin(self, divided: bool) -> None:
         self._in_progress = True
 
     def conclude(self) -> None:
@@ -144,34 +130,21 @@ class Driver(TrafficDriver):
             ) from None
 
     def _refuse_without_rights(self) -> None:
-        missing = [
-            f"{verb} {resource}"
-            for resource, verbs in (("services", ("get", "patch")), ("pods", ("list",)))
-            for verb in verbs
-            if not self._cluster.may(self._namespace, "", resource, verb)
-        ]
-        if missing:
-            raise InputError(
-                f"rollout_traffic.context: in namespace {self._namespace} this account may not"
-                f" {', '.join(missing)}",
-                "PR-244",
-            )
+        needed = kubernetes_rights.role(ROLE, self._namespace, NEEDED)
+        kubernetes_rights.check(self._cluster, needed, "rollout_traffic.context")
 
-    def _pods(self, service: Object) -> Sequence[_Pod]:
+    def _pods(self, service: Object) -> Sequence[Pod]:
         """Return the pods that the Service selects, whatever their generation."""
-        mine = {k: v for k, v in (service["spec"].get("selector") or {}).items() if k != HASH}
-        wanted = ",".join(f"{key}={value}" for key, value in mine.items())
+        wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
         path = f"/api/v1/namespaces/{self._namespace}/pods"
-        found = self._cluster.get(path, labelSelector=wanted).get("items", ())
         port = service["spec"]["ports"][0].get("targetPort", service["spec"]["ports"][0]["port"])
-        read = (_read(pod, port) for pod in found if not pod["metadata"].get("deletionTimestamp"))
-        return [pod for pod in read if pod is not None]
+        return read(self._cluster.get(path, labelSelector=wanted), port)
 
-    def _rotation(self, pod: _Pod) -> Rotation | None:
+    def _rotation(self, pod: Pod) -> Rotation | None:
         target = self._targets.get(pod.endpoint)
         return target.rotation if target else None
 
-    def _shown(self, service: Object, pods: Collection[_Pod]) -> dict[Endpoint, Server]:
+    def _shown(self, service: Object, pods: Collection[Pod]) -> dict[Endpoint, Server]:
         """Return the entries: a pod that is to go is out, as far as that can be said."""
         pin, found = _pin(service), {}
         for pod in pods:
@@ -211,23 +184,3 @@ class Driver(TrafficDriver):
 def _pin(service: Object) -> str:
     """Return the hash of the generation that alone is selected; empty if every one is."""
     return str((service["spec"].get("selector") or {}).get(HASH) or "")
-
-
-def _read(pod: Object, port: int | str) -> _Pod | None:
-    """Return a pod that has an address and the port."""
-    status = pod.get("status") or {}
-    if isinstance(port, str) and not port.isdecimal():
-        named = [
-            one["containerPort"]
-            for container in pod["spec"]["containers"]
-            for one in container.get("ports") or ()
-            if one.get("name") == port
-        ]
-        port = named[0] if named else 0
-    endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
-    ready = any(
-        (one.get("type"), one.get("status")) == ("Ready", "True")
-        for one in status.get("conditions") or ()
-    )
-    labels = pod["metadata"].get("labels") or {}
-    return _Pod(endpoint, str(labels.get(HASH) or ""), ready) if endpoint.known else None

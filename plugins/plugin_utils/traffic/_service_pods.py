@@ -1,0 +1,68 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pods of a Service of Kubernetes, by generation. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..base.errors import InputError
+from ..inputs.options import Field, Kind
+from ..interfaces.platform import Endpoint
+from ..remote.kubernetes import Object
+
+HASH = "pod-template-hash"  # the label that the pods of a generation have in common
+EPOCH = "rollout.progressive/epoch"
+
+
+def _name(value: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
+        raise InputError(f"{variable}: {value!r} is not the name of a Service", "PR-120")
+    return str(value)
+
+
+SERVICE = Field("service", Kind("str", _name), "The Service. It has to exist.", required=True)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of the Service."""
+
+    endpoint: Endpoint
+    hash: str  # of its generation
+    ready: bool
+
+
+def selector(service: Object) -> Mapping[str, str]:
+    """Return the labels of the Service's pods, whatever their generation."""
+    found = service["spec"].get("selector") or {}
+    return {key: value for key, value in found.items() if key != HASH}
+
+
+def read(pods: Object, port: int | str) -> list[Pod]:
+    """Return the pods of a list that have an address and the port, and are not being deleted."""
+    living = [one for one in pods.get("items", ()) if not one["metadata"].get("deletionTimestamp")]
+    return [found for one in living if (found := _read(one, port))]
+
+
+def _read(pod: Object, port: int | str) -> Pod | None:
+    status = pod.get("status") or {}
+    if isinstance(port, str) and not port.isdecimal():
+        named = [
+            one["containerPort"]
+            for container in pod["spec"]["containers"]
+            for one in container.get("ports") or ()
+            if one.get("name") == port
+        ]
+        port = named[0] if named else 0
+    endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
+    ready = any(
+        (one.get("type"), one.get("status")) == ("Ready", "True")
+        for one in status.get("conditions") or ()
+    )
+    labels = pod["metadata"].get("labels") or {}
+    return Pod(endpoint, str(labels.get(HASH) or ""), ready) if endpoint.known else None
