@@ -104,7 +104,11 @@ def test_a_refusal_is_told_in_the_servers_words(cluster: Cluster, server: web.Se
     assert "s3cr3t" not in str(found.value)
 
 
-@pytest.mark.parametrize("reply", [(200, "<html>"), (200, '{"items": ')])
+@pytest.mark.parametrize(
+    "reply",
+    [(200, "<html>"), (200, '{"items": '), (200, "[1]"), (200, "null"), (200, "[" * 100_000)],
+    ids=["html", "half", "list", "null", "deep"],
+)
 def test_what_is_no_answer_of_an_api_server(
     cluster: Cluster, server: web.Server, reply: tuple[int, str]
 ) -> None:
@@ -123,6 +127,31 @@ def test_a_server_that_does_not_answer(cluster: Cluster, server: web.Server) -> 
     assert found.value.status == 0
 
 
+def test_an_answer_that_never_ends(
+    cluster: Cluster, server: web.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes, "ANSWER", 0.2)
+    monkeypatch.setattr(kubernetes, "CONNECT", 0.1)
+    server.hangs.set()
+    with pytest.raises(ApiError, match=f"GET {PODS}: no answer within 0.2 s") as found:
+        cluster.get(PODS)
+    assert found.value.status == 0
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_is_too_large(
+    cluster: Cluster, server: web.Server, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(kubernetes, "LARGEST", 2**20)
+    server.replies = [(status, json.dumps({"message": "x" * 2**20}))]
+    with pytest.raises(ApiError, match="more than 1 MiB"):
+        cluster.get(PODS)
+    monkeypatch.setattr(kubernetes, "LINE", 2**20)
+    server.replies = [(200, "x" * 2**21)]
+    with pytest.raises(ApiError, match="a line of more than 1 MiB"):
+        list(cluster.watch(PODS, "4"))
+
+
 def test_a_change_is_not_sent_twice(cluster: Cluster, server: web.Server) -> None:
     server.replies = [None, (200, "{}")]
     with pytest.raises(ApiError):
@@ -138,28 +167,33 @@ def test_what_is_gone_need_not_be_deleted(cluster: Cluster, server: web.Server) 
         cluster.delete(f"{PODS}/one")
 
 
-def test_a_token_that_has_expired_is_asked_for_again_once(
-    tmp_path: Path, server: web.Server
-) -> None:
-    """By the plugin that issues it."""
-    count = tmp_path / "count"
+def plugin(path: Path, before: str = "") -> object:
+    """A user whose tokens are `token-1`, `token-2`, ... of a program, after these lines of it."""
     program = f"""
-import json, pathlib
-count = pathlib.Path({str(count)!r})
+import json, pathlib, sys, time
+count = pathlib.Path({str(path / "count")!r})
 number = int(count.read_text()) + 1 if count.exists() else 1
 count.write_text(str(number))
+{before}
 kind = "ExecCredential"
 status = {{"token": f"token-{{number}}"}}
 version = "client.authentication.k8s.io/v1"
 print(json.dumps({{"apiVersion": version, "kind": kind, "status": status}}))
 """
-    plugin = {
+    call = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,
         "args": ["-c", program],
         "interactiveMode": "Never",
     }
-    cluster = Cluster(kubeconfig(tmp_path, server.url, {"exec": plugin}))
+    return {"exec": call}
+
+
+def test_a_token_that_has_expired_is_asked_for_again_once(
+    tmp_path: Path, server: web.Server
+) -> None:
+    """By the plugin that issues it."""
+    cluster = Cluster(kubeconfig(tmp_path, server.url, plugin(tmp_path)))
     server.replies = [(401, refused("Unauthorized")), (200, '{"items": []}')]
     assert cluster.get(PODS) == {"items": []}
     assert [one.headers["authorization"] for one in server.requests] == [
@@ -170,6 +204,50 @@ print(json.dumps({{"apiVersion": version, "kind": kind, "status": status}}))
     with pytest.raises(ApiError, match="Unauthorized") as found:
         cluster.get(PODS)
     assert (found.value.status, len(server.requests)) == (401, 4)
+
+
+def test_a_plugin_that_fails_in_the_middle_is_asked_again(
+    tmp_path: Path, server: web.Server
+) -> None:
+    user = plugin(tmp_path, "number == 1 or number > 2 or sys.exit('s3cr3t is not known')")
+    cluster = Cluster(kubeconfig(tmp_path, server.url, user))
+    server.replies = [(401, refused("Unauthorized"))]
+    with pytest.raises(ApiError, match="Unauthorized, also after another login") as found:
+        cluster.get(PODS)
+    assert (found.value.status, "s3cr3t" in str(found.value)) == (401, False)
+    server.replies = [(401, refused("Unauthorized")), (200, "{}")]
+    cluster.get(PODS)
+    assert server.requests[-1].headers["authorization"] == "Bearer token-3"
+
+
+def test_a_plugin_that_hangs(
+    tmp_path: Path, server: web.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes, "ANSWER", 0.5)
+    user = plugin(tmp_path, "time.sleep(5)")
+    with pytest.raises(InputError, match=r"logging in takes longer than 0\.5 s"):
+        Cluster(kubeconfig(tmp_path, server.url, user))
+
+
+def test_credentials_that_cannot_be_renewed(cluster: Cluster, server: web.Server) -> None:
+    def fails(_configuration: object) -> None:
+        raise RuntimeError("the token file is gone")
+
+    cluster._client.configuration.refresh_api_key_hook = fails
+    with pytest.raises(ApiError, match=r"no credentials for .*: the token file is gone"):
+        cluster.get(PODS)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("name", ["../kube-system", "Web", "a" * 64, "", "web\n"])
+def test_what_is_no_namespace(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="is not the name of a namespace"):
+        kubernetes._namespace(name, "rollout_platform.namespace")
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    Path(path).write_text(Path(path).read_text().replace("namespace: web", f"namespace: {name!r}"))
+    if name.strip():
+        with pytest.raises(InputError, match="is not the name of a namespace"):
+            Cluster(path)
 
 
 def test_what_cannot_be_logged_in_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,31 +381,63 @@ def test_a_list_follows_what_the_watch_tells(script: Script) -> None:
     assert (woken.is_set(), script.lists, script.watched) == (True, 1, ["100", "110"])
 
 
-@pytest.mark.parametrize("gone", [Expired("too old"), ApiError("gone", 410)])
-def test_a_watch_that_cannot_go_on_begins_with_a_list(script: Script, gone: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [Expired("too old"), ApiError("gone", 410), ApiError("no answer"), KeyError("metadata")],
+    ids=repr,
+)
+def test_whatever_breaks_a_watch_it_begins_again_with_a_list(
+    script: Script, failure: Exception
+) -> None:
     script.names = ["a"]
-    script.tells = [broken(gone)]
+    script.tells = [broken(failure)] * 3 + [told(("ADDED", "z", 901))]
     reflected, woken = reflector(script)
     reflected.list()
     script.names = ["b"]
     assert woken.wait(10)
-    until(lambda: len(script.watched) == 2)
-    assert script.watched == ["100", "200"]
-
-
-def test_while_the_watch_is_broken_each_look_is_a_list(script: Script) -> None:
-    script.names = ["a"]
-    script.tells = [broken(ApiError("no answer"))] * 3 + [told(("ADDED", "z", 101))]
-    reflected, _woken = reflector(script)
-    reflected.list()
-    until(lambda: len(script.watched) == 2)
-    script.names = ["b"]
-    assert names(reflected) in ({"b"}, {"b", "z"}), "as it is now, not as it was"
     until(lambda: len(script.watched) == 5)
-    assert script.watched == ["100", "100", "100", "100", "101"], "it goes on where it was"
+    assert names(reflected) == {"b", "z"}
+    assert script.watched[-1] == "901", "it goes on from there"
     lists = script.lists
     reflected.list()
-    assert script.lists == lists, "and is enough again"
+    assert script.lists == lists, "the watch is enough again"
+
+
+def test_news_without_a_name_break_a_watch(script: Script) -> None:
+    script.names = ["a"]
+    script.tells = [lambda: iter([("ADDED", {"metadata": {}})])]
+    reflected, woken = reflector(script)
+    reflected.list()
+    script.names = ["b"]
+    assert woken.wait(10)
+    assert names(reflected) == {"b"}
+
+
+def test_while_the_watch_is_broken_each_look_is_a_list_that_undoes_no_news(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.names, script.tells = ["a"], [broken(ApiError("no answer"))]
+    monkeypatch.setattr(kubernetes, "PAUSE", 1000)
+    reflected, _woken = reflector(script)
+    reflected.list()
+    until(lambda: not reflected._current)
+    for now in ("b", "c"):
+        script.names = [now]
+        assert names(reflected) == {now}, "as it is now, not as it was"
+    assert set(reflected._objects) == {"a"}, "only the watching thread keeps anything"
+    reflected.close()
+
+
+def test_a_watch_that_says_nothing_for_too_long_is_not_trusted(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is between may have forgotten the connection."""
+    script.names = ["a"]
+    monkeypatch.setattr(kubernetes, "STALE", 0.0)
+    reflected, _woken = reflector(script)
+    reflected.list()
+    script.names = ["b"]
+    assert names(reflected) == {"b"}
 
 
 def test_it_ends(script: Script) -> None:

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
 import socket
-import threading
 import time
 import typing as t
 import urllib.parse
@@ -21,6 +19,7 @@ from ..base.errors import GateError, InputError, RolloutError
 from ..base.trace import trace
 from ..inputs import values
 from ..inputs.placeholders import OF_GATES, Template
+from .deadline import within
 
 RETRIES = 2
 PAUSE, LONGEST = 0.5, 5.0  # s before the first retry, doubled for each further one; at most
@@ -115,19 +114,10 @@ class Client:
         """Return the reply, or why there is none, within the timeout: that of `requests` is only
         of each read from the socket.
         """
-        outcomes: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
-
-        def work() -> None:
-            try:
-                outcomes.put(self._request(method, address, body, headers))
-            except Exception as exc:
-                outcomes.put(exc)
-
-        threading.Thread(target=work, daemon=True).start()
         try:
-            return outcomes.get(timeout=self._timeout)
-        except queue.Empty:
-            return TimeoutError()
+            return within(self._timeout, lambda: self._request(method, address, body, headers))
+        except Exception as exc:
+            return exc
 
     def _request(
         self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]

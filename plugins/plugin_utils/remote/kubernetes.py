@@ -13,6 +13,7 @@ import importlib
 import json
 import re
 import threading
+import time
 import typing as t
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +23,19 @@ from pathlib import Path
 
 from ..base import clock
 from ..base.errors import InputError, RolloutError, TransportError
-from ..base.text import clean
-from ..inputs.options import NAME, PATH, TEXT, Field
+from ..base.text import clean, size
+from ..inputs.options import PATH, TEXT, Field, Kind
+from .deadline import within
+
+
+def _namespace(value: t.Any, variable: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
+        raise InputError(f"{variable}: {clean(value)!r} is not the name of a namespace", "PR-120")
+    return str(value)
+
 
 CLUSTER = (
-    Field("namespace", NAME, "The namespace, that of the context if not given."),
+    Field("namespace", Kind("str", _namespace), "The namespace, that of the context if not given."),
     Field(
         "context",
         TEXT,
@@ -43,10 +52,13 @@ Object = Mapping[str, t.Any]  # of the API, as JSON
 MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
-CONNECT, READ = 5.0, 30.0  # seconds that a connection and an answer may take
-WATCH = 240  # seconds after which a watch is begun again
+CONNECT, READ = 5.0, 30.0  # seconds that a connection, and each part of an answer, may take
+ANSWER = 60.0  # seconds that a request may take, with the plugin that logs in
+LARGEST, LINE = 256 * 2**20, 16 * 2**20  # bytes of an answer, and of a line of a watch
+WATCH = 20  # seconds after which a watch is begun again: what is between hangs up idle ones
+STALE = WATCH + 15.0  # seconds after which a list whose watch says nothing is not current any more
 PAUSE, LONGEST = 0.2, 10.0  # seconds before a watch that failed is begun again, doubled each time
-_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class ApiError(TransportError):
@@ -69,21 +81,29 @@ class Cluster:
     def __init__(
         self, kubeconfig: str | None = None, context: str | None = None, variable: str = "context"
     ) -> None:
-        """Find the cluster by kubeconfig and context, or else where this runs; ask it nothing.
+        """Find the cluster by kubeconfig and context, or else where this runs, and log in.
 
         Raises InputError, beginning with `variable`.
         """
         self._kubeconfig, self._context, self._variable = kubeconfig, context, variable
         self._lock = threading.Lock()
         self.skew = 0.0  # seconds that this machine's clock is ahead of the server's
-        self._client, self.namespace = self._log_in()
+        try:
+            self._client, self.namespace = within(ANSWER, self._log_in)
+        except TimeoutError:
+            raise InputError(
+                f"{variable}: logging in takes longer than {ANSWER:g} s; see which plugin for"
+                " credentials the kubeconfig names, and whether it waits for somebody",
+                "PR-241",
+            ) from None
 
     def get(self, path: str, **query: str) -> Object:
         """Return an object, or a list of them."""
+        began = time.monotonic()
         try:
             return self._ask("GET", path, query=query)
         except ApiError as exc:
-            if exc.status:
+            if exc.status or time.monotonic() - began > CONNECT:
                 raise
         return self._ask("GET", path, query=query)  # a connection that was closed meanwhile
 
@@ -123,28 +143,21 @@ class Cluster:
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
         """Yield what happens after this version, until the server ends it; raises Expired."""
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
-        reply = self._send(
-            "GET", path, None, "", {**asked, "timeoutSeconds": str(WATCH)}, WATCH + READ
-        )
+        asked["timeoutSeconds"] = str(WATCH)
+        reply = self._send("GET", path, None, "", asked, WATCH + CONNECT)
         try:
             for line in _lines(reply):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise Expired(clean(event["object"].get("message")))
                 yield event["type"], event["object"]
-        except self._failures as exc:
+        except _failures() as exc:
             raise ApiError(f"{path}: the watch was broken: {clean(exc)}") from None
         finally:
             with suppress(Exception):  # only tidies up
                 reply.close()
 
     # -- helpers -----------------------------------------------------------------------------------
-
-    @property
-    def _failures(self) -> tuple[type[Exception], ...]:
-        """What may be raised where the network or the server fails."""
-        urllib3 = importlib.import_module("urllib3")
-        return urllib3.exceptions.HTTPError, OSError, ValueError
 
     def _ask(
         self,
@@ -154,12 +167,23 @@ class Cluster:
         content: str = "",
         query: Mapping[str, str] | None = None,
     ) -> Object:
-        reply = self._send(method, path, body, content, query or {}, READ)
+        """Return the answer to a request, within bounds; raises ApiError."""
         try:
-            found = json.loads(reply.data or b"{}")
-        except self._failures as exc:
+            return within(ANSWER, lambda: self._answer(method, path, body, content, query or {}))
+        except TimeoutError:
+            raise ApiError(f"{method} {path}: no answer within {ANSWER:g} s") from None
+
+    def _answer(
+        self, method: str, path: str, body: t.Any, content: str, query: Mapping[str, str]
+    ) -> Object:
+        reply = self._send(method, path, body, content, query, READ)
+        try:
+            found = json.loads(_body(reply) or b"{}")
+            if not isinstance(found, Mapping):
+                raise ValueError("an answer that is no object")
+        except _failures() as exc:
             raise ApiError(f"{method} {path}: {clean(exc)}") from None
-        return t.cast(Object, found)
+        return found
 
     def _send(
         self,
@@ -177,9 +201,8 @@ class Cluster:
         if query:
             url += "?" + urllib.parse.urlencode(query)
         headers = {"Accept": "application/json"} | ({"Content-Type": content} if content else {})
+        headers |= _credentials(client)
         try:
-            for one in client.configuration.auth_settings().values():
-                headers[one["key"]] = one["value"]
             reply = client.rest_client.pool_manager.request(
                 method,
                 url,
@@ -191,23 +214,32 @@ class Cluster:
                 timeout=importlib.import_module("urllib3").Timeout(connect=CONNECT, read=timeout),
             )
             self._note_time(reply.headers.get("Date"))
-            if reply.status < 300:
+            if 200 <= reply.status < 300:
                 return reply
-            text = _message(reply.data)
-        except self._failures as exc:
+            text = _message(_body(reply))
+        except _failures() as exc:
             raise ApiError(
                 f"the API server {client.configuration.host} does not answer: {clean(exc)}"
             ) from None
         if reply.status == 401 and again:
-            with self._lock:  # a token that has expired; exec plugins issue another
-                if self._client is client:
-                    self._client = self._log_in()[0]
+            self._log_in_again(client)
             return self._send(method, path, body, content, query, timeout, again=False)
+        if reply.status == 401:
+            text += ", also after another login; see whether kubectl auth can-i works there"
         raise ApiError(f"{method} {path}: {text} ({reply.status})", reply.status)
+
+    def _log_in_again(self, refused: t.Any) -> None:
+        """Log in anew after a refusal, unless another thread has: plugins issue another token."""
+        with self._lock:
+            if self._client is refused:
+                try:
+                    self._client = self._log_in()[0]
+                except InputError as exc:  # what worked before may work again
+                    raise ApiError(str(exc), 401) from None
 
     def _note_time(self, date: str | None) -> None:
         """Compare the clocks; the server's answers have whole seconds."""
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, OverflowError):
             skew = clock.now() - parsedate_to_datetime(str(date)).timestamp()
             self.skew = skew if abs(skew) > 2 else 0.0
 
@@ -219,10 +251,11 @@ class Cluster:
                 client = config.new_client_from_config(self._kubeconfig, self._context)
                 contexts, active = config.list_kube_config_contexts(self._kubeconfig)
                 chosen = next((c for c in contexts if c["name"] == self._context), active)
-                return client, str(chosen["context"].get("namespace") or "default")
+                given = chosen["context"].get("namespace") or "default"
+                return client, _namespace(given, self._variable)
             config.load_incluster_config()
             api = importlib.import_module("kubernetes.client").ApiClient()
-            return api, _NAMESPACE.read_text().strip()
+            return api, _namespace(_IN_CLUSTER.read_text().strip(), self._variable)
         except (RolloutError, KeyboardInterrupt):
             raise
         except Exception as exc:  # the client's own, YAML's, and those of exec plugins
@@ -246,74 +279,74 @@ class Reflector:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._broken = False  # what is kept may be old
+        self._current = 0.0  # until when what is kept counts as such, without news
         self.changes = 0  # counted, so that another look can tell whether there were any
 
     def list(self) -> Sequence[Object]:
         """Return the objects; the first time, they are listed and the watch begins.
 
-        While the watch is broken, they are listed each time.
+        While the watch is broken, or says nothing for too long, they are listed each time.
         """
         if self._thread is None:
             version = self._relist()
             self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
             self._thread.start()
-        elif self._broken:
-            self._relist()
         with self._lock:
-            return list(self._objects.values())
+            if time.monotonic() < self._current:
+                return list(self._objects.values())
+        return list(self._listed()[0].values())
 
     def close(self) -> None:
-        """End the watch; what is under way ends with the process."""
+        """End the watch, at the next news or when the server ends it."""
         self._stop.set()
 
-    def _relist(self) -> str:
+    def _listed(self) -> tuple[dict[str, Object], str]:
+        """Return the objects by name, and the version that a watch can go on from."""
         found = self._cluster.get(self._path, **self._query)
+        return {_name(one): one for one in found["items"]}, found["metadata"]["resourceVersion"]
+
+    def _relist(self) -> str:
+        objects, version = self._listed()
         with self._lock:
-            self._objects = {_name(one): one for one in found.get("items", ())}
+            self._objects = objects
+            self._current = time.monotonic() + STALE
             self.changes += 1
-        return str(found["metadata"]["resourceVersion"])
+        return version
 
     def _run(self, version: str) -> None:
-        """Watch, and begin again, until it is closed."""
-        pause = PAUSE
+        """Watch until it is closed. Whatever fails, it begins again with a list.
+
+        Only this thread changes what is kept: a list that came late could undo newer news.
+        """
+        pause, broken = PAUSE, False
         while not self._stop.is_set():
-            before = self.changes
             try:
+                if broken:
+                    version, broken = self._relist(), False
+                    self._wake()
                 for kind, one in self._cluster.watch(self._path, version, **self._query):
                     if self._stop.is_set():
                         return
-                    version = one["metadata"]["resourceVersion"]
-                    self._take(kind, one)
-                self._broken = False
-            except (Expired, RolloutError) as exc:
-                self._broken = True
-                if isinstance(exc, Expired) or getattr(exc, "status", 0) == 410:
-                    version = self._listed_again(version)
-            pause = PAUSE if self.changes != before or not self._broken else min(LONGEST, 2 * pause)
+                    version = self._take(kind, one)
+                    pause = PAUSE
+                self._current = time.monotonic() + STALE
+            except Exception:  # an end of the thread would be silence that nobody notices
+                self._current, broken = 0.0, True
+                pause = min(LONGEST, 2 * pause)
             self._stop.wait(pause)
 
-    def _listed_again(self, version: str) -> str:
-        """List, since the watch cannot go on, and return the version from where it can."""
-        try:
-            version = self._relist()
-        except RolloutError:
-            return version  # tried again after a while
-        self._broken = False
-        self._wake()
-        return version
-
-    def _take(self, kind: str, one: Object) -> None:
-        if kind == "BOOKMARK":
-            return
+    def _take(self, kind: str, one: Object) -> str:
+        """Take in what has happened, and return its version."""
         with self._lock:
+            self._current = time.monotonic() + STALE
             if kind == "DELETED":
                 self._objects.pop(_name(one), None)
-            else:
+            elif kind != "BOOKMARK":
                 self._objects[_name(one)] = one
-            self.changes += 1
-            self._broken = False
-        self._wake()
+            self.changes += kind != "BOOKMARK"
+        if kind != "BOOKMARK":
+            self._wake()
+        return str(one["metadata"]["resourceVersion"])
 
 
 def _official(variable: str) -> t.Any:
@@ -334,16 +367,47 @@ def _has_kubeconfig(config: t.Any) -> bool:
     return any(Path(place).expanduser().is_file() for place in places if place)
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what may be raised where the network, the server or an answer of it is bad."""
+    urllib3 = importlib.import_module("urllib3")
+    bad = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+    return urllib3.exceptions.HTTPError, OSError, *bad
+
+
+def _credentials(client: t.Any) -> Mapping[str, str]:
+    """Return the headers that log in; plugins and rotating tokens may be read for them."""
+    try:
+        found = client.configuration.auth_settings().values()
+        return {one["key"]: one["value"] for one in found}
+    except Exception as exc:  # the client's own, and those of plugins
+        raise ApiError(
+            f"no credentials for the API server {client.configuration.host}: {clean(exc)}"
+        ) from None
+
+
 def _name(one: Object) -> str:
     return str(one["metadata"]["name"])
 
 
+def _body(reply: t.Any) -> bytes:
+    """Return the body of an answer; raises ValueError if it is too large."""
+    found = bytearray()
+    for part in reply.stream(65536, decode_content=True):
+        found += part
+        if len(found) > LARGEST:
+            reply.close()
+            raise ValueError(f"an answer of more than {size(LARGEST)}")
+    return bytes(found)
+
+
 def _lines(reply: t.Any) -> Iterator[bytes]:
-    """Yield the lines of an answer as they come."""
+    """Yield the lines of an answer as they come; raises ValueError if one is too large."""
     rest = b""
     for part in reply.stream(65536, decode_content=True):
         *whole, rest = (rest + part).split(b"\n")
         yield from filter(None, whole)
+        if len(rest) > LINE:
+            raise ValueError(f"a line of more than {size(LINE)}")
 
 
 def _message(body: bytes) -> str:
