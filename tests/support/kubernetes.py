@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ from ansible_collections.progressive.rollout.tests.support import deployments
 
 APPS, CORE = "/apis/apps/v1/namespaces/web", "/api/v1/namespaces/web"
 SERVICE = f"{CORE}/services/shop"
-SHOP, SETS, PODS = f"{APPS}/deployments/shop", f"{APPS}/replicasets", f"{CORE}/pods"
+DEPLOYMENTS, SETS, PODS = f"{APPS}/deployments", f"{APPS}/replicasets", f"{CORE}/pods"
+SHOP = f"{DEPLOYMENTS}/shop"
 AUTOSCALERS = "/apis/autoscaling/v1/namespaces/web/horizontalpodautoscalers"
 Object = dict[str, t.Any]
 
@@ -59,12 +61,18 @@ class Server:
         self.objects: dict[str, Object] = {}
         self.changes: list[str] = []  # each change of ours
         self.forbidden: set[tuple[str, str]] = set()  # verb, resource
+        self.refuses: Callable[[str], bool] = lambda path: False  # to be read
         self.fails: Callable[[str], None] = lambda change: None  # may raise, before each change
         self.steers = True  # whether it knows the cost of deletion
+        self.corrects = False  # whether kubelets correct at once what others write of a pod's state
         self.quota = 1000  # pods
         self.starts: Callable[[Object], bool] = lambda pod: True  # whether a pod becomes ready
         self.ends = False  # whether pods end as soon as they are started, again and again
         self.stops_at_once = True
+        self.watches = False  # without, each look is a list, and shows what is there
+        self.requests: list[str] = []  # each one, but for those of users
+        self._events: list[tuple[int, str, str, Object]] = []  # version, kind, path, object
+        self._happened = threading.Condition()
         self._version = 0
 
     # -- for users ---------------------------------------------------------------------------------
@@ -98,16 +106,14 @@ class Server:
     # -- as `Cluster` ------------------------------------------------------------------------------
 
     def get(self, path: str, **query: str) -> Object:
+        self.requests.append(f"GET {path}")
+        if self.refuses(path):
+            raise ApiError(f"GET {path}: forbidden (403)", 403)
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
-        if path not in (SETS, PODS, AUTOSCALERS):
+        if path not in (DEPLOYMENTS, SETS, PODS, AUTOSCALERS):
             raise ApiError(f"GET {path}: not found (404)", 404)
-        wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
-        items = [
-            one
-            for one in self._all(path)
-            if wanted.items() <= (one["metadata"].get("labels") or {}).items()
-        ]
+        items = [one for one in self._all(path) if _selected(one, query)]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
     def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
@@ -117,15 +123,33 @@ class Server:
         return (1, 22) if self.steers else (1, 20)
 
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
-        raise ApiError("no watch in memory")
+        """Tell what happens for two seconds."""
+        if not self.watches:
+            raise ApiError("no watch in memory")
+        self.requests.append(f"WATCH {path}")
+        at, end = int(version), time.monotonic() + 2
+        while (left := end - time.monotonic()) > 0:
+            with self._happened:
+                new = [event for event in self._events if event[0] > at]
+                if not new:
+                    self._happened.wait(left)
+            for event in new:
+                at, kind, where, one = event
+                if where.startswith(f"{path}/") and _selected(one, query):
+                    yield kind, one
 
     def post(self, path: str, body: Object, **query: str) -> Object:
+        self.requests.append(f"POST {path}")
         if query.get("dryRun"):
             return body
         self._changes(f"create {body['metadata']['name']}")
         return self.create(path, body)
 
     def patch(self, path: str, body: t.Any, **query: str) -> Object:
+        self.requests.append(f"PATCH {path}")
+        if path.endswith("/status") and self.corrects:
+            return copy.deepcopy(self.objects[path.removesuffix("/status")])
+        path = path.removesuffix("/status")
         if path not in self.objects:
             raise ApiError(f"PATCH {path}: not found (404)", 404)
         before = self.objects[path]
@@ -147,10 +171,11 @@ class Server:
         return copy.deepcopy(self.objects[path])
 
     def delete(self, path: str, body: Object | None = None) -> None:
+        self.requests.append(f"DELETE {path}")
         if path in self.objects:
             self._changes(f"delete {path.rpartition('/')[2]}")
             assert not self.objects[path]["spec"]["replicas"], "its pods would go with it"
-            del self.objects[path]
+            self._remove(path)
 
     def _changes(self, what: str) -> None:
         self.fails(what)
@@ -234,8 +259,7 @@ class Server:
         for pod in sorted(mine, key=self._last)[: max(0, -missing)]:
             where = f"{PODS}/{pod['metadata']['name']}"
             if self.stops_at_once:
-                del self.objects[where]
-                self._version += 1
+                self._remove(where)
             else:
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 pod["metadata"]["deletionTimestamp"] = now
@@ -286,6 +310,26 @@ class Server:
             self._version += 1
             one["metadata"]["resourceVersion"] = str(self._version)
             self.objects[path] = one
+            self._tell("MODIFIED" if known else "ADDED", path, one)
+
+    def _remove(self, path: str) -> None:
+        self._version += 1
+        one = self.objects.pop(path)
+        one["metadata"]["resourceVersion"] = str(self._version)
+        self._tell("DELETED", path, one)
+
+    def _tell(self, kind: str, path: str, one: Object) -> None:
+        with self._happened:
+            self._events.append((self._version, kind, path, copy.deepcopy(one)))
+            self._happened.notify_all()
+
+
+def _selected(one: Object, query: Mapping[str, str]) -> bool:
+    """By the labels, or the name, that a request asks for."""
+    wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
+    name = query.get("fieldSelector", "").removeprefix("metadata.name=")
+    labels = one["metadata"].get("labels") or {}
+    return wanted.items() <= labels.items() and name in ("", one["metadata"]["name"])
 
 
 def _bare(one: Object) -> str:
@@ -310,7 +354,7 @@ def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:
     """One operation of a JSON patch (RFC 6902), as far as drivers use them."""
     *folders, last = operation["path"].strip("/").split("/")
     for folder in folders:
-        one = one[folder]
+        one = one[int(folder) if isinstance(one, list) else folder]
     if operation["op"] == "test" and one.get(last) != operation["value"]:
         raise ApiError(f"PATCH {path}: the server rejected our request (422)", 422)
     if operation["op"] in ("add", "replace"):

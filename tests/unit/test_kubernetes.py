@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import typing as t
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Composition,
     Health,
     Process,
+    Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
@@ -145,9 +147,12 @@ def is_ordinary(server: api.Server, revision: str, replicas: int) -> None:
     assert server.counts() == before
 
 
+@pytest.mark.parametrize("service", [True, False])
 @pytest.mark.parametrize("steers", [True, False])
-def test_a_deployment_is_rolled_out_and_handed_back(tmp_path: Path, steers: bool) -> None:
-    server = cluster() if steers else with_service()
+def test_a_deployment_is_rolled_out_and_handed_back(
+    tmp_path: Path, steers: bool, service: bool
+) -> None:
+    server = with_service() if service else cluster()
     server.steers = steers
     shop = Shop(tmp_path, server)
     old = {pod["metadata"]["name"] for pod in server.living()}
@@ -248,6 +253,20 @@ def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: boo
         assert shop.most <= 3, number
 
 
+def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
+    server = cluster()
+    server.watches = True
+    shop = Shop(tmp_path, server, min_ready="1s")
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert (shop.least, shop.most) == (4, 5)
+    changes = [one for one in server.requests if one.startswith(("P", "D"))]
+    reads = [one for one in server.requests if one.startswith("GET")]
+    hand_back = 3 * 7 * 2  # a look before each of the six changes, and one that finds it done
+    assert len(changes) <= len(server.changes) + 3
+    assert len(reads) < len(changes) + hand_back, Counter(reads)
+
+
 def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
     server = cluster()
     server.quota = 4
@@ -298,9 +317,37 @@ def test_one_that_is_to_stop_counts_until_it_is_gone_and_is_asked_for_once() -> 
     assert server.objects[api.SHOP]["spec"]["replicas"] == 3
 
 
+@pytest.mark.parametrize("steers", [True, False])
+def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool) -> None:
+    """The oldest, which the controller would choose last."""
+    server = cluster()
+    server.steers, wrong = steers, []
+    shop = Shop(tmp_path, server)
+    remove = server._remove
+
+    def removed(path: str) -> None:
+        address = Endpoint(str(server.objects[path].get("status", {}).get("podIP")), 8080)
+        entry = shop.world.servers.get(address)
+        if path.startswith(api.PODS) and entry and entry.rotation is Rotation.IN:
+            wrong.append(path)
+        remove(path)
+
+    server._remove = removed  # type: ignore[method-assign]
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert wrong == []
+
+
+def test_no_pod_is_made_unready_where_costs_are_known() -> None:
+    server = cluster()
+    made = driver(server)
+    made.sync(stop=[next(iter(states(made)))])
+    assert not [one for one in server.requests if one.endswith("/status")]
+
+
 def test_another_one_than_was_asked_for_may_go() -> None:
     server = cluster()
-    server.steers = False
+    server.steers, server.corrects = False, True
     made = driver(server)
     first, *others = states(made)
     left = states(made, stop=[first])
@@ -417,8 +464,15 @@ def test_missing_rights_are_told_with_a_role_that_has_them() -> None:
     role = json.loads(str(found.value).partition("account: ")[2])
     assert role["metadata"] == {"name": "progressive-rollout", "namespace": "web"}
     assert {"apiGroups": [""], "resources": ["pods"]}.items() <= role["rules"][2].items()
-    server.forbidden = set()
+    server.forbidden = {("patch", "pods/status")}
     driver(server).check()
+    server.steers = False
+    with pytest.raises(InputError, match="may not patch pods/status; "):
+        driver(server).check()
+    server.forbidden = {("list", "deployments")}
+    server.refuses = lambda path: path == api.DEPLOYMENTS
+    with pytest.raises(InputError, match="may not list deployments; "):
+        driver(server, epoch=0).replicas()
 
 
 def test_an_autoscaler_is_refused() -> None:
@@ -662,13 +716,6 @@ def test_weights_are_refused(tmp_path: Path) -> None:
     shop = Shop(tmp_path, with_service(), strategy="canary", steps=[{"set_weight": 20}])
     with pytest.raises(InputError, match="cannot divide requests by weights; use set_replicas"):
         shop.play(revision="2")
-
-
-def test_balancers_of_single_pods_are_refused_where_pods_cannot_be_chosen(tmp_path: Path) -> None:
-    server = cluster()
-    server.steers = False
-    with pytest.raises(InputError, match="stops others than it is told to"):
-        Shop(tmp_path, server).play(revision="2")
 
 
 def test_an_older_lease_does_not_switch() -> None:

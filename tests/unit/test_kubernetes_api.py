@@ -440,6 +440,50 @@ def test_a_watch_that_says_nothing_for_too_long_is_not_trusted(
     assert names(reflected) == {"b"}
 
 
+def versioned(name: str, version: int) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def test_a_change_of_ours_is_seen_before_the_watch_tells_of_it(script: Script) -> None:
+    script.names = ["a"]
+    tell = threading.Event()
+
+    def late() -> Tell:
+        tell.wait()
+        for kind, version in (("MODIFIED", 101), ("MODIFIED", 105), ("MODIFIED", 106)):
+            yield kind, versioned("a", version)
+
+    script.tells = [late]
+    reflected, _woken = reflector(script)
+    reflected.list()
+    seen: list[str] = []
+    took = reflected._take
+
+    def taken(kind: str, one: Object) -> str:
+        version = took(kind, one)
+        seen.extend(one["metadata"]["resourceVersion"] for one in reflected.list())
+        return version
+
+    reflected._take = taken  # type: ignore[method-assign]
+    reflected.note(versioned("a", 105))
+    assert reflected.list() == [versioned("a", 105)]
+    tell.set()
+    until(lambda: len(script.watched) == 2)
+    assert seen == ["105", "105", "106"], "the number never goes back"
+    reflected.note(versioned("a", 105))
+    reflected.note(versioned("gone", 104))
+    assert reflected.list() == [versioned("a", 106)], "the watch had told of these before"
+
+
+def test_a_fresh_list_does_not_wait_for_the_watch(script: Script) -> None:
+    script.names = ["a"]
+    reflected, _woken = reflector(script)
+    reflected.list()
+    script.names = ["b"]
+    assert reflected.list(fresh=True) == [{"metadata": {"name": "b"}}]
+    assert names(reflected) == {"a"}
+
+
 def test_it_ends(script: Script) -> None:
     reflected, _woken = reflector(script)
     reflected.list()

@@ -50,7 +50,7 @@ class Validation(StepPart):
                 " hosts",
                 "PR-202",
             )
-        self._check_traffic(plan)
+        self._check_weights(plan)
         if plan.strategy == "blue_green" and not self.loop.balanced:
             raise InputError(
                 "rollout_strategy: blue_green switches requests at a load balancer, and"
@@ -58,24 +58,15 @@ class Validation(StepPart):
                 "PR-107",
             )
 
-    def _check_traffic(self, plan: Plan) -> None:
-        """Refuse load balancers that cannot do what the plan or the platform needs."""
-        driver, platform = self.loop.traffic, self.loop.platform
+    def _check_weights(self, plan: Plan) -> None:
+        """Refuse weights that the load balancers cannot divide requests by."""
         steps = () if isinstance(plan.steps, Groups) else plan.steps
         weights = [step.weight for step in steps if step.weight not in (None, 0, 100)]
-        if weights and not driver.divides:
+        if weights and not self.loop.traffic.divides:
             raise InputError(
                 f"rollout_steps: set_weight: {weights[0]}, but {self.settings.traffic.name} cannot"
                 " divide requests by weights; use set_replicas, where the pods of each revision"
                 " get their part",
-                "PR-107",
-            )
-        if driver.picks and self.loop.balanced and not platform.chooses():
-            raise InputError(
-                f"rollout_traffic.driver: {self.settings.traffic.name} takes single instances out"
-                " of rotation before they are stopped, and this version of"
-                f" {self.settings.platform.name} stops others than it is told to; use a load"
-                " balancer for whole generations, or none",
                 "PR-107",
             )
 

@@ -183,13 +183,6 @@ class PlatformDriver(BaseDriver):
         """
         return False
 
-    def chooses(self) -> bool:
-        """Return whether the very instance is stopped that `sync` is told to stop.
-
-        Otherwise load balancers that keep an entry for each instance cannot be used.
-        """
-        return True
-
     def replicas(self) -> int | None:
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None

@@ -87,8 +87,6 @@ class TrafficDriver(BaseDriver):
     """What is counted of each server: `errors` (with `requests`), `latency` (with `answered`)."""
     divides: bool = True
     """Whether requests can be divided by weights, other than none and all of them."""
-    picks: bool = True
-    """Whether a single instance can be taken out of rotation, and not only a generation."""
     drain_timeout: float = 30.0
     """Seconds that requests in flight have until an instance is stopped."""
     settle_time: float = 0.0

@@ -16,21 +16,28 @@ from ..remote.kubernetes import Cluster, Object
 from . import _pods
 
 NEEDED: kubernetes_rights.Needed = (
-    ("apps", "deployments", ("get", "patch")),
-    ("apps", "replicasets", ("get", "list", "create", "patch", "delete")),
-    ("", "pods", ("get", "list", "watch", "patch")),
+    ("apps", "deployments", ("list", "watch", "patch")),
+    ("apps", "replicasets", ("list", "watch", "create", "patch", "delete")),
+    ("", "pods", ("list", "watch", "patch")),
     ("autoscaling", "horizontalpodautoscalers", ("list",)),
 )
+NO_COSTS: kubernetes_rights.Needed = (("", "pods/status", ("patch",)),)
+
+
+def costs(cluster: Cluster) -> bool:
+    """Return whether the server deletes pods with a low `pod-deletion-cost` first."""
+    return cluster.version() >= (1, 22)
 
 
 def check(cluster: Cluster, namespace: str) -> None:
     """Raise InputError, with a Role that would do, where the account lacks rights."""
-    kubernetes_rights.check(cluster, role(namespace), "rollout_platform.context")
+    needed = NEEDED if costs(cluster) else (*NEEDED, *NO_COSTS)
+    kubernetes_rights.check(cluster, role(namespace, needed), "rollout_platform.context")
 
 
-def role(namespace: str) -> dict[str, t.Any]:
+def role(namespace: str, needed: kubernetes_rights.Needed = NEEDED) -> dict[str, t.Any]:
     """Return the least rights that rollouts need."""
-    return kubernetes_rights.role("progressive-rollout", namespace, NEEDED)
+    return kubernetes_rights.role("progressive-rollout", namespace, needed)
 
 
 def check_deployment(deployment: Object, found: Sequence[_pods.Group], where: str) -> None:

@@ -90,8 +90,8 @@ class Driver(PlatformDriver):
         self.context = context
         self._options = options
         self._name: str = options["workload"]
-        self._pods: Reflector | None = None
-        self._seen = -1  # changes of the pods that the last reports have taken in
+        self._watched: dict[str, Reflector] = {}  # by kind
+        self._seen = -1  # changes that the last reports have taken in
         self._ordered: dict[str, float] = {}  # by ReplicaSet, since when pods of it are missing
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
@@ -130,9 +130,6 @@ class Driver(PlatformDriver):
                 "PR-243",
             )
 
-    def chooses(self) -> bool:
-        return self._cluster.version() >= (1, 22)
-
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new ReplicaSet, and admission webhooks see it."""
         number = generation or 1
@@ -143,15 +140,16 @@ class Driver(PlatformDriver):
     # -- the rollout -------------------------------------------------------------------------------
 
     def changed(self) -> bool:
-        return self._pods is not None and self._pods.changes != self._seen
+        return bool(self._watched) and self._changes != self._seen
 
     def close(self) -> None:
-        if self._pods:
-            self._pods.close()
+        for one in self._watched.values():
+            one.close()
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
+        self._seen = self._changes
         deployment, found = self._look()
         if start or stop or forget:
             self._refuse_without_lease()
@@ -178,6 +176,10 @@ class Driver(PlatformDriver):
         options = self._options
         return Cluster(options["kubeconfig"], options["context"], "rollout_platform.context")
 
+    @cached_property
+    def _costs(self) -> bool:
+        return _rights.costs(self._cluster)
+
     @property
     def _namespace(self) -> str:
         return self._options["namespace"] or self._cluster.namespace
@@ -190,42 +192,49 @@ class Driver(PlatformDriver):
         group = "/api/v1" if kind == "pods" else "/apis/apps/v1"
         return "/".join([group, "namespaces", self._namespace, kind, *names])
 
-    def _get(self) -> Object:
+    def _get(self, fresh: bool = False) -> Object:
         """Return the Deployment."""
-        try:
-            return self._cluster.get(self._path("deployments", self._name))
-        except ApiError as exc:
-            if exc.status != 404:
-                raise
+        found = self._list("deployments", fresh, fieldSelector=f"metadata.name={self._name}")
+        if not found:
             raise InputError(
                 f"rollout_platform.workload: there is no {self._where}; create it first, with the"
                 " number of replicas 0 if nothing is to run yet",
                 "PR-242",
-            ) from None
+            )
+        return found[0]
 
-    def _look(self) -> tuple[Object, list[Group]]:
+    def _look(self, fresh: bool = False) -> tuple[Object, list[Group]]:
         """Return the Deployment and its groups; under a lease, fence off older ones."""
-        deployment = self._get()
+        deployment = self._get(fresh)
         if not self.context.epoch:
             return deployment, self._groups(deployment)
-        deployment = self._fence(deployment, self._path("deployments", self._name))
-        return deployment, [self._fenced(group) for group in self._groups(deployment)]
+        deployment = self._fence(deployment, "deployments")
+        return deployment, [self._fenced(group) for group in self._groups(deployment, fresh)]
 
-    def _groups(self, deployment: Object) -> list[Group]:
-        sets = self._cluster.get(self._path("replicasets")).get("items", ())
-        return _pods.groups(deployment, sets, self._list_pods(deployment))
-
-    def _list_pods(self, deployment: Object) -> Sequence[Object]:
-        """Return the service's pods, watched as long as a rollout lasts."""
+    def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
-        path = self._path("pods")
+        pods = self._list("pods", labelSelector=wanted)
+        return _pods.groups(deployment, self._list("replicasets", fresh), pods)
+
+    def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
+        """Return objects of a kind, watched as long as a rollout lasts."""
+        path = self._path(kind)
         if not self.context.epoch:
-            found: Sequence[Object] = self._cluster.get(path, labelSelector=wanted).get("items", ())
+            try:
+                found: Sequence[Object] = self._cluster.get(path, **query).get("items", ())
+            except ApiError as exc:
+                if exc.status == 403:
+                    _rights.check(self._cluster, self._namespace)  # says which ones are missing
+                raise
             return found
-        if self._pods is None:
-            self._pods = Reflector(self._cluster, path, self.context.wake, labelSelector=wanted)
-        self._seen = self._pods.changes
-        return self._pods.list()
+        if kind not in self._watched:
+            self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
+        return self._watched[kind].list(fresh)
+
+    @property
+    def _changes(self) -> int:
+        """How many changes the watches have told of."""
+        return sum(one.changes for one in self._watched.values())
 
     def _reports(self, found: Sequence[Group]) -> list[Report]:
         reading = _pods.Reading(
@@ -263,9 +272,9 @@ class Driver(PlatformDriver):
         """Return a group whose number no older lease changes any more."""
         if group.owned:
             return group
-        return replace(group, obj=self._fence(group.obj, self._path("replicasets", group.name)))
+        return replace(group, obj=self._fence(group.obj, "replicasets"))
 
-    def _fence(self, obj: Object, path: str) -> Object:
+    def _fence(self, obj: Object, kind: str) -> Object:
         """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
         notes, mine = _pods.notes_of(obj), self.context.epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
@@ -275,7 +284,14 @@ class Driver(PlatformDriver):
             )
         if seen == mine:
             return obj
-        return self._cluster.patch(path, _versioned(obj, {"annotations": {_pods.EPOCH: str(mine)}}))
+        patch = _versioned(obj, {"annotations": {_pods.EPOCH: str(mine)}})
+        return self._patch(kind, str(obj["metadata"]["name"]), patch)
+
+    def _patch(self, kind: str, name: str, patch: Object | Sequence[Object]) -> Object:
+        """Change an object that is watched."""
+        found = self._cluster.patch(self._path(kind, name), patch)
+        self._watched[kind].note(found)
+        return found
 
     def _scale(
         self,
@@ -295,7 +311,8 @@ class Driver(PlatformDriver):
             mine = [one for one in found if one.generation == generation]
             if not mine:
                 body = self._replica_set(deployment, revision, generation, count)
-                self._cluster.post(self._path("replicasets"), body)
+                made = self._cluster.post(self._path("replicasets"), body)
+                self._watched["replicasets"].note(made)
             elif mine[0].owned and not mine[0].current:
                 raise PlatformError(
                     f"{self._where}: somebody else has changed its pod template since"
@@ -308,14 +325,17 @@ class Driver(PlatformDriver):
     def _steer(self, group: Group, ids: Sequence[str]) -> None:
         """Have the controller delete these pods before others.
 
-        Servers before 1.22 do not know it; there, what was kept is reported as another instance.
+        Servers before 1.22 know no costs. Their controllers delete pods first that are not ready:
+        https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
         """
-        for name in {one.partition("/")[0] for one in ids} & set(group.living):
-            body = {"metadata": {"annotations": {_pods.COST: "-1000"}}}
+        for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
             try:
-                self._cluster.patch(self._path("pods", name), body)
+                if self._costs:
+                    self._patch("pods", name, _pods.cheap())
+                elif patch := _pods.unready(group.living[name]):
+                    self._patch("pods", f"{name}/status", patch)
             except ApiError as exc:
-                if exc.status != 404:
+                if exc.status not in (404, 422):  # it is gone, or has changed
                     raise
 
     def _set(self, group: Group, replicas: int, going: Sequence[str] = ()) -> None:
@@ -332,7 +352,7 @@ class Driver(PlatformDriver):
             {"op": "replace", "path": "/spec/replicas", "value": max(0, replicas)},
         ]
         try:
-            self._cluster.patch(self._path(kind, name), patch)
+            self._patch(kind, name, patch)
         except ApiError as exc:
             if exc.status != 422:
                 raise
@@ -408,7 +428,7 @@ class Driver(PlatformDriver):
         """Go on with the hand-back until it is done or has to wait; return what it waits for."""
         before: hand_back.Action | None = None
         while True:
-            deployment, found = self._look()
+            deployment, found = self._look(fresh=True)
             try:
                 action = hand_back.next_step(
                     _pods.state_of(deployment), [one.state() for one in found], new
@@ -431,22 +451,21 @@ class Driver(PlatformDriver):
     ) -> None:
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
-        mine = self._path("deployments", self._name)
         if step is Step.PAUSE:
             body = _versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
-            self._cluster.patch(mine, body)
+            self._patch("deployments", self._name, body)
         elif step is Step.RESUME:
             body = _versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
-            self._cluster.patch(mine, body)
+            self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
         elif step is Step.RETARGET:
-            self._cluster.patch(mine, _retarget(deployment, group))
+            self._patch("deployments", self._name, _retarget(deployment, group))
         elif step is Step.DELETE:
             self._delete(group)
         else:
             body = _versioned(group.obj, _METADATA[step](group))
-            self._cluster.patch(self._path("replicasets", group.name), body)
+            self._patch("replicasets", group.name, body)
 
     def _delete(self, group: Group) -> None:
         metadata = group.obj["metadata"]

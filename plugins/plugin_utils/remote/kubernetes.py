@@ -126,11 +126,12 @@ class Cluster:
 
     def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
         """Return whether the account has a right."""
-        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        name, _slash, sub = resource.partition("/")
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": name}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": {**asked, "subresource": sub}},
         }
         return bool(self.post(REVIEWS, review).get("status", {}).get("allowed"))
 
@@ -280,21 +281,30 @@ class Reflector:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._current = 0.0  # until when what is kept counts as such, without news
+        self._at = 0  # the version that the watch, or the last list, has told of
+        self._noted: dict[str, Object] = {}  # changes of ours that are newer
         self.changes = 0  # counted, so that another look can tell whether there were any
 
-    def list(self) -> Sequence[Object]:
+    def list(self, fresh: bool = False) -> Sequence[Object]:
         """Return the objects; the first time, they are listed and the watch begins.
 
-        While the watch is broken, or says nothing for too long, they are listed each time.
+        They are listed where they are to be `fresh`, and each time while the watch is broken, or
+        says nothing for too long.
         """
         if self._thread is None:
             version = self._relist()
             self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
             self._thread.start()
         with self._lock:
-            if time.monotonic() < self._current:
-                return list(self._objects.values())
+            if time.monotonic() < self._current and not fresh:
+                return list({**self._objects, **self._noted}.values())
         return list(self._listed()[0].values())
+
+    def note(self, one: Object) -> None:
+        """Take in an object as a change of ours has left it, before the watch tells of it."""
+        with self._lock:
+            if _version(one) > self._at:
+                self._noted[_name(one)] = one
 
     def close(self) -> None:
         """End the watch, at the next news or when the server ends it."""
@@ -310,6 +320,7 @@ class Reflector:
         with self._lock:
             self._objects = objects
             self._current = time.monotonic() + STALE
+            self._reach(version)
             self.changes += 1
         return version
 
@@ -337,16 +348,23 @@ class Reflector:
 
     def _take(self, kind: str, one: Object) -> str:
         """Take in what has happened, and return its version."""
+        version = str(one["metadata"]["resourceVersion"])
         with self._lock:
             self._current = time.monotonic() + STALE
             if kind == "DELETED":
                 self._objects.pop(_name(one), None)
             elif kind != "BOOKMARK":
                 self._objects[_name(one)] = one
+            self._reach(version)
             self.changes += kind != "BOOKMARK"
         if kind != "BOOKMARK":
             self._wake()
-        return str(one["metadata"]["resourceVersion"])
+        return version
+
+    def _reach(self, version: str) -> None:
+        """Forget the changes of ours that have been told of."""
+        self._at = _number(version)
+        self._noted = {name: one for name, one in self._noted.items() if _version(one) > self._at}
 
 
 def _official(variable: str) -> t.Any:
@@ -398,6 +416,18 @@ def _body(reply: t.Any) -> bytes:
             reply.close()
             raise ValueError(f"an answer of more than {size(LARGEST)}")
     return bytes(found)
+
+
+def _version(one: Object) -> int:
+    """Return the version of an object, which grows with every change of the cluster.
+
+    https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5504-comparable-resource-version
+    """
+    return _number(one["metadata"].get("resourceVersion"))
+
+
+def _number(version: t.Any) -> int:
+    return int(version) if str(version).isdecimal() else 0
 
 
 def _lines(reply: t.Any) -> Iterator[bytes]:

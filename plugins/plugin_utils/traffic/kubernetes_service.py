@@ -44,7 +44,6 @@ class Driver(TrafficDriver):
     """One Service, which is one load balancer."""
 
     divides = False
-    picks = False
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
