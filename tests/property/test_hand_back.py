@@ -35,7 +35,7 @@ def walked(history: int, same: bool, others: int, pods: int) -> Cluster:
         for n in range(history)
     ]
     left = [ReplicaSet(f"shop-left-{n}", 0, f"c{n}") for n in range(others)]
-    every = [*old, *left, ReplicaSet(NEW, pods, "b")]
+    every = [*old, *left, ReplicaSet(NEW, pods, "b", base=old[-1].template)]
     return Cluster(Deployment(0, old[-1].template), {one.name: one for one in every})
 
 
@@ -143,6 +143,14 @@ OLD = ReplicaSet("shop-0", 0, "a", owned=True, labelled=True)
             "shop-0 is still to have 1 pods",
         ),
         (Deployment(3, "z"), [OLD, ReplicaSet(NEW, 3, "b", True, True)], NEW, "somebody else"),
+        (Deployment(0, "z"), [OLD, ReplicaSet(NEW, 3, "b", base="a")], NEW, "somebody else has ch"),
+        (Deployment(0, "a", paused=True), [OLD, ReplicaSet(NEW, 3, "b")], NEW, "has paused"),
+        (
+            Deployment(0, "a", paused=True, pending="shop-g1"),
+            [OLD, ReplicaSet(NEW, 3, "b")],
+            NEW,
+            "has paused",
+        ),
         (Deployment(3, "a"), [OLD, ReplicaSet(NEW, 2, "b")], None, "shop-g2 is still to have 2"),
     ],
 )

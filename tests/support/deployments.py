@@ -49,9 +49,9 @@ class Cluster:
         action = next_step(self.deployment, self.sets.values(), new)
         name, step = action.name, action.step
         if step is Step.PAUSE:
-            self.change(paused=True)
+            self.change(paused=True, pending=new)
         elif step is Step.RESUME:
-            self.change(paused=False)
+            self.change(paused=False, pending="")
         elif step is Step.RETARGET:
             target = self.sets[name]
             self.change(template=target.template, replicas=target.replicas)

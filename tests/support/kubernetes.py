@@ -67,6 +67,7 @@ class Server:
         self.corrects = False  # whether kubelets correct at once what others write of a pod's state
         self.quota = 1000  # pods
         self.starts: Callable[[Object], bool] = lambda pod: True  # whether a pod becomes ready
+        self.admits: Callable[[Object], Object] = lambda one: one  # a webhook, in dry runs
         self.ends = False  # whether pods end as soon as they are started, again and again
         self.stops_at_once = True
         self.watches = False  # without, each look is a list, and shows what is there
@@ -141,7 +142,7 @@ class Server:
     def post(self, path: str, body: Object, **query: str) -> Object:
         self.requests.append(f"POST {path}")
         if query.get("dryRun"):
-            return body
+            return copy.deepcopy(body)
         self._changes(f"create {body['metadata']['name']}")
         return self.create(path, body)
 
@@ -162,6 +163,8 @@ class Server:
         else:
             for operation in body:
                 _apply(path, after, operation)
+        if query.get("dryRun"):
+            return self.admits(after)
         if after != before:
             self._changes(f"patch {path.rpartition('/')[2]}")
             if after["spec"] != before["spec"]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 from collections import Counter
 from collections.abc import Callable
@@ -406,6 +407,137 @@ def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
     assert server.counts() == {"1": 6}
 
 
+def begun(path: Path, server: api.Server, pods: int = 1) -> Shop:
+    """A rollout of revision 2 whose run was killed when so many of its pods were there."""
+    shop = Shop(path, server)
+
+    def kill(change: str) -> None:
+        if server.counts().get("2", 0) >= pods:
+            server.fails = lambda change: None
+            raise Killed
+
+    server.fails = kill
+    with pytest.raises(Killed):
+        shop.play(revision="2")
+    return shop
+
+
+def test_a_template_that_somebody_else_changes_in_the_middle_is_not_overwritten(
+    tmp_path: Path,
+) -> None:
+    server = cluster()
+    begun(tmp_path, server)
+    server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="2")
+    assert [line for line in shop.said if "somebody else has changed its pod template" in line]
+    is_ordinary(server, "hotfix", 4)
+    assert shop.least == 4
+
+
+def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server)
+    server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+
+
+def test_a_number_that_somebody_else_changes_in_the_middle_is_corrected(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server)
+    server.patch(api.SHOP, {"spec": {"replicas": 9}})
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+
+
+def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:
+    server = cluster()
+    made = driver(server)
+    made.sync(start=ordered(4))
+    made.sync(stop=[name for name in states(made) if "made-0" in name])
+    server.patch(api.SHOP, {"spec": {"paused": True}})
+    left = made.conclude(Composition("2", 2, 4))
+    assert left.startswith("somebody else has paused the Deployment; resume it")
+    assert server.counts() == {"2": 4}
+    server.patch(api.SHOP, {"spec": {"paused": None}})
+    assert made.conclude(Composition("2", 2, 4)) == ""
+    is_ordinary(server, "2", 4)
+    server.patch(api.SHOP, {"spec": {"paused": True}})
+    assert made.conclude(Composition("2", 2, 4)) == ""
+    assert server.objects[api.SHOP]["spec"]["paused"]
+
+
+def test_without_a_journal_the_number_is_that_of_all_pods(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server, pods=3)
+    assert server.objects[api.SHOP]["spec"]["replicas"] < 4
+    assert (driver(server, epoch=0).replicas() or 0) >= 4
+
+
+def test_a_conflict_with_a_controller_is_looked_at_again() -> None:
+    server = cluster()
+    made, patch = driver(server), server.patch
+
+    def conflicts(path: str, body: t.Any, **query: str) -> t.Any:
+        server.patch = patch  # type: ignore[method-assign]
+        server.objects[api.SHOP]["metadata"]["resourceVersion"] = "997"
+        return patch(path, body, **query)
+
+    server.patch = conflicts  # type: ignore[method-assign]
+    assert len(made.sync()) == 4
+    assert _pods.notes_of(server.objects[api.SHOP])[_pods.EPOCH] == "1"
+
+
+def test_a_name_that_is_longer_than_a_label(tmp_path: Path) -> None:
+    name = "shop-" + "a" * 70
+    found = [
+        _pods.service_of({"metadata": {"name": f"{name}{end}"}})
+        for end in ("", "b", ".web-" + "c" * 160)
+    ]
+    assert len(set(found)) == 3
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])", one) for one in found)
+    assert _pods.service_of({"metadata": {"name": "shop"}}) == "shop"
+
+
+def test_each_order_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what is ordered last would seem as late as what was ordered first."""
+    server = cluster()
+    server.quota = 4
+    made = driver(server)
+    monkeypatch.setattr(kubernetes.clock, "now", lambda: NOW)
+    made.sync(start=ordered(1))
+    monkeypatch.setattr(kubernetes.clock, "now", lambda: NOW + 50)
+    assert {one.created for one in made.sync() if one.labels.generation == 2} == {NOW}
+    made.sync(start=ordered(1))
+    assert {one.created for one in made.sync() if one.labels.generation == 2} == {NOW + 50}
+
+
+@pytest.mark.parametrize("note", ["5", "[", "null", '{"a": 1}'])
+def test_annotations_that_somebody_else_has_spoilt(tmp_path: Path, note: str) -> None:
+    server = cluster()
+    notes = {_pods.STOPPED: note, _pods.MARK: note, _pods.PENDING: note, _pods.EPOCH: note * 9000}
+    server.patch(api.SHOP, {"metadata": {"annotations": {**notes, _pods.EPOCH: "x"}}})
+    server.patch(f"{api.SETS}/made-0", {"metadata": {"annotations": notes}})
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+
+
+def test_a_webhook_that_would_keep_the_deployment_from_taking_the_pods_over() -> None:
+    server = cluster()
+
+    def changes(one: t.Any) -> t.Any:
+        one["spec"]["template"]["metadata"]["annotations"] = {"policy": "seen"}
+        return one
+
+    server.admits = changes
+    with pytest.raises(InputError, match="an admission webhook changes the pod template") as found:
+        driver(server, epoch=0).prepare("2")
+    assert (found.value.id, server.changes) == ("PR-243", [])
+
+
 def test_pods_of_a_template_that_somebody_else_replaced_are_not_started(tmp_path: Path) -> None:
     server = cluster()
     Shop(tmp_path, server).play(revision="2")
@@ -629,6 +761,21 @@ def test_a_deleted_pod_is_gone_once_its_containers_have_ended() -> None:
         assert _pods.gone(one)
     del one["metadata"]["deletionTimestamp"]
     assert not _pods.gone(one)
+
+
+def test_a_container_that_runs_before_the_others_is_told_of() -> None:
+    """As one that migrates a database, or a sidecar."""
+    waits = [
+        {"name": "shop", "restartCount": 0, "state": {"waiting": {"reason": "PodInitializing"}}}
+    ]
+    crash = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    first = [{"name": "migrate", "restartCount": 2, "state": crash, "lastState": ENDED}]
+    report = read(phase="Pending", containerStatuses=waits, initContainerStatuses=first)
+    assert (report.process, report.detail) == (Process.STARTING, "CrashLoopBackOff: back-off 10s")
+    assert (report.restarts, report.restarted) == (2, NOW - 30)
+    runs = {"name": "migrate", "state": {"running": {"startedAt": BORN}}}
+    body = {"metadata": {"deletionTimestamp": LATER}, "status": {"initContainerStatuses": [runs]}}
+    assert not _pods.gone(body)
 
 
 def test_since_when_it_is_ready_and_how_often_it_restarted() -> None:

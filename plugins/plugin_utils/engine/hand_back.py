@@ -31,6 +31,7 @@ class ReplicaSet:
     owned: bool = False  # by the Deployment
     labelled: bool = False  # so that the Deployment adopts it
     released: bool = False  # taken from the Deployment, to be given back
+    base: str = ""  # the Deployment's template when a rollout made it; empty if that is not known
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Deployment:
     template: str
     paused: bool = False
     observed: bool = True  # its controller has seen what it is to be
+    pending: str = ""  # the ReplicaSet that it was paused for, by a hand-back
 
 
 class Step(Enum):
@@ -91,6 +93,10 @@ def next_step(deployment: Deployment, sets: Collection[ReplicaSet], new: str | N
 
 def _take_over(deployment: Deployment, new: ReplicaSet, others: Collection[ReplicaSet]) -> Action:
     """Return the next step until the Deployment owns the new ReplicaSet."""
+    if deployment.template not in (new.template, new.base or deployment.template):
+        raise Blocked("somebody else has changed the Deployment's pod template")
+    if deployment.paused and deployment.pending != new.name:
+        raise Blocked("somebody else has paused the Deployment; resume it (kubectl rollout resume)")
     aimed = (deployment.template, deployment.replicas) == (new.template, new.replicas)
     mine = sorted(one.name for one in others if one.owned or one.labelled)
     if not deployment.paused:
@@ -117,7 +123,8 @@ def _complete(deployment: Deployment, new: ReplicaSet, others: Collection[Replic
     adopted = all(one.owned for one in others)
     if not adopted or not deployment.observed or deployment.replicas != new.replicas:
         return Action(Step.WAIT)
-    return Action(Step.RESUME if deployment.paused else Step.DONE)
+    ours = deployment.paused and deployment.pending == new.name
+    return Action(Step.RESUME if ours else Step.DONE)
 
 
 def _delete_rest(sets: Collection[ReplicaSet], template: str) -> Action | None:

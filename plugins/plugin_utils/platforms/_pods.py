@@ -23,7 +23,8 @@ Object = Mapping[str, t.Any]
 DOMAIN = "rollout.progressive"
 SERVICE = f"{DOMAIN}/service"  # label of our ReplicaSets, and of those taken from the Deployment
 MARK = f"{DOMAIN}/rollout"  # annotation of a ReplicaSet: what a rollout started in it
-LABELS = f"{DOMAIN}/labels"  # of a ReplicaSet taken from the Deployment: the labels that it had
+BASE = f"{DOMAIN}/base"  # of a ReplicaSet of ours: a digest of the Deployment's template before it
+RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deployment
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
@@ -65,6 +66,14 @@ def owned_by(obj: Object, owner: Object) -> bool:
         one.get("uid") == owner["metadata"]["uid"] and one.get("controller")
         for one in obj["metadata"].get("ownerReferences") or ()
     )
+
+
+def service_of(deployment: Object) -> str:
+    """Return the label of the ReplicaSets of a Deployment; names may be longer than labels."""
+    name = str(deployment["metadata"]["name"])
+    if len(name) <= 63:
+        return name
+    return f"{name[:46]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def mark(name: str, generation: int, revision: str) -> str:
@@ -112,7 +121,19 @@ class Group:
     @property
     def released(self) -> bool:
         """Whether it was taken from the Deployment, to be given back."""
-        return LABELS in notes_of(self.obj) and not self.labelled
+        return RELEASED in notes_of(self.obj) and not self.labelled
+
+    @property
+    def edited(self) -> bool:
+        """Whether somebody else has changed the Deployment's template since this one was made."""
+        if self.owned:
+            return not self.current
+        return digest(template_of(self.deployment)) not in (self.template, self.base)
+
+    @property
+    def base(self) -> str:
+        """The Deployment's template when a rollout made this one, as a digest; its own if none."""
+        return notes_of(self.obj).get(BASE, self.template)
 
     @property
     def labelled(self) -> bool:
@@ -130,7 +151,7 @@ class Group:
         try:
             found = json.loads(notes_of(self.obj).get(MARK, "null"))
             if found and found["set"] == self.name:
-                return int(found["generation"]), str(found["revision"])
+                return int(found["generation"]), clean(found["revision"])
         except (ValueError, KeyError, TypeError):
             pass
         return None
@@ -155,7 +176,7 @@ class Group:
         """The ids of the pods that were to be stopped by lowering the number, in this order."""
         try:
             return [str(one) for one in json.loads(notes_of(self.scaled).get(STOPPED, "[]"))]
-        except ValueError:
+        except (ValueError, TypeError):
             return []
 
     @cached_property
@@ -202,8 +223,12 @@ class Group:
 
         They are other ones after each change of the number: none that was to be stopped comes back.
         """
-        change = self.scaled["metadata"].get("generation", 0)
-        return [f"{self.name}/ordered-{change}-{one + 1}" for one in range(self.missing)]
+        return [f"{self.name}/ordered-{self.change}-{one + 1}" for one in range(self.missing)]
+
+    @property
+    def change(self) -> int:
+        """A number that grows with each change of the number of replicas."""
+        return int(self.scaled["metadata"].get("generation", 0))
 
     @property
     def refusal(self) -> str:
@@ -221,6 +246,7 @@ class Group:
             self.owned,
             self.labelled,
             self.released,
+            "" if self.owned else self.base,
         )
 
 
@@ -232,6 +258,7 @@ def state_of(deployment: Object) -> hand_back.Deployment:
         digest(template_of(deployment)),
         bool(deployment["spec"].get("paused")),
         seen >= deployment["metadata"]["generation"],
+        notes_of(deployment).get(PENDING, ""),
     )
 
 
@@ -253,7 +280,7 @@ def selector(deployment: Object) -> Mapping[str, str]:
 
 def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -> list[Group]:
     """Return the ReplicaSets of the service, each with its pods, in the order of their names."""
-    name = deployment["metadata"]["name"]
+    mine = service_of(deployment)
     by_owner: dict[str, list[Object]] = {}
     for pod in pods:
         if gone(pod):
@@ -264,7 +291,7 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
     found = [
         Group(one, deployment, by_owner.get(str(one["metadata"]["uid"]), ()))
         for one in sets
-        if labels_of(one).get(SERVICE) == name or owned_by(one, deployment)
+        if labels_of(one).get(SERVICE) == mine or owned_by(one, deployment)
     ]
     if any(group.marked and group.marked[0] == ADOPTED for group in found):
         found = [replace(group, adopted=0) for group in found]  # there was none to adopt
@@ -307,7 +334,7 @@ class Reading:
         if image.startswith(before) and image.endswith(after) and len(image) > len(before + after):
             return image[len(before) : len(image) - len(after)]
         tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-        return tag or UNKNOWN
+        return clean(tag) or UNKNOWN
 
     def _report(self, group: Group, pod: Object) -> Report:
         name = str(pod["metadata"]["name"])
@@ -372,7 +399,7 @@ class Reading:
                 yield begun
 
     def _restarts(self, pod: Object) -> tuple[int, float | None]:
-        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+        statuses = containers(pod)
         count = sum(int(one.get("restartCount", 0)) for one in statuses)
         ends = [
             self._at(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
@@ -393,8 +420,15 @@ def gone(pod: Object) -> bool:
     """
     if not pod["metadata"].get("deletionTimestamp"):
         return False
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = containers(pod)
     return bool(statuses) and not any("running" in (one.get("state") or {}) for one in statuses)
+
+
+def containers(pod: Object) -> Sequence[Object]:
+    """Return the statuses of a pod's containers, those that run before the others first."""
+    status = pod.get("status") or {}
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return [one for kind in kinds for one in status.get(kind) or ()]
 
 
 def ended(pod: Object) -> bool:
@@ -409,8 +443,11 @@ def condition(pod: Object, kind: str) -> Mapping[str, t.Any]:
 
 
 def cheap() -> Object:
-    """Return the patch by which a pod is deleted before others, from 1.22 on."""
-    return {"metadata": {"annotations": {COST: "-1000"}}}
+    """Return the patch by which a pod is deleted before others, from 1.22 on.
+
+    The lowest cost there is: others may have one as well, of their users or of a run before.
+    """
+    return {"metadata": {"annotations": {COST: str(-(2**31))}}}
 
 
 def unready(pod: Object) -> Sequence[Object]:
@@ -436,7 +473,7 @@ def trouble(pod: Object) -> str:
     if ended(pod):
         words = [status.get("reason"), status.get("message")]
         return clean(": ".join(filter(None, words)) or f"it ended ({status.get('phase')})")
-    for one in status.get("containerStatuses") or ():
+    for one in containers(pod):
         waiting = (one.get("state") or {}).get("waiting") or {}
         before = (one.get("lastState") or {}).get("terminated") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):

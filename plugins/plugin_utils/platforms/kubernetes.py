@@ -92,7 +92,8 @@ class Driver(PlatformDriver):
         self._name: str = options["workload"]
         self._watched: dict[str, Reflector] = {}  # by kind
         self._seen = -1  # changes that the last reports have taken in
-        self._ordered: dict[str, float] = {}  # by ReplicaSet, since when pods of it are missing
+        # By ReplicaSet, which change of its number has ordered missing pods, and when.
+        self._ordered: dict[str, tuple[int, float]] = {}
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
@@ -110,7 +111,9 @@ class Driver(PlatformDriver):
         raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
 
     def replicas(self) -> int | None:
-        return int(self._get()["spec"].get("replicas", 1)) or None
+        deployment = self._get()
+        beside = [one.replicas for one in self._groups(deployment) if not one.owned]
+        return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
 
     def check(self) -> None:
         cluster = self._cluster
@@ -131,11 +134,24 @@ class Driver(PlatformDriver):
             )
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
-        """Have the server check the new ReplicaSet, and admission webhooks see it."""
-        number = generation or 1
-        body = self._replica_set(self._get(), revision, number, 0)
+        """Have the server check the new ReplicaSet, and that it can be handed back.
+
+        Admission webhooks see both, and may change the one otherwise than the other.
+        """
+        deployment = self._get()
+        body = self._replica_set(deployment, revision, generation or 1, 0)
         body["metadata"]["name"] = f"{self._name}-dry-run"
-        self._cluster.post(self._path("replicasets"), body, dryRun="All")
+        made = self._cluster.post(self._path("replicasets"), body, dryRun="All")
+        template = [{"op": "replace", "path": "/spec/template", "value": _pods.template_of(made)}]
+        where = self._path("deployments", self._name)
+        taken = self._cluster.patch(where, template, dryRun="All")
+        if _pods.template_of(taken) != _pods.template_of(made):
+            raise InputError(
+                f"rollout_platform.workload: {self._where}: an admission webhook changes the pod"
+                " template of Deployments otherwise than that of ReplicaSets, so that the"
+                " Deployment could not take the new pods over; exempt it from that",
+                "PR-243",
+            )
 
     # -- the rollout -------------------------------------------------------------------------------
 
@@ -205,6 +221,14 @@ class Driver(PlatformDriver):
 
     def _look(self, fresh: bool = False) -> tuple[Object, list[Group]]:
         """Return the Deployment and its groups; under a lease, fence off older ones."""
+        try:
+            return self._fenced_look(fresh)
+        except ApiError as exc:
+            if exc.status != 409:
+                raise
+        return self._fenced_look(fresh=True)  # a controller has changed one meanwhile
+
+    def _fenced_look(self, fresh: bool) -> tuple[Object, list[Group]]:
         deployment = self._get(fresh)
         if not self.context.epoch:
             return deployment, self._groups(deployment)
@@ -248,7 +272,7 @@ class Driver(PlatformDriver):
         reports: list[Report] = []
         for group in found:
             self._note_missing(group)
-            reports += reading.reports(group, self._ordered.get(group.name, 0.0))
+            reports += reading.reports(group, self._ordered.get(group.name, (0, 0.0))[1])
         return reports
 
     def _note_missing(self, group: Group) -> None:
@@ -257,7 +281,8 @@ class Driver(PlatformDriver):
             self._ordered.pop(group.name, None)
             self._said.pop(group.name, None)
             return
-        self._ordered.setdefault(group.name, clock.now())
+        if self._ordered.get(group.name, (-1, 0.0))[0] != group.change:
+            self._ordered[group.name] = group.change, clock.now()
         if group.refusal and group.refusal != self._said.get(group.name):
             self._said[group.name] = group.refusal
             self.context.transport.say(f"no more pods of {group.name}: {group.refusal} [PR-245]")
@@ -313,10 +338,11 @@ class Driver(PlatformDriver):
                 body = self._replica_set(deployment, revision, generation, count)
                 made = self._cluster.post(self._path("replicasets"), body)
                 self._watched["replicasets"].note(made)
-            elif mine[0].owned and not mine[0].current:
+            elif mine[0].edited:
                 raise PlatformError(
                     f"{self._where}: somebody else has changed its pod template since"
-                    f" {revision} was promoted, so that no pods of it can be started",
+                    f" {revision} was rolled out, so that no pods of it are started; change it back"
+                    f" (kubectl rollout undo deployment/{self._name}), or roll back",
                     "PR-246",
                 )
             else:
@@ -357,7 +383,8 @@ class Driver(PlatformDriver):
             if exc.status != 422:
                 raise
             raise PlatformError(
-                f"{name} was changed by somebody else meanwhile, and is looked at again", "PR-246"
+                f"{name} was changed by somebody else meanwhile, and is looked at again: {exc}",
+                "PR-246",
             ) from None
 
     def _replica_set(
@@ -378,9 +405,10 @@ class Driver(PlatformDriver):
             "kind": "ReplicaSet",
             "metadata": {
                 "name": name,
-                "labels": {_pods.SERVICE: self._name},
+                "labels": {_pods.SERVICE: _pods.service_of(deployment)},
                 "annotations": {
                     _pods.MARK: _pods.mark(name, generation, revision),
+                    _pods.BASE: _pods.digest(_pods.template_of(deployment)),
                     _pods.EPOCH: str(self.context.epoch),
                 },
             },
@@ -475,23 +503,19 @@ class Driver(PlatformDriver):
 
 
 def _released(group: Group) -> dict[str, t.Any]:
-    """Return how a ReplicaSet is taken from the Deployment, and remembers which labels it had."""
-    had = dict(_pods.labels_of(group.obj))
+    """Return how a ReplicaSet is taken from the Deployment, and found without its labels."""
     gone = dict.fromkeys(_pods.selector(group.deployment))
-    kept = {_pods.SERVICE: str(group.deployment["metadata"]["name"])}
     epoch = _pods.notes_of(group.deployment).get(_pods.EPOCH)
     return {
-        "labels": {**gone, **kept},
-        "annotations": {_pods.LABELS: json.dumps(had), _pods.EPOCH: epoch},
+        "labels": {**gone, _pods.SERVICE: _pods.service_of(group.deployment)},
+        "annotations": {_pods.RELEASED: "true", _pods.EPOCH: epoch},
         "ownerReferences": None,
     }
 
 
 def _given_back(group: Group) -> dict[str, t.Any]:
     """Return how a ReplicaSet becomes one of the Deployment's history again."""
-    had = json.loads(_pods.notes_of(group.obj)[_pods.LABELS])
-    keep = {_pods.SERVICE: had.get(_pods.SERVICE)}
-    return {"labels": {**keep, **had}, "annotations": {_pods.LABELS: None}}
+    return {**_adoptable(group), "annotations": {_pods.RELEASED: None}}
 
 
 def _adoptable(group: Group) -> dict[str, t.Any]:
