@@ -4,7 +4,7 @@
 """Writes the images that the tests' cluster runs: kubernetes_images.py BUSYBOX DIRECTORY
 
 `local/pause:1` holds a pod's namespaces. `local/shop:REVISION` answers requests on port 8080 with
-its revision, START seconds after its begin; `broken` ends at once.
+its revision, START seconds after its begin, and its check at /healthz; `broken` ends at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import tarfile
 from pathlib import Path
 
 REVISIONS = ("1", "2", "3", "broken")
-# Asked to stop, it answers what was sent before, and ends.
+# Asked to stop, it fails its check for LAMEDUCK seconds, answers what was sent before, and ends.
 SHOP = """#!/bin/sh
-trap 'kill $!; exit 0' TERM
+trap 'rm -f /www/healthz; sleep "${LAMEDUCK:-0}"; kill $!; exit 0' TERM
 [ "$(cat /www/index.html)" != broken ] || exit 1
 sleep "${START:-0}"
 httpd -p 8080 -h /www
@@ -31,11 +31,14 @@ def main(busybox: Path, where: Path) -> None:
     """Write an archive for each image."""
     where.mkdir(parents=True, exist_ok=True)
     program = busybox.read_bytes()
-    tools = {f"bin/{name}": "busybox" for name in ("sh", "cat", "sleep", "httpd", "kill", "wget")}
+    tools = {
+        f"bin/{name}": "busybox" for name in ("sh", "cat", "sleep", "httpd", "kill", "rm", "wget")
+    }
     pause = {"bin/busybox": program}
     write(where / "pause.tar", "local/pause:1", pause, tools, ["/bin/sleep", "2000000000"])
     for revision in REVISIONS:
         files = {**pause, "shop": SHOP.encode(), "www/index.html": revision.encode()}
+        files["www/healthz"] = b"ok"
         name = f"local/shop:{revision}"
         write(where / f"shop-{revision}.tar", name, files, tools, ["/bin/sh", "/shop"])
 
