@@ -13,12 +13,13 @@ import typing as t
 from collections.abc import Collection, Mapping, Sequence
 
 from ..base import clock
-from ..base.errors import InputError, PlatformError, RolloutError, RolloutFailed
+from ..base.errors import InputError, PlatformError, RolloutError
 from ..inputs.options import Options
 from ..interfaces.context import Context
 from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
+from . import _settings
 from ._answers import (
     MEND,
     Failed,
@@ -311,25 +312,4 @@ class Hosts(PlatformDriver):
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """Return the options, those that shape an instance as they were kept."""
-        name = type(self).__module__.rpartition(".")[2]
-        if kept.driver.rpartition(".")[2] != name:
-            raise RolloutFailed(
-                f"rollout_platform.driver: {kept.driver} ran the instances that are to be started"
-                f" again, and {name} cannot start them; give the driver they had",
-                "PR-222",
-            )
-        hidden = self.recall(kept.key) if kept.key else {}
-        if hidden is None:
-            lost = ", ".join(
-                f"rollout_{option} ({', '.join(names)})" for option, names in kept.secret.items()
-            )
-            raise RolloutFailed(
-                "cannot start instances with the settings they had: no host has the values of"
-                f" {lost} any more; set these variables as they were, and roll that revision out"
-                " again",
-                "PR-222",
-            )
-        own = {name: value for name, value in self._options.items() if name in self.host_options}
-        return self._table.parse(
-            {**own, **kept.platform, **hidden.get("platform", {})}, "rollout_platform."
-        )
+        return _settings.as_kept(self, self._table, self._options, kept)
