@@ -29,7 +29,7 @@ if t.TYPE_CHECKING:
 
 HERE = "scripts/generate.py"
 DRIVERS = {
-    "platforms": ("process", "systemd", "podman", "docker", "static", "kubernetes"),
+    "platforms": ("process", "systemd", "podman", "docker", "static", "kubernetes", "swarm"),
     "traffic": ("haproxy", "envoy", "nginx", "kubernetes_service", "none"),
     "checks": ("http", "tcp"),
     "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),

@@ -77,22 +77,28 @@ options:
         description:
           - 'I(process, systemd, podman, docker): Inventory pattern of the hosts that run instances. Required.'
           - 'I(static): Inventory pattern. There is an instance on each of the hosts, at each port. Required.'
+          - 'I(swarm): Inventory pattern of the swarm''s managers; name several. Required.'
         type: str
       ports:
-        description: 'I(process, systemd, podman, docker): Ports that instances may listen on. All hosts together need
-          enough for O(replicas) and the surge. A port, or a range (V(8100-8199)). Required.'
+        description:
+          - 'I(process, systemd, podman, docker): Ports that instances may listen on. All hosts together need enough for
+            O(replicas) and the surge. A port, or a range (V(8100-8199)). Required.'
+          - 'I(swarm): Ports that instances are published at, each once on a node. Swarm takes any free one if not given.
+            A port, or a range (V(8100-8199)).'
         type: str
       env:
-        description: 'I(process, systemd, podman, docker): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE),
-          C(SLOT), C(ADDRESS) and C(PORT) are always set.'
+        description:
+          - 'I(process, systemd, podman, docker): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT),
+            C(ADDRESS) and C(PORT) are always set.'
+          - 'I(swarm): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set. Whoever
+            may use the Docker API can read them; give secrets as O(secrets).'
         type: dict
-        default: {}
       path:
         description: 'I(process, systemd, podman, docker): Directory of records and logs on each host. An absolute path.'
         type: str
         default: /var/lib/rollout
       stop_timeout:
-        description: 'I(process, systemd, podman, docker): How long after it was asked to stop an instance is killed.
+        description: 'I(process, systemd, podman, docker, swarm): How long after it was asked to stop an instance is killed.
           A duration.'
         type: raw
         default: 10s
@@ -127,7 +133,7 @@ options:
         description:
           - 'I(process): The program and its arguments. The program has to stay in the foreground. Required.'
           - 'I(systemd): The program and its arguments. Required without C(unit).'
-          - 'I(podman, docker): Arguments that follow the image. Without it the image says what is run.'
+          - 'I(podman, docker, swarm): Arguments that follow the image. Without it the image says what is run.'
         type: list
         elements: str
       cwd:
@@ -137,7 +143,7 @@ options:
         type: str
       stop_signal:
         description:
-          - 'I(process, podman, docker): Signal that asks an instance to stop. V(TERM) if not given.'
+          - 'I(process, podman, docker, swarm): Signal that asks an instance to stop. V(TERM) if not given.'
           - 'I(systemd): Signal that asks an instance to stop, V(TERM) if not given.'
         type: str
       unit:
@@ -147,7 +153,7 @@ options:
       user:
         description:
           - 'I(systemd): User that runs the program, V(root) if not given.'
-          - 'I(podman, docker): User, as C(--user) takes it.'
+          - 'I(podman, docker, swarm): User, as C(--user) takes it.'
         type: raw
       notify:
         description: 'I(systemd): Whether the program itself tells systemd when it is ready (C(Type=notify)).'
@@ -158,6 +164,8 @@ options:
             Before anything is touched it is pulled on every host, and has to be the same everywhere. Required.'
           - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as
             in the Deployment. Required.'
+          - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is looked up once a generation, so
+            that all nodes run the same image. Required.'
         type: str
       pull:
         description: 'I(podman, docker): When the image is pulled.'
@@ -172,7 +180,9 @@ options:
         description: 'I(podman, docker): The network, V(host) for the host''s own.'
         type: raw
       volumes:
-        description: 'I(podman, docker): Volumes, as C(--volume) takes them.'
+        description:
+          - 'I(podman, docker): Volumes, as C(--volume) takes them.'
+          - 'I(swarm): Volumes, or directories of the node, each with a path in the container, and perhaps C(:ro).'
         type: list
         elements: str
       env_files:
@@ -180,17 +190,21 @@ options:
         type: list
         elements: str
       secrets:
-        description: 'I(podman): Secrets, as C(--secret) takes them.'
+        description:
+          - 'I(podman): Secrets, as C(--secret) takes them.'
+          - 'I(swarm): Secrets of Swarm by name, each perhaps with the path of its file; the usual one is /run/secrets/NAME.'
         type: list
         elements: str
       labels:
-        description: 'I(podman, docker): Labels, as C(--label) takes them.'
+        description:
+          - 'I(podman, docker): Labels, as C(--label) takes them.'
+          - 'I(swarm): Labels of the services, beside those of the rollout.'
         type: dict
       memory:
-        description: 'I(podman, docker): Limit of memory (V(512m)).'
+        description: 'I(podman, docker, swarm): Limit of memory (V(512m)).'
         type: raw
       cpus:
-        description: 'I(podman, docker): Limit of processors (V(1.5)).'
+        description: 'I(podman, docker, swarm): Limit of processors (V(1.5)).'
         type: raw
       pids:
         description: 'I(podman, docker): Limit of processes.'
@@ -202,8 +216,8 @@ options:
         description: 'I(podman, docker): Runtime, as C(--runtime) takes it.'
         type: raw
       healthcheck:
-        description: 'I(podman, docker): A check by the program itself, or V(none) for not even the image''s. While it
-          has not passed, the instance is not ready.'
+        description: 'I(podman, docker, swarm): A check by the program itself, or V(none) for not even the image''s. While
+          it has not passed, the instance is not ready.'
         type: raw
         suboptions:
           command:
@@ -223,10 +237,11 @@ options:
             description: How many failures in a row make the container unhealthy. At least 1.
             type: int
       restart:
-        description: 'I(podman, docker): What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3),
-          V(unless-stopped) or V(always).'
+        description:
+          - 'I(podman, docker): What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3),
+            V(unless-stopped) or V(always). V(no) if not given.'
+          - 'I(swarm): When Swarm starts an instance again that ended. V(any) if not given.'
         type: str
-        default: 'no'
       keep_revisions:
         description: 'I(podman, docker): Of how many revisions that no longer run each host keeps a stopped container,
           and its image with it. V(1) if not given, and V(0) with C(restart=always), which would start them again with
@@ -241,6 +256,8 @@ options:
           - 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
           - 'I(kubernetes): The port that checks and load balancers reach a pod at, the container''s first one if not
             given. 1 to 65535.'
+          - 'I(swarm): Port that the container listens on. It is published on the node that Swarm places the instance
+            on (C(mode=host)), at a free port, or one of O(ports). 1 to 65535. Required.'
         type: raw
       workload:
         description: 'I(kubernetes): The Deployment, V(deployment/shop). It has to exist, and stays what it is: only its
@@ -260,6 +277,39 @@ options:
         description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
           path.'
         type: str
+      socket:
+        description: 'I(swarm): Path of the Docker socket on each of them, for a user that may use it (C(become)). An
+          absolute path.'
+        type: str
+        default: /var/run/docker.sock
+      configs:
+        description: 'I(swarm): Configs of Swarm by name, each perhaps with the path of its file; the usual one is /NAME.'
+        type: list
+        elements: str
+      constraints:
+        description: 'I(swarm): Which nodes may run instances, as C(--constraint) takes them.'
+        type: list
+        elements: str
+      networks:
+        description: 'I(swarm): Networks of the swarm that instances are attached to.'
+        type: list
+        elements: str
+      reserve:
+        description: 'I(swarm): What a node must have left to get an instance.'
+        type: dict
+        default: {}
+        suboptions:
+          memory:
+            description: Memory (V(256m)).
+            type: raw
+          cpus:
+            description: Processors (V(0.5)).
+            type: raw
+      registry_auth:
+        description: 'I(swarm): Whether nodes get the login of the managers'' user for the image''s registry, which C(docker
+          login) has left there.'
+        type: bool
+        default: false
   traffic:
     description: 'What sends requests to the instances: C(driver) and its options.'
     type: dict

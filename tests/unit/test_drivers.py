@@ -85,6 +85,7 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "platforms/podman": CONTAINER,
     "platforms/process": PROCESS,
     "platforms/static": {"hosts": "web", "port": 80},
+    "platforms/swarm": {"hosts": "web", "image": "shop:{revision}", "port": 80},
     "platforms/systemd": PROCESS,
     "platforms/acme.shop.local": {"command": "/bin/shop", "path": "/run/shop"},
     "traffic/envoy": {"path": "/run/envoy", "listen": "127.0.0.1:80"},
@@ -195,7 +196,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 6 + 5 + 6 + 4 + 1 + 2 + len(EXAMPLES)
+    assert len(DRIVERS) == 7 + 5 + 6 + 4 + 1 + 2 + len(EXAMPLES)
 
 
 @every

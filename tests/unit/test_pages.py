@@ -147,6 +147,7 @@ USED = {
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
     f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "prestop"},
+    f"{HOW_TO}/swarm.md": {"swarm.yml"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
     f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
     f"{HOW_TO}/write-a-driver.md": {
@@ -405,7 +406,8 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     revision = {word for word in operands if word.startswith("rollout_revision=")}
     assert operands <= named | revision | {"ansible-playbook", "kubectl", "apply"}
     name = Path(page).parent.name
-    run_by = [f"extensions/molecule/{name}/molecule.yml", f"tests/engines/test_{name}.py"]
+    engine = name.partition("-")[0]
+    run_by = [f"extensions/molecule/{name}/molecule.yml", f"tests/engines/test_{engine}.py"]
     assert any((ROOT / path).exists() for path in run_by)
 
 

@@ -256,6 +256,27 @@ MESSAGES: Mapping[str, Message] = {
         "Somebody else has changed the Deployment or its ReplicaSets during the rollout.",
         "Undo that, or bring the Deployment to where it is to be with `kubectl`, then rerun.",
     ),
+    "PR-250": Message(
+        "No manager of the swarm answers, or one of several does not.",
+        "Start Docker there, mend the quorum, or correct `hosts`, `socket` or `become`; the"
+        " rollout retries meanwhile.",
+    ),
+    "PR-251": Message(
+        "A host of `rollout_platform.hosts` is no manager, or belongs to another swarm.",
+        "Name the managers of one swarm.",
+    ),
+    "PR-252": Message(
+        "The swarm lacks a secret, a config or a network.",
+        "Create it, as with `docker secret create`, or correct its name.",
+    ),
+    "PR-253": Message(
+        "Swarm does not run an instance; the message has its own words.",
+        "Do what they say: push the image, add nodes, or correct `constraints` or `reserve`.",
+    ),
+    "PR-254": Message(
+        "Swarm refused what the rollout asked for.",
+        "Do what its own words in the message say; the rollout retries meanwhile.",
+    ),
     # -- load balancers
     "PR-300": Message(
         "A load balancer could not be asked or changed.",

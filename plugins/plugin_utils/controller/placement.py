@@ -69,9 +69,10 @@ class Placement:
         record, labels = self._session.record, []
         if self._platform.names_instances:
             return [Labels("", record.service, revision, generation, "", NOWHERE, 0)] * count
-        for host, endpoint, slot in (
-            self._places(count, generation, others, leaving) if count else ()
-        ):
+        places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
+        if count and not self._platform.places_instances:
+            places = self._places(count, generation, others, leaving)
+        for host, endpoint, slot in places:
             record.serial += 1
             name = f"{record.service}-{record.serial}"
             labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))

@@ -126,6 +126,11 @@ class PlatformDriver(BaseDriver):
     that it has ordered and not seen yet, or they are ordered again. It may name another instance
     than the one that was to stop, where it cannot choose.
     """
+    places_instances: bool = False
+    """Whether the platform itself places instances that we name: `place` is not asked.
+
+    Instances are started by labels without host and endpoint, which are reported once known.
+    """
     host_options: t.ClassVar[Collection[str] | None] = None
     """The options of the hosts; all others shape an instance, and the journal keeps them.
 

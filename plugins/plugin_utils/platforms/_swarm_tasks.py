@@ -1,0 +1,179 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the services of a Swarm and their tasks say of instances. Pure.
+
+The states of a task: https://docs.docker.com/engine/swarm/how-swarm-mode-works/swarm-task-states/
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.text import clean
+from ..engine.model import UNKNOWN, Process
+from ..interfaces.platform import NOWHERE, Endpoint, Labels, Report
+
+ENDED = ("complete", "shutdown", "failed", "rejected", "remove", "orphaned")
+BY_ITSELF = ("complete", "failed", "rejected")  # not because Swarm ended it
+KEPT = ("running", "ready", "accepted")  # desired states of a task that is to run
+
+
+class Task(t.TypedDict):
+    """A task as the agent shows it; times as the API writes them."""
+
+    id: str
+    created: str
+    at: str  # since when its state is as it is
+    state: str
+    desired: str
+    why: str
+    node: str
+    ports: dict[str, int]  # published, by port of the container
+
+
+class Service(t.TypedDict):
+    """A service with its tasks, those that ended too as far as Swarm keeps them."""
+
+    name: str
+    created: str
+    labels: dict[str, str]
+    replicas: int
+    restart: str
+    tasks: list[Task]
+
+
+class Node(t.TypedDict):
+    """A node of the swarm."""
+
+    name: str
+    address: str
+    state: str
+
+
+class Seen(t.TypedDict):
+    """The services of a rollout's service, the nodes by id, and the time it is there."""
+
+    services: list[Service]
+    nodes: dict[str, Node]
+    now: float
+
+
+def seconds(stamp: str) -> float:
+    """Return a time of the API in seconds since the epoch; 0 if it is none."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z", stamp)
+    try:
+        whole = calendar.timegm(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else 0
+    except ValueError:
+        return 0.0
+    return whole + float(found[2] or 0) if found else 0.0
+
+
+@dataclass
+class Reading:
+    """Reads what managers show, the same in every iteration although their clocks may differ."""
+
+    service: str
+    _created: dict[str, float] = field(default_factory=dict)
+    _restarted: dict[str, float] = field(default_factory=dict)
+
+    def reports(self, seen: Seen, now: float) -> list[Report]:
+        """Return what is to be seen of each instance, in the order of their names."""
+        skew = now - seen["now"]
+        return [
+            self._report(one, seen["nodes"], skew)
+            for one in sorted(seen["services"], key=lambda one: one["name"])
+        ]
+
+    def _report(self, one: Service, nodes: Mapping[str, Node], skew: float) -> Report:
+        task = current(one)
+        process = process_of(one, task, nodes)
+        ends = [seconds(other["at"]) + skew for other in fallen(one)]
+        name = one["name"]
+        return Report(
+            self._labels(one, task, process, nodes),
+            process,
+            self._created.setdefault(name, seconds(one["created"]) + skew),
+            trouble(one, task, process, nodes),
+            len(ends),
+            self._restarted.setdefault(name, min(ends)) if ends else None,
+        )
+
+    def _labels(
+        self, one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]
+    ) -> Labels:
+        """Return the labels; an instance is somewhere as long as a task of it runs."""
+        labels, node = one["labels"], nodes.get(task["node"]) if task else None
+        generation = labels.get("generation", "")
+        where = NOWHERE
+        if task and node and task["state"] not in ENDED:
+            published = task["ports"].get(labels.get("port", ""), 0)
+            where = Endpoint(clean(node["address"]), published) if published else NOWHERE
+        return Labels(
+            clean(one["name"]),
+            self.service,
+            clean(labels.get("revision") or UNKNOWN),
+            int(generation) if generation.isdecimal() else 0,
+            clean(node["name"]) if node else "",
+            where if where.known else NOWHERE,
+            0,
+        )
+
+
+def current(one: Service) -> Task | None:
+    """Return the task that counts: the latest one that is to run, or else the latest one.
+
+    While Swarm moves an instance, the task that it ends is not the instance any more.
+    """
+    tasks = sorted(one["tasks"], key=lambda task: seconds(task["created"]))
+    kept = [task for task in tasks if task["desired"] in KEPT and task["state"] not in ENDED]
+    living = [task for task in tasks if task["state"] not in ENDED]
+    found: Sequence[Task] = kept or (living if not one["replicas"] else []) or tasks
+    return found[-1] if found else None
+
+
+def process_of(one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Process:
+    """Return what an instance does."""
+    node = nodes.get(task["node"]) if task else None
+    down = node is not None and node["state"] == "down"
+    ended = task is None or task["state"] in ENDED
+    if not one["replicas"]:
+        # What is on a node that is down, Swarm ends when the node is back.
+        return Process.STOPPED if ended or down else Process.STOPPING
+    if task is not None and ended:
+        again = one["restart"] == "any" or (
+            one["restart"] == "on-failure" and task["state"] != "complete"
+        )
+        ours = task["state"] in BY_ITSELF and not again
+        return Process.FAILED if ours else Process.STARTING
+    if down:
+        return Process.UNREACHABLE
+    return Process.RUNNING if task and task["state"] == "running" else Process.STARTING
+
+
+def fallen(one: Service) -> list[Task]:
+    """Return the tasks that ended by themselves; those that Swarm has moved did not."""
+    return [task for task in one["tasks"] if task["state"] in BY_ITSELF]
+
+
+def trouble(one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]) -> str:
+    """Return why an instance does not run, in Swarm's own words."""
+    if process is Process.STOPPED and task and task["state"] not in ENDED:
+        return f"node {clean(nodes[task['node']]['name'])} is down; Swarm ends it when it is back"
+    if process is Process.UNREACHABLE and task:
+        return f"node {clean(nodes[task['node']]['name'])} is down"
+    if process in (Process.STOPPED, Process.STOPPING):
+        return ""
+    if task and task["why"] and task["state"] != "running":
+        return _words(task)
+    before = sorted(fallen(one), key=lambda other: seconds(other["at"]))
+    return _words(before[-1]) if before else ""
+
+
+def _words(task: Task) -> str:
+    return clean(f"{task['state']}: {task['why']}" if task["why"] else task["state"])
