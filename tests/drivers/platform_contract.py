@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
+    Endpoint,
     InstanceSettings,
     Labels,
     PlatformDriver,
@@ -293,7 +294,10 @@ def order(driver: PlatformDriver, count: int, taken: Sequence[Labels] = ()) -> l
 
 def labels(driver: PlatformDriver, *ids: str, taken: Sequence[Labels] = ()) -> list[Labels]:
     service = driver.context.service  # type: ignore[attr-defined]
-    places = zip(ids, driver.place(len(ids), taken, 7), strict=True)
+    found: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * len(ids)
+    if not driver.places_instances:
+        found = driver.place(len(ids), taken, 7)
+    places = zip(ids, found, strict=True)
     return [
         Labels(name, service, "1", 7, host, endpoint, slot)
         for name, (host, endpoint, slot) in places
