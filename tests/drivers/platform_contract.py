@@ -104,8 +104,10 @@ class PlatformContract(ObserveContract):
         assert len(set(ids)) == 3
         stopped(driver, [goes])
         for work in ({"stop": [goes]}, {"forget": [goes]}, {"stop": [goes], "forget": [goes]}):
-            assert living(driver.sync(**work)) == dict.fromkeys(sorted(stay), RUNNING), "again"
-        stopped(driver, stay)
+            left = living(driver.sync(**work))
+            assert list(left.values()) == [RUNNING, RUNNING], (goes, left)
+            assert set(left) == set(stay) or driver.names_instances  # which may keep another one
+        stopped(driver, list(left))
         ended(driver, site, ids)
 
     def test_one_more_is_started_beside_those_there_are(self, site: Site) -> None:
