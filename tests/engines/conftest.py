@@ -65,7 +65,15 @@ class Namespace:
         """A strategic merge, as `kubectl patch` does it."""
         self.kubectl("patch", what, "--patch", json.dumps(given))
 
-    def deploy(self, replicas: int, start: float = 0.5, revision: str = "1") -> None:
+    def deploy(
+        self,
+        replicas: int,
+        start: float = 0.5,
+        revision: str = "1",
+        stop: float = 5,
+        surge: t.Any = "25%",
+    ) -> None:
+        """`stop`: seconds until everybody who sends requests knows that a pod goes."""
         container = {
             "name": "shop",
             "image": f"docker.io/local/shop:{revision}",
@@ -73,8 +81,7 @@ class Namespace:
             "env": [{"name": "START", "value": str(start)}],
             "ports": [{"containerPort": 8080}],
             "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
-            # Until everybody who sends requests knows that it goes.
-            "lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}},
+            "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(stop)]}}},
         }
         labels = {"app": "shop"}
         template = {
@@ -82,7 +89,9 @@ class Namespace:
             "spec": {"terminationGracePeriodSeconds": 10, "containers": [container]},
         }
         selector = {"matchLabels": labels}
+        rolling = {"maxSurge": surge, "maxUnavailable": 0}
         spec = {"replicas": replicas, "selector": selector, "template": template}
+        spec["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
         mine = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}}
         self.kubectl("apply", "-f", "-", given={**mine, "spec": spec})
         ports = [{"port": 80, "targetPort": 8080}]
