@@ -22,7 +22,7 @@ test: ## everything: style, types, the Ansible gates, all tests; the same each t
 	@scripts/setup run test lint
 	@scripts/check
 
-test-engines: ## rollouts on a real Kubernetes, built the first time, which takes half an hour, and on a real Docker Swarm
+test-engines: ## rollouts on a real Kubernetes, built the first time, which takes a quarter of an hour, and on a real Docker Swarm
 	@scripts/system-packages
 	@scripts/setup run test
 	@scripts/test-engines

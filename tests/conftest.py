@@ -8,6 +8,7 @@ divided among workers.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"seed {seeds.SEED}, examples: {seeds.PROFILE}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many recordings of real servers were replayed, and of which versions."""
+    replayed = Counter(
+        value
+        for report in terminalreporter.stats.get("passed", ())
+        for key, value in report.user_properties
+        if key == "replayed"
+    )
+    for server, count in sorted(replayed.items()):
+        terminalreporter.write_line(f"{count} recordings of {server} were replayed")
 
 
 @pytest.fixture

@@ -12,11 +12,15 @@ from __future__ import annotations
 import json
 import time
 import typing as t
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Mapping
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
+    JSON,
+    MERGE,
     ApiError,
     Cluster,
+    _credentials,
 )
 from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
@@ -109,49 +113,91 @@ def quota(namespace: Namespace) -> Found:
     return found
 
 
-def answers(namespace: Namespace) -> list[Found]:
-    """Return how the server answers requests that a rollout may make in vain."""
-    shop = f"{namespace.apps}/deployments/shop"
-    old = {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 1}}
-    wrong = [{"op": "test", "path": "/spec/replicas", "value": 77}]
+def answers(namespace: Namespace) -> dict[str, Found]:
+    """Return how the server answers requests of rollouts, also those that are in vain."""
+    deployments, sets = f"{namespace.apps}/deployments", f"{namespace.apps}/replicasets"
+    shop, mine = f"{deployments}/shop", namespace.deployment
+    version = namespace.cluster.get(sets)["metadata"]["resourceVersion"]
     replace = [{"op": "replace", "path": "/spec/replicas", "value": 1}]
-    mine = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}}
-    labels = {"app": "shop"}
-    spec = {
-        "selector": {"matchLabels": labels},
-        "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "shop", "image": "shop"}]},
-        },
+    wrong = [{"op": "test", "path": "/spec/replicas", "value": 77}, *replace]
+    same = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "shop-dry-run"},
+        "spec": {key: mine["spec"][key] for key in ("selector", "template")},
     }
-    tried = [
-        ("patch", shop, old),
-        ("patch", shop, wrong + replace),
-        ("patch", f"{namespace.apps}/deployments/none", replace),
-        ("get", f"{namespace.apps}/deployments/none", None),
-        ("post", f"{namespace.apps}/deployments", {**mine, "spec": spec}),
-    ]
-    return [_tried(namespace.cluster, *one) for one in tried]
+    bad = {**body, "spec": {**body["spec"], "selector": {"matchLabels": {"app": "other"}}}}
+    watch = {"watch": "1", "timeoutSeconds": "2", "allowWatchBookmarks": "true"}
+    pods = f"{namespace.core}/pods"
+    requests: dict[str, tuple[t.Any, ...]] = {
+        "list": ("GET", sets),
+        "list of nothing": ("GET", pods, None, {"labelSelector": "app=none"}),
+        "patch": ("PATCH", shop, {"metadata": {"annotations": {"note": "1"}}}),
+        "patch of what has changed (409)": (
+            "PATCH",
+            shop,
+            {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 1}},
+        ),
+        "test of what is otherwise (422)": ("PATCH", shop, wrong),
+        "patch of what is not there (404)": ("PATCH", f"{deployments}/none", replace),
+        "get of what is not there (404)": ("GET", f"{deployments}/none"),
+        "create of what is there (409)": ("POST", deployments, {**same, "spec": mine["spec"]}),
+        "dry run": ("POST", sets, body, {"dryRun": "All"}),
+        "dry run that is refused (422)": ("POST", sets, bad, {"dryRun": "All"}),
+        "watch": ("GET", sets, None, {**watch, "resourceVersion": version}),
+        "watch from too long ago (410)": ("GET", pods, None, {**watch, "resourceVersion": "1"}),
+    }
+    found = {name: _asked(namespace.cluster, *one) for name, one in requests.items()}
+    other = Cluster(str(KUBECONFIG.with_name("rollout.kubeconfig")))
+    found["without the right (403)"] = _asked(other, "GET", pods)
+    found["unknown to it (401)"] = _asked(namespace.cluster, "GET", pods, token="nobody")
+    # Changes whatever is seen of the service: no more of it is needed.
+    limits = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
+    namespace.cluster.post(f"{namespace.core}/resourcequotas", limits)
+    time.sleep(2)
+    lone = {"metadata": {"name": "lone"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    found["quota (403)"] = _asked(namespace.cluster, "POST", pods, lone)
+    return found
 
 
-def _tried(cluster: Cluster, method: str, path: str, body: t.Any) -> Found:
-    try:
-        getattr(cluster, method)(path, *([] if body is None else [body]))
-    except ApiError as exc:
-        return {
-            "method": method,
-            "path": path,
-            "body": body,
-            "status": exc.status,
-            "message": str(exc),
-        }
-    raise AssertionError(f"{method} {path} was not refused")
+def _asked(
+    cluster: Cluster,
+    method: str,
+    path: str,
+    body: t.Any = None,
+    query: Mapping[str, str] | None = None,
+    token: str = "",
+) -> Found:
+    """Return a request and what was answered, as it came but for what means nothing to us."""
+    client = cluster._client
+    kinds = {list: JSON, dict: MERGE} if method == "PATCH" else {dict: "application/json"}
+    headers = {"Content-Type": kinds.get(type(body), ""), "Accept": "application/json"}
+    headers["Authorization"] = f"Bearer {token}" if token else _credentials(client)["authorization"]
+    reply = client.rest_client.pool_manager.request(
+        method,
+        f"{client.configuration.host}{path}?{urllib.parse.urlencode(query or {})}",
+        body=json.dumps(body).encode(),
+        headers=headers,
+    )
+    lines = reply.data.decode().strip().split("\n")
+    texts = [json.dumps(_without(json.loads(line))) for line in lines if line]
+    asked = {"method": method, "path": path, "query": dict(query or {}), "body": body}
+    return {**asked, "status": reply.status, "text": "\n".join(texts) + "\n"}
+
+
+def _without(found: t.Any) -> t.Any:
+    """Return JSON without `managedFields`, which fill pages."""
+    if isinstance(found, list):
+        return [_without(one) for one in found]
+    if isinstance(found, dict):
+        return {key: _without(one) for key, one in found.items() if key != "managedFields"}
+    return found
 
 
 def _bare(one: Found) -> Found:
     """Return an object without what fills pages and means nothing to us."""
-    metadata = {k: v for k, v in one["metadata"].items() if k != "managedFields"}
-    return {**one, "metadata": metadata}
+    return dict(_without(one))
 
 
 def _gone(cluster: Cluster, path: str) -> bool:
