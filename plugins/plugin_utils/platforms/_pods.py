@@ -279,10 +279,10 @@ def selector(deployment: Object) -> Mapping[str, str]:
 
 
 def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -> list[Group]:
-    """Return the ReplicaSets of the service, each with its pods, in the order of their names."""
+    """Return the ReplicaSets of the service, each with its pods, both in the order of names."""
     mine = service_of(deployment)
     by_owner: dict[str, list[Object]] = {}
-    for pod in pods:
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         if gone(pod):
             continue
         for owner in pod["metadata"].get("ownerReferences") or ():
