@@ -93,7 +93,7 @@ class _Begin(StepPart):
             kind = same
         if kind not in (Kind.SCALE, Kind.REBALANCE):
             self.validation.check_same_balancers()
-        for line in self.validation.tight_hosts(replicas, plan):
+        for line in self.validation.risks(replicas, plan):
             step.say(line)
         if step.check_mode:
             return DryRun(step).open(kind, revision, generation, replicas)

@@ -108,9 +108,9 @@ class ActionModule(StepAction):
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
         Lifecycle(step).adopt()
-        return show(
-            step, revision, replicas, validation.kept_replicas(replicas, step.settings.plan)
-        )
+        found = validation.risks(replicas, step.settings.plan)
+        base = validation.kept_replicas(replicas, step.settings.plan)
+        return {**show(step, revision, replicas, base), "risks": found}
 
 
 def imagine(step: StepContext) -> Result:

@@ -186,6 +186,11 @@ unknown:
   returned: success, without O(fleet)
   type: list
   elements: str
+risks:
+  description: What may go wrong, as far as hosts and the platform tell before anything is touched, a line each.
+  returned: success, without O(fleet)
+  type: list
+  elements: str
 settings:
   description:
     - How O(platform) and O(health) differ from those of the stable revision, a difference a line.

@@ -7,6 +7,7 @@ is, but for addresses, ports, paths and the image, which is on the node.
 
 from __future__ import annotations
 
+import csv
 import http.client
 import os
 import shutil
@@ -90,10 +91,10 @@ class Site:
         """The addresses of the pods that HAProxy sends requests to."""
         with socket.socket(socket.AF_UNIX) as asked:
             asked.connect(str(self.home / "admin.sock"))
-            asked.sendall(b"show servers state shop\n")
-            rows = b"".join(iter(lambda: asked.recv(65536), b"")).decode().splitlines()[2:]
-        fields = [row.split() for row in rows if row]  # running, and not in maintenance
-        return {one[4] for one in fields if (one[5], one[6]) == ("2", "0")}
+            asked.sendall(b"show stat shop 4 -1\n")
+            shown = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
+        rows = csv.DictReader(shown.removeprefix("# ").splitlines())
+        return {row["addr"].partition(":")[0] for row in rows if row["status"] == "UP"}
 
     def get(self) -> str:
         """The revision that answers a request."""

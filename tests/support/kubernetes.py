@@ -61,6 +61,8 @@ class Server:
         self.objects: dict[str, Object] = {}
         self.changes: list[str] = []  # each change of ours
         self.forbidden: set[tuple[str, str]] = set()  # verb, resource
+        self.lists: set[str] = set()  # paths of those of other kinds
+        self.groups: list[Object] = []  # of other APIs
         self.refuses: Callable[[str], bool] = lambda path: False  # to be read
         self.fails: Callable[[str], None] = lambda change: None  # may raise, before each change
         self.steers = True  # whether it knows the cost of deletion
@@ -112,7 +114,9 @@ class Server:
             raise ApiError(f"GET {path}: forbidden (403)", 403)
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
-        if path not in (DEPLOYMENTS, SETS, PODS, AUTOSCALERS):
+        if path == "/apis":
+            return {"groups": list(self.groups)}
+        if path not in {DEPLOYMENTS, SETS, PODS, AUTOSCALERS, *self.lists}:
             raise ApiError(f"GET {path}: not found (404)", 404)
         items = [one for one in self._all(path) if _selected(one, query)]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})

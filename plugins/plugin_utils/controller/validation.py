@@ -115,13 +115,14 @@ class Validation(StepPart):
                 "PR-618",
             )
 
-    def tight_hosts(self, replicas: int, plan: Plan) -> list[str]:
-        """Return warnings about hosts whose memory or CPUs may not suffice."""
-        used = resources.used(self.loop.platform, self.loop.fleet, self.record.settings)
-        return [
-            f"{self.settings.service}: {line}"
-            for line in self._demand(replicas, plan)[0].tight(used)
-        ]
+    def risks(self, replicas: int, plan: Plan) -> list[str]:
+        """Return what may go wrong, a line each: hosts with too little, and what platforms see."""
+        platform = self.loop.platform
+        used = resources.used(platform, self.loop.fleet, self.record.settings)
+        tight = self._demand(replicas, plan)[0].tight(used)
+        least = replicas - self.settings.budget.resolve(replicas).unavailable
+        found = platform.risks(replicas, least, self._most(replicas, plan)[0])
+        return [f"{self.settings.service}: {line}" for line in (*tight, *found)]
 
     def kept_replicas(self, replicas: int, plan: Plan) -> int:
         """Return how many stable instances are kept until the promotion of `replicas` new ones.

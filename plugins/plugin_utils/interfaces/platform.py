@@ -188,6 +188,13 @@ class PlatformDriver(BaseDriver):
         """
         return False
 
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        """Return what may go wrong with a rollout, a line each, after `check` has passed.
+
+        It keeps `least` instances available, and has up to `most` at once. Touch nothing.
+        """
+        return ()
+
     def replicas(self) -> int | None:
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None

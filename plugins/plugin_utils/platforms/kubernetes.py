@@ -28,6 +28,7 @@ from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object, Reflector
+from . import _kubernetes_risks as risks
 from . import _pods, _rights
 from ._pods import Group
 
@@ -94,6 +95,7 @@ class Driver(PlatformDriver):
         self._seen = -1  # changes that the last reports have taken in
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
+        self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
@@ -124,6 +126,8 @@ class Driver(PlatformDriver):
         self._container(deployment)
         if not self.context.health.enabled:
             self._check_probe(deployment)
+        _rights.check_overlap(deployment, self._list_all("deployments"), self._where)
+        self._unknown = _rights.check_rivals(cluster, self._namespace, self._name, self._where)
         _rights.check_autoscalers(cluster, self._namespace, self._name, self._where)
         if busy := [one for one in found if one.owned and not one.current and one.replicas]:
             raise InputError(
@@ -132,6 +136,26 @@ class Driver(PlatformDriver):
                 f" rollout status deployment/{self._name}",
                 "PR-243",
             )
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        deployment = self._get()
+        present = sum(len(one.living) for one in self._groups(deployment))
+        numbers = risks.Numbers(replicas, least, most, present)
+        template = deployment["spec"]["template"]
+        budgets = _rights.listed(self._cluster, "policy", self._namespace, "poddisruptionbudgets")
+        quotas, nodes = (
+            _rights.listed_at(self._cluster, path)
+            for path in (f"/api/v1/namespaces/{self._namespace}/resourcequotas", "/api/v1/nodes")
+        )
+        return [
+            *risks.of_sync(deployment, self._where),
+            *self._unknown,
+            *risks.of_budgets(budgets or (), _pods.labels_of(template), numbers),
+            *risks.of_quotas(quotas or (), template, numbers),
+            *risks.of_nodes(nodes or (), template, numbers),
+            *risks.of_template(template),
+            *risks.of_history(deployment),
+        ]
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new ReplicaSet, and that it can be handed back.
@@ -244,16 +268,20 @@ class Driver(PlatformDriver):
         """Return objects of a kind, watched as long as a rollout lasts."""
         path = self._path(kind)
         if not self.context.epoch:
-            try:
-                found: Sequence[Object] = self._cluster.get(path, **query).get("items", ())
-            except ApiError as exc:
-                if exc.status == 403:
-                    _rights.check(self._cluster, self._namespace)  # says which ones are missing
-                raise
-            return found
+            return self._list_all(kind, **query)
         if kind not in self._watched:
             self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
         return self._watched[kind].list(fresh)
+
+    def _list_all(self, kind: str, **query: str) -> Sequence[Object]:
+        """Return objects of a kind, as they are now."""
+        try:
+            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+        except ApiError as exc:
+            if exc.status == 403:
+                _rights.check(self._cluster, self._namespace)  # says which ones are missing
+            raise
+        return found
 
     @property
     def _changes(self) -> int:
