@@ -12,6 +12,7 @@ from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.forward import Forward
 from ..plugin_utils.controller.target import target_of_step, whole_replicas
+from ..plugin_utils.controller.validation import Validation
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import Plan, Stage, Waypoint
 from ..plugin_utils.state.record import Kind, Outcome, Rollout
@@ -20,6 +21,7 @@ from ..plugin_utils.state.record import Kind, Outcome, Rollout
 class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         replicas = whole_replicas(step)
+        Validation(step).refuse_to_scale()
         step.begin()
         step.loop.observe_fleet()
         forward = Forward(step)

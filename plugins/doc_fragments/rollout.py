@@ -163,7 +163,7 @@ options:
           - 'I(podman, docker): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
             Before anything is touched it is pulled on every host, and has to be the same everywhere. Required.'
           - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as
-            in the Deployment. Required.'
+            in the workload. Required.'
           - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is looked up once a generation, so
             that all nodes run the same image. Required.'
         type: str
@@ -260,8 +260,10 @@ options:
             on (C(mode=host)), at a free port, or one of O(ports). 1 to 65535. Required.'
         type: raw
       workload:
-        description: 'I(kubernetes): The Deployment, V(deployment/shop). It has to exist, and stays what it is: only its
-          number of replicas and its pod template are changed. Required.'
+        description: 'I(kubernetes): The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It has
+          to exist, and stays what it is: only its pod template is changed, and the number of replicas of a Deployment.
+          A StatefulSet and a DaemonSet need the update strategy V(OnDelete); their pods are replaced where they are,
+          without a surge. Required.'
         type: str
       container:
         description: 'I(kubernetes): The container with that image. Required where a pod has several.'

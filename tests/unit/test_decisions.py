@@ -445,7 +445,12 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
         "r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad"
     )
     loop = SimpleNamespace(
-        fleet=some(3), run_stage=walk, cancel_drain=int, commit=int, event=lambda *_, **__: None
+        fleet=some(3),
+        run_stage=walk,
+        cancel_drain=int,
+        commit=int,
+        event=lambda *_, **__: None,
+        refill_with=id,
     )
     run = t.cast(
         StepContext,

@@ -148,6 +148,7 @@ USED = {
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
     f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "prestop"},
     f"{HOW_TO}/swarm.md": {"swarm.yml"},
+    f"{HOW_TO}/kubernetes-in-place.md": {"statefulset.yml", "daemonset.yml", "strategy"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
     f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
     f"{HOW_TO}/write-a-driver.md": {
@@ -222,7 +223,11 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
     page: str, words: list[str]
 ) -> None:
     known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
-    files = {name for texts in SNIPPETS.values() for name in texts} | {"setup.yml", "canary.yml"}
+    files = {name for texts in SNIPPETS.values() for name in texts} | {
+        "setup.yml",
+        "canary.yml",
+        "db.yml",
+    }
     for option, value in itertools.pairwise(words):
         if option == "-i":
             assert value == "inventory.yml"

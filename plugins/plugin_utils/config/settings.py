@@ -93,8 +93,15 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "store",
         "lease",
     )
+    plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
+    if platform.driver.refills:
+        _check_refilled(plan, known["budget"])
+        # Nothing is started beside what is there, and no part of a fleet with an identity is given
+        # up at once.
+        known["budget"] = Budget(0, known["budget"].max_unavailable)
+        known["headroom"] = Fraction(0)
     return Settings(
-        plan=strategy.parse(args),
+        plan=plan,
         rules=Rules(
             min_ready=min_ready,
             progress_deadline=deadline,
@@ -104,11 +111,33 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         ),
         failure_total=total,
         on_failure=on_failure,
-        platform=known["platform"] or NO_PLATFORM,
+        platform=platform,
         health=health,
         checks=checks,
         **{name: known[name] for name in (*same, "freeze", "supersede", "wait")},
     )
+
+
+def _check_refilled(plan: Plan, budget: Budget) -> None:
+    """Refuse what needs instances beside those that are there."""
+    if plan.strategy == "blue_green":
+        raise InputError(
+            "rollout_strategy: blue_green needs a second set of instances, and this workload"
+            " replaces each instance at its place; use rolling or canary",
+            "PR-107",
+        )
+    if plan.baseline:
+        raise InputError(
+            "rollout_steps: baseline needs instances beside those that are there, and this workload"
+            " replaces each instance at its place; remove it",
+            "PR-107",
+        )
+    if budget.max_in_flight is not None or budget.max_unavailable == 0:
+        raise InputError(
+            "rollout_budget: an instance of this workload is unavailable while it is replaced; set"
+            " max_unavailable to at least 1",
+            "PR-105",
+        )
 
 
 def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
 from ..config.settings import Settings
+from ..engine import refill
 from ..engine.budget import up
-from ..engine.model import Instance, Phase, Rotation, State
+from ..engine.model import Composition, Instance, Phase, Rotation, State
 from ..engine.progress import Rules
 from ..engine.strategy import Stage, Waypoint
 from ..health.monitor import HealthMonitor
@@ -114,6 +115,26 @@ class BaseLoop:
     def observe_for(self, waypoint: Waypoint) -> Snapshot:
         """Observe the service on the way to a waypoint."""
         return self.placement.with_leaving(self.observe(), waypoint)
+
+    def fitted(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint for as many instances as the platform has, where it fills places."""
+        places = self.platform.replicas() if self.platform.refills else None
+        return refill.fitted(waypoint, places) if places else waypoint
+
+    def refill(
+        self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
+    ) -> None:
+        """Tell a platform that fills places itself of which revision the next instances are."""
+        if not self.platform.refills:
+            return
+        generation = refill.next_generation(fleet, waypoint)
+        stable = rollout.previous if generation == waypoint.stable else None
+        self.platform.refill(stable.revision if stable else revision, generation)
+
+    def refill_with(self, stable: Composition) -> None:
+        """Have the places that become free while nothing moves filled with stable instances."""
+        if self.platform.refills:
+            self.platform.refill(stable.revision, stable.generation)
 
     def observe_fleet(self) -> Sequence[Instance]:
         """Return the fleet as it is now."""

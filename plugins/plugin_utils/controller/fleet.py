@@ -143,6 +143,7 @@ def _instance(
         host=labels.host,
         detail=report.detail or status.detail or unproven,
         crashed=crashed,
+        precedence=report.precedence,
     )
 
 

@@ -105,7 +105,7 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     keeps no settings.
     """
     chosen = settings.platform
-    of_hosts = chosen.module.driver.host_options
+    of_hosts = chosen.driver.host_options
     if of_hosts is None:
         return None
     shaping = {name: value for name, value in chosen.options.items() if name not in of_hosts}

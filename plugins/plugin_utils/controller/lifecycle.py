@@ -9,6 +9,7 @@ import os
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 
 from ..base import clock
@@ -69,6 +70,9 @@ class Lifecycle(StepPart):
                 for one in (revision, None)
             ]
             record.stable = Composition(revision, generation, whole(count, *weights))
+        if record.stable and record.open is None and self.loop.platform.refills:
+            number = self.loop.platform.replicas() or record.stable.replicas
+            record.stable = replace(record.stable, replicas=number)
 
     def open(
         self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
@@ -226,6 +230,9 @@ class Lifecycle(StepPart):
         """Stop the rollout where it is, for a person to decide."""
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        if rollout.previous:
+            with suppress(*TRANSIENT):  # only a precaution
+                self.loop.refill_with(rollout.previous)
 
     def refuse_rolling_back(self, rollout: Rollout) -> None:
         """Refuse to continue a rollout that is being rolled back."""
@@ -261,6 +268,7 @@ class Lifecycle(StepPart):
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
         plan = self.stages.plan_of(rollout)
+        self.validation.refuse_to_scale()
         self.validation.check_capacity(replicas, plan)
         with suppress(*TRANSIENT):  # a host that does not answer now has no part in the sum
             self.loop.platform.check()

@@ -90,20 +90,21 @@ class ReconcileLoop(BaseLoop):
     def run_once(self, stage: Stage, revision: str, rollout: Rollout) -> None:
         """Do one iteration on the way to the stage, and wait for nothing."""
         self._aim(stage, rollout)
-        snapshot, now = self.observe(), self.now()
+        snapshot, now, waypoint = self.observe(), self.now(), self.fitted(stage.waypoint)
         decision = evaluate(
             snapshot.fleet,
-            stage.waypoint,
+            waypoint,
             self.settings.budget,
             self.rules,
             ProgressTracker(now),
             now,
         )
         self.recorder.note_decision(decision)
+        self.refill(snapshot.fleet, waypoint, revision, rollout)
         self.actuator.apply(
             snapshot,
             decision,
-            self.placement.starts(decision, stage.waypoint, revision, rollout, None),
+            self.placement.starts(decision, waypoint, revision, rollout, None),
         )
         self.actuator.apply_previews(snapshot)
 

@@ -90,7 +90,7 @@ class StageRun:
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
-        waypoint = self._waypoint(proceed)
+        waypoint = self._loop.fitted(self._waypoint(proceed))
         snapshot = self._loop.observe_for(waypoint)
         self._decision = decision = self._evaluate(snapshot, waypoint)
         if (
@@ -122,7 +122,7 @@ class StageRun:
         if proceed is not Proceed.HOLD:
             self._hold_at = None
             return waypoint
-        if self._hold_at is None:
+        if self._hold_at is None or self._loop.platform.refills:
             self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
@@ -174,6 +174,7 @@ class StageRun:
         if not waypoint.is_baseline:
             rollout.replaced += len(decision.drain)
         self._report_repair(snapshot, waypoint)
+        loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
         starts = loop.placement.starts(
             decision, waypoint, self._revision, rollout, snapshot.leaving
         )

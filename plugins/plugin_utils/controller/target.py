@@ -21,6 +21,8 @@ def requested(
     imagined.
     """
     revision, replicas = step.settings.revision, step.settings.replicas
+    if step.loop.platform.refills:
+        replicas = _as_there_are(step)
     if replicas is None and step.in_place:
         replicas = step.loop.platform.capacity()
     if replicas is None and step.session.read().open is None:
@@ -43,6 +45,19 @@ def requested(
     if replicas is None:
         raise InputError("rollout_replicas: required; give the number of instances", "PR-102")
     return revision, _number(step, replicas, revision, present)
+
+
+def _as_there_are(step: StepContext) -> int | None:
+    """Return the platform's own number of instances, which cannot be changed from here."""
+    there, given = step.loop.platform.replicas(), step.settings.replicas
+    known = step.session.read().open
+    if given not in (None, there) and not isinstance(given, Bounds):
+        raise InputError(
+            f"rollout_replicas: {given} asked for, and this workload says itself that it has"
+            f" {there}; remove it, and scale the workload",
+            "PR-107",
+        )
+    return known.replicas if known and step.settings.revision in (None, known.revision) else there
 
 
 def _number(step: StepContext, asked: int | Bounds, revision: str, present: int | None) -> int:

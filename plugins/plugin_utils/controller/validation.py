@@ -70,6 +70,15 @@ class Validation(StepPart):
                 "PR-107",
             )
 
+    def refuse_to_scale(self) -> None:
+        """Refuse another number where the platform says itself how many instances there are."""
+        if self.loop.platform.refills:
+            raise InputError(
+                "rollout_replicas: this workload says itself how many instances it has; scale the"
+                " workload itself, and a rollout in progress follows",
+                "PR-107",
+            )
+
     def check_balancers(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the load balancers have servers for."""
         pools = [(self.loop.traffic, *self._most(replicas, plan))]

@@ -353,21 +353,23 @@ def _first(
 _LEAST_USEFUL_FIRST = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State.READY)
 
 
-def _usefulness(instance: Instance) -> tuple[int, float, str]:
-    """Sort key: the least useful first, then the oldest."""
-    return (_LEAST_USEFUL_FIRST.index(instance.state), instance.created, instance.id)
+def _usefulness(instance: Instance) -> tuple[int, int, float, str]:
+    """Sort key: the least useful first, then as their platform prefers, then the oldest."""
+    useful = _LEAST_USEFUL_FIRST.index(instance.state)
+    return (useful, -instance.precedence, instance.created, instance.id)
 
 
-def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, float, str]]:
+def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, int, float, str]]:
     """Sort key: an unfinished revision that was superseded first, then the stable one, last its
-    baseline; the oldest first.
+    baseline; of each as their platform prefers, and the oldest first.
     """
 
-    def key(instance: Instance) -> tuple[bool, bool, float, str]:
+    def key(instance: Instance) -> tuple[bool, bool, int, float, str]:
         generation = instance.generation
         return (
             generation == waypoint.baseline,
             generation == waypoint.stable,
+            -instance.precedence,
             instance.created,
             instance.id,
         )

@@ -83,6 +83,7 @@ class Instance:
     detail: str = ""  # why it is not ready, or how it ended
     was_ready: bool = False  # it failed, and had been ready before
     crashed: bool = False  # it ended soon after its start; its platform may have restarted it
+    precedence: int = 0  # of instances that may go, those with the highest go first
 
     @property
     def in_rotation(self) -> bool:

@@ -32,3 +32,8 @@ class BaseDriver(abc.ABC):
         Raises InputError for what a table of fields cannot check, with the variable's name, its
         value, and what to do.
         """
+
+    @classmethod
+    def variant(cls, options: Mapping[str, t.Any]) -> type[t.Any]:
+        """Return the class for these options: a driver may have several, under one name."""
+        return cls

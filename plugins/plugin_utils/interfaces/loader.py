@@ -47,9 +47,15 @@ class DriverChoice(t.Generic[D]):
     module: DriverModule[D]
     options: dict[str, t.Any]
 
+    @property
+    def driver(self) -> type[D]:
+        """The driver's class."""
+        found: type[D] = self.module.driver.variant(self.options)
+        return found
+
     def make(self, context: Context) -> D:
         """Make the driver. Raises InputError for options that it refuses."""
-        return self.module.driver(self.options, context)
+        return self.driver(self.options, context)
 
 
 def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:

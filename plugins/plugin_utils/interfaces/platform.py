@@ -71,6 +71,7 @@ class Report:
     # `rollout_health` checks it, too, both have to pass.
     health: Health = Health.NONE
     health_since: float = 0.0
+    precedence: int = 0  # of instances that may go, those with the highest go first
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,14 @@ class PlatformDriver(BaseDriver):
     """Whether the platform itself places instances that we name: `place` is not asked.
 
     Instances are started by labels without host and endpoint, which are reported once known.
+    """
+    refills: bool = False
+    """Whether the platform itself fills the place of an instance that ends, as with the pods of a
+    StatefulSet.
+
+    The number of instances is then the platform's (`replicas`), none are started beside others, and
+    `refill` says of which revision the next ones are. An instance is reported as stopping until
+    there is another one at its place.
     """
     host_options: t.ClassVar[Collection[str] | None] = None
     """The options of the hosts; all others shape an instance, and the journal keeps them.
@@ -198,6 +207,9 @@ class PlatformDriver(BaseDriver):
     def replicas(self) -> int | None:
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None
+
+    def refill(self, revision: str, generation: int) -> None:
+        """Have the places that become free filled with instances of this generation (`refills`)."""
 
     def conclude(self, stable: Composition | None) -> str:
         """Do what is left to do when a rollout ends, with what the service consists of now.

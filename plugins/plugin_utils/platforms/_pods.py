@@ -317,16 +317,20 @@ class Reading:
         for pod in group.pods:
             yield self._report(group, pod)
         for name in group.ordered:
-            labels = self._labels(group, name, {})
+            labels = self.labels({}, name, (group.generation, self.revision(group)))
             yield Report(labels, Process.STARTING, ordered, group.refusal)
 
     def revision(self, group: Group) -> str:
         """Return the revision of a group: marked, or that of its image."""
         if group.marked:
             return group.marked[1]
+        return self.imaged(group.obj["spec"]["template"])
+
+    def imaged(self, pod: Object) -> str:
+        """Return the revision of a pod, or of a pod template, by its image."""
         images = [
             c.get("image", "")
-            for c in group.obj["spec"]["template"]["spec"]["containers"]
+            for c in pod["spec"]["containers"]
             if self.container in ("", c["name"])
         ]
         before, _placeholder, after = self.image.partition("{revision}")
@@ -338,14 +342,23 @@ class Reading:
 
     def _report(self, group: Group, pod: Object) -> Report:
         name = str(pod["metadata"]["name"])
-        known = group.ids.get(name, name)
+        known, mark = group.ids.get(name, name), (group.generation, self.revision(group))
+        return self.report(pod, known, mark, leaving=known in group.leaving)
+
+    def report(
+        self, pod: Object, name: str, mark: tuple[int, str], *, leaving: bool = False
+    ) -> Report:
+        """Return what is to be seen of a pod, with the instance's id, generation and revision.
+
+        `leaving`: its controller is about to delete it.
+        """
         process = self._process(pod)
-        if known in group.leaving and process in (Process.STARTING, Process.RUNNING):
+        if leaving and process in (Process.STARTING, Process.RUNNING):
             process = Process.STOPPING
         health, since = self._health(pod) if process is Process.RUNNING else (Health.NONE, 0.0)
         restarts, restarted = self._restarts(pod)
         return Report(
-            self._labels(group, known, pod),
+            self.labels(pod, name, mark),
             process,
             self._at(pod["metadata"].get("creationTimestamp")),
             trouble(pod),
@@ -355,7 +368,8 @@ class Reading:
             since,
         )
 
-    def _labels(self, group: Group, name: str, pod: Object) -> Labels:
+    def labels(self, pod: Object, name: str, mark: tuple[int, str]) -> Labels:
+        """Return the labels of an instance; of one that is not seen yet, the pod is empty."""
         host = str((pod.get("spec") or {}).get("nodeName") or "")
         address = str((pod.get("status") or {}).get("podIP") or "")
         port = self.port or next(
@@ -368,7 +382,8 @@ class Reading:
             0,
         )
         where = Endpoint(address, port) if address and port else NOWHERE
-        return Labels(name, self.service, self.revision(group), group.generation, host, where, 0)
+        generation, revision = mark
+        return Labels(name, self.service, revision, generation, host, where, 0)
 
     def _process(self, pod: Object) -> Process:
         if gone := pod["metadata"].get("deletionTimestamp"):

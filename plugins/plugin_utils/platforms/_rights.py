@@ -7,6 +7,7 @@ rolled out.
 
 from __future__ import annotations
 
+import json
 import typing as t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,9 +32,20 @@ def costs(cluster: Cluster) -> bool:
     return cluster.version() >= (1, 22)
 
 
-def check(cluster: Cluster, namespace: str) -> None:
+def in_place(resource: str) -> kubernetes_rights.Needed:
+    """Return what is needed of a workload whose pods are replaced at their places."""
+    return (
+        ("apps", resource, ("list", "watch", "patch")),
+        ("apps", "controllerrevisions", ("list",)),
+        ("", "pods", ("list", "watch", "delete")),
+        ("", "events", ("list",)),
+    )
+
+
+def check(cluster: Cluster, namespace: str, needed: kubernetes_rights.Needed | None = None) -> None:
     """Raise InputError, with a Role that would do, where the account lacks rights."""
-    needed = NEEDED if costs(cluster) else (*NEEDED, *NO_COSTS)
+    if needed is None:
+        needed = NEEDED if costs(cluster) else (*NEEDED, *NO_COSTS)
     kubernetes_rights.check(cluster, role(namespace, needed), "rollout_platform.context")
 
 
@@ -152,6 +164,33 @@ def listed_at(cluster: Cluster, path: str) -> Sequence[Object] | None:
             raise
         return () if exc.status == 404 else None
     return found
+
+
+def check_on_delete(workload: Object, kind: str, where: str) -> None:
+    """Raise InputError where a StatefulSet or DaemonSet would be moved by its own controller."""
+    spec = workload["spec"]
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") != "OnDelete":
+        patch = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
+        raise InputError(
+            f"rollout_platform.workload: {where} has the update strategy"
+            f" {strategy.get('type', 'RollingUpdate')}, with which its own controller replaces the"
+            " pods; set OnDelete, which replaces none by itself: kubectl patch"
+            f" {kind}/{workload['metadata']['name']} --type merge -p '{json.dumps(patch)}'",
+            "PR-243",
+        )
+    if spec["selector"].get("matchExpressions") or not spec["selector"].get("matchLabels"):
+        raise InputError(
+            f"rollout_platform.workload: {where} selects its pods by expressions; only labels"
+            " (matchLabels) are supported",
+            "PR-243",
+        )
+    if spec.get("revisionHistoryLimit") == 0:
+        raise InputError(
+            f"rollout_platform.workload: {where} has the revisionHistoryLimit 0, and a rollback"
+            " needs the stable pod template from its history; set at least 1",
+            "PR-243",
+        )
 
 
 def check_autoscalers(cluster: Cluster, namespace: str, name: str, where: str) -> None:

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pods of a Deployment on Kubernetes. Nothing is installed in the cluster.
 
+Those of StatefulSets and DaemonSets are replaced at their places: see `_on_delete.py`.
+
 The user's Deployment keeps the old template and is only scaled while a rollout lasts. The new pods
 are those of a ReplicaSet beside it, which it adopts at the end (`engine/hand_back.py`). So whatever
 happens to a run, the Deployment has what is stable, and no pod is started for the end alone.
@@ -14,34 +16,38 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from ..base import clock
-from ..base.errors import InputError, LeaseLost, PlatformError
+from ..base.errors import InputError, PlatformError
 from ..engine import hand_back
 from ..engine.hand_back import Step
 from ..engine.model import Composition
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
-from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object, Reflector
+from ..interfaces.platform import Labels, Report
+from ..remote.kubernetes import CLUSTER, ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _pods, _rights
+from ._on_delete import OnDeleteDriver
 from ._pods import Group
+from ._workload import WorkloadDriver, versioned
 
-ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
+KINDS = ("deployment", "statefulset", "daemonset")
 
 
 def _workload(value: t.Any, variable: str) -> str:
     kind, _slash, name = str(value).partition("/")
-    if kind != "deployment" or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+    if kind not in KINDS or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
         raise InputError(
-            f"{variable}: {value!r} is not a workload; write deployment/NAME", "PR-118"
+            f"{variable}: {value!r} is not a workload; write deployment/NAME, statefulset/NAME or"
+            " daemonset/NAME",
+            "PR-118",
         )
-    return name
+    return str(value)
 
 
 def _image(value: t.Any, variable: str) -> str:
@@ -59,15 +65,17 @@ OPTIONS = Options(
     Field(
         "workload",
         Kind("str", _workload),
-        "The Deployment, V(deployment/shop). It has to exist, and stays what it is: only its number"
-        " of replicas and its pod template are changed.",
+        "The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It has to"
+        " exist, and stays what it is: only its pod template is changed, and the number of"
+        " replicas of a Deployment. A StatefulSet and a DaemonSet need the update strategy"
+        " V(OnDelete); their pods are replaced where they are, without a surge.",
         required=True,
     ),
     Field(
         "image",
         Kind("str", _image),
         "The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as"
-        " in the Deployment.",
+        " in the workload.",
         required=True,
     ),
     Field("container", NAME, "The container with that image. Required where a pod has several."),
@@ -81,36 +89,22 @@ OPTIONS = Options(
 )
 
 
-class Driver(PlatformDriver):
+class Driver(WorkloadDriver):
     """The pods of one Deployment."""
 
-    names_instances = True
-    host_options = ("workload", "namespace", "context", "kubeconfig")
+    @classmethod
+    def variant(cls, options: Mapping[str, t.Any]) -> type[WorkloadDriver]:
+        in_deployment = str(options["workload"]).startswith("deployment/")
+        return cls if in_deployment else OnDeleteDriver
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self.context = context
-        self._options = options
-        self._name: str = options["workload"]
-        self._watched: dict[str, Reflector] = {}  # by kind
-        self._seen = -1  # changes that the last reports have taken in
+        super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
-
-    def hosts(self) -> Sequence[str]:
-        """Return none: the scheduler finds a node for a pod."""
-        return ()
-
-    def capacity(self) -> int:
-        return ENOUGH
-
-    def place(
-        self, count: int, taken: Collection[Labels], generation: int
-    ) -> Sequence[tuple[str, Endpoint, int]]:
-        raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
 
     def replicas(self) -> int | None:
         deployment = self._get()
@@ -119,7 +113,7 @@ class Driver(PlatformDriver):
 
     def check(self) -> None:
         cluster = self._cluster
-        _rights.check(cluster, self._namespace)
+        self._check_rights()
         deployment = self._get()
         found = self._groups(deployment)
         _rights.check_deployment(deployment, found, self._where)
@@ -179,13 +173,6 @@ class Driver(PlatformDriver):
 
     # -- the rollout -------------------------------------------------------------------------------
 
-    def changed(self) -> bool:
-        return bool(self._watched) and self._changes != self._seen
-
-    def close(self) -> None:
-        for one in self._watched.values():
-            one.close()
-
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
@@ -211,37 +198,12 @@ class Driver(PlatformDriver):
 
     # -- observe -----------------------------------------------------------------------------------
 
-    @cached_property
-    def _cluster(self) -> Cluster:
-        options = self._options
-        return Cluster(options["kubeconfig"], options["context"], "rollout_platform.context")
+    def _check_rights(self) -> None:
+        _rights.check(self._cluster, self._namespace)
 
     @cached_property
     def _costs(self) -> bool:
         return _rights.costs(self._cluster)
-
-    @property
-    def _namespace(self) -> str:
-        return self._options["namespace"] or self._cluster.namespace
-
-    @property
-    def _where(self) -> str:
-        return f"deployment {self._name} in namespace {self._namespace}"
-
-    def _path(self, kind: str, *names: str) -> str:
-        group = "/api/v1" if kind == "pods" else "/apis/apps/v1"
-        return "/".join([group, "namespaces", self._namespace, kind, *names])
-
-    def _get(self, fresh: bool = False) -> Object:
-        """Return the Deployment."""
-        found = self._list("deployments", fresh, fieldSelector=f"metadata.name={self._name}")
-        if not found:
-            raise InputError(
-                f"rollout_platform.workload: there is no {self._where}; create it first, with the"
-                " number of replicas 0 if nothing is to run yet",
-                "PR-242",
-            )
-        return found[0]
 
     def _look(self, fresh: bool = False) -> tuple[Object, list[Group]]:
         """Return the Deployment and its groups; under a lease, fence off older ones."""
@@ -263,30 +225,6 @@ class Driver(PlatformDriver):
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
         pods = self._list("pods", labelSelector=wanted)
         return _pods.groups(deployment, self._list("replicasets", fresh), pods)
-
-    def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
-        """Return objects of a kind, watched as long as a rollout lasts."""
-        path = self._path(kind)
-        if not self.context.epoch:
-            return self._list_all(kind, **query)
-        if kind not in self._watched:
-            self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
-        return self._watched[kind].list(fresh)
-
-    def _list_all(self, kind: str, **query: str) -> Sequence[Object]:
-        """Return objects of a kind, as they are now."""
-        try:
-            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
-        except ApiError as exc:
-            if exc.status == 403:
-                _rights.check(self._cluster, self._namespace)  # says which ones are missing
-            raise
-        return found
-
-    @property
-    def _changes(self) -> int:
-        """How many changes the watches have told of."""
-        return sum(one.changes for one in self._watched.values())
 
     def _reports(self, found: Sequence[Group]) -> list[Report]:
         reading = _pods.Reading(
@@ -317,34 +255,11 @@ class Driver(PlatformDriver):
 
     # -- act ---------------------------------------------------------------------------------------
 
-    def _refuse_without_lease(self) -> None:
-        if not self.context.epoch:
-            raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
-
     def _fenced(self, group: Group) -> Group:
         """Return a group whose number no older lease changes any more."""
         if group.owned:
             return group
         return replace(group, obj=self._fence(group.obj, "replicasets"))
-
-    def _fence(self, obj: Object, kind: str) -> Object:
-        """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(obj), self.context.epoch
-        seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
-        if seen > mine:
-            raise LeaseLost(
-                f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is {mine})"
-            )
-        if seen == mine:
-            return obj
-        patch = _versioned(obj, {"annotations": {_pods.EPOCH: str(mine)}})
-        return self._patch(kind, str(obj["metadata"]["name"]), patch)
-
-    def _patch(self, kind: str, name: str, patch: Object | Sequence[Object]) -> Object:
-        """Change an object that is watched."""
-        found = self._cluster.patch(self._path(kind, name), patch)
-        self._watched[kind].note(found)
-        return found
 
     def _scale(
         self,
@@ -419,13 +334,8 @@ class Driver(PlatformDriver):
         self, deployment: Object, revision: str, generation: int, replicas: int
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
-        name, template = f"{self._name}-g{generation}", _pods.template_of(deployment)
-        kept = self.context.settings.get(generation)
-        image = (kept.platform if kept else self._options).get("image", self._options["image"])
-        only = self._container(deployment)
-        for one in template["spec"]["containers"]:
-            if one["name"] == only:
-                one["image"] = image.replace("{revision}", revision)
+        name = f"{self._name}-g{generation}"
+        template = self._with_image(deployment, revision, generation)
         hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
@@ -447,29 +357,6 @@ class Driver(PlatformDriver):
                 "template": template,
             },
         }
-
-    def _container(self, deployment: Object) -> str:
-        """Return the name of the container whose image is the revision's."""
-        names = [str(c["name"]) for c in deployment["spec"]["template"]["spec"]["containers"]]
-        wanted = self._options["container"]
-        if wanted not in names and (wanted or len(names) != 1):
-            raise InputError(
-                f"rollout_platform.container: {wanted or 'not given'}; the containers of"
-                f" {self._where} are {', '.join(names)}",
-                "PR-242",
-            )
-        return str(wanted or names[0])
-
-    def _check_probe(self, deployment: Object) -> None:
-        only = self._container(deployment)
-        for one in deployment["spec"]["template"]["spec"]["containers"]:
-            if one["name"] == only and not one.get("readinessProbe"):
-                raise InputError(
-                    f"rollout_health: not given, and container {only} of {self._where} has no"
-                    " readinessProbe, so that a pod would be ready as soon as it runs; add one of"
-                    " them",
-                    "PR-243",
-                )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -508,10 +395,10 @@ class Driver(PlatformDriver):
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
         if step is Step.PAUSE:
-            body = _versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
+            body = versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
             self._patch("deployments", self._name, body)
         elif step is Step.RESUME:
-            body = _versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
+            body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
@@ -520,7 +407,7 @@ class Driver(PlatformDriver):
         elif step is Step.DELETE:
             self._delete(group)
         else:
-            body = _versioned(group.obj, _METADATA[step](group))
+            body = versioned(group.obj, _METADATA[step](group))
             self._patch("replicasets", group.name, body)
 
     def _delete(self, group: Group) -> None:
@@ -564,11 +451,3 @@ def _retarget(deployment: Object, group: Group) -> list[Object]:
         {"op": "replace", "path": "/spec/template", "value": template},
         {"op": "add", "path": "/spec/replicas", "value": group.replicas},
     ]
-
-
-def _versioned(
-    obj: Object, metadata: Mapping[str, t.Any], spec: Mapping[str, t.Any] | None = None
-) -> dict[str, t.Any]:
-    """Return a merging patch that is refused if the object was changed meanwhile."""
-    version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-    return {"metadata": {**metadata, **version}, **({"spec": dict(spec)} if spec else {})}

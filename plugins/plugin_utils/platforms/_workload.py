@@ -1,0 +1,176 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all workloads of Kubernetes have in common: the object, its pods, and who may change it."""
+
+from __future__ import annotations
+
+import abc
+import typing as t
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+from ..base.errors import InputError, LeaseLost, PlatformError
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint, Labels, PlatformDriver
+from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
+from . import _pods
+
+ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
+
+
+class WorkloadDriver(PlatformDriver):
+    """The pods of one workload, which a controller of the cluster starts and stops."""
+
+    names_instances = True
+    host_options = ("workload", "namespace", "context", "kubeconfig")
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self._options = options
+        self._kind, _slash, self._name = str(options["workload"]).partition("/")
+        self._kinds = f"{self._kind}s"
+        self._watched: dict[str, Reflector] = {}  # by kind
+        self._seen = -1  # changes that the last reports have taken in
+
+    @abc.abstractmethod
+    def _check_rights(self) -> None:
+        """Raise InputError where the account lacks rights."""
+
+    def hosts(self) -> Sequence[str]:
+        """Return none: the scheduler finds a node for a pod."""
+        return ()
+
+    def capacity(self) -> int:
+        return ENOUGH
+
+    def place(
+        self, count: int, taken: Collection[Labels], generation: int
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
+
+    def changed(self) -> bool:
+        return bool(self._watched) and self._changes != self._seen
+
+    def close(self) -> None:
+        for one in self._watched.values():
+            one.close()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        options = self._options
+        return Cluster(options["kubeconfig"], options["context"], "rollout_platform.context")
+
+    @property
+    def _namespace(self) -> str:
+        return self._options["namespace"] or self._cluster.namespace
+
+    @property
+    def _where(self) -> str:
+        return f"{self._kind} {self._name} in namespace {self._namespace}"
+
+    def _path(self, kind: str, *names: str) -> str:
+        group = "/api/v1" if kind in ("pods", "events") else "/apis/apps/v1"
+        return "/".join([group, "namespaces", self._namespace, kind, *names])
+
+    def _get(self, fresh: bool = False) -> Object:
+        """Return the workload."""
+        found = self._list(self._kinds, fresh, fieldSelector=f"metadata.name={self._name}")
+        if not found:
+            raise InputError(
+                f"rollout_platform.workload: there is no {self._where}; create it first, with the"
+                " number of replicas 0 if nothing is to run yet",
+                "PR-242",
+            )
+        return found[0]
+
+    def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
+        """Return objects of a kind, watched as long as a rollout lasts."""
+        path = self._path(kind)
+        if not self.context.epoch:
+            return self._list_all(kind, **query)
+        if kind not in self._watched:
+            self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
+        return self._watched[kind].list(fresh)
+
+    def _list_all(self, kind: str, **query: str) -> Sequence[Object]:
+        """Return objects of a kind, as they are now."""
+        try:
+            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+        except ApiError as exc:
+            if exc.status == 403:
+                self._check_rights()  # says which ones are missing
+            raise
+        return found
+
+    @property
+    def _changes(self) -> int:
+        """How many changes the watches have told of."""
+        return sum(one.changes for one in self._watched.values())
+
+    def _refuse_without_lease(self) -> None:
+        if not self.context.epoch:
+            raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
+
+    def _fence(self, obj: Object, kind: str) -> Object:
+        """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
+        notes, mine = _pods.notes_of(obj), self.context.epoch
+        seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
+        if seen > mine:
+            raise LeaseLost(
+                f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is {mine})"
+            )
+        if seen == mine:
+            return obj
+        patch = versioned(obj, {"annotations": {_pods.EPOCH: str(mine)}})
+        return self._patch(kind, str(obj["metadata"]["name"]), patch)
+
+    def _patch(self, kind: str, name: str, patch: Object | Sequence[Object]) -> Object:
+        """Change an object that is watched."""
+        found = self._cluster.patch(self._path(kind, name), patch)
+        self._watched[kind].note(found)
+        return found
+
+    def _container(self, workload: Object) -> str:
+        """Return the name of the container whose image is the revision's."""
+        names = [str(c["name"]) for c in workload["spec"]["template"]["spec"]["containers"]]
+        wanted = self._options["container"]
+        if wanted not in names and (wanted or len(names) != 1):
+            raise InputError(
+                f"rollout_platform.container: {wanted or 'not given'}; the containers of"
+                f" {self._where} are {', '.join(names)}",
+                "PR-242",
+            )
+        return str(wanted or names[0])
+
+    def _with_image(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
+        """Return the workload's pod template with the image of a revision."""
+        template = _pods.template_of(workload)
+        kept = self.context.settings.get(generation)
+        image = (kept.platform if kept else self._options).get("image", self._options["image"])
+        only = self._container(workload)
+        for one in template["spec"]["containers"]:
+            if one["name"] == only:
+                one["image"] = image.replace("{revision}", revision)
+        return template
+
+    def _check_probe(self, workload: Object) -> None:
+        only = self._container(workload)
+        for one in workload["spec"]["template"]["spec"]["containers"]:
+            if one["name"] == only and not one.get("readinessProbe"):
+                raise InputError(
+                    f"rollout_health: not given, and container {only} of {self._where} has no"
+                    " readinessProbe, so that a pod would be ready as soon as it runs; add one of"
+                    " them",
+                    "PR-243",
+                )
+
+
+def versioned(
+    obj: Object, metadata: Mapping[str, t.Any], spec: Mapping[str, t.Any] | None = None
+) -> dict[str, t.Any]:
+    """Return a merging patch that is refused if the object was changed meanwhile."""
+    version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+    return {"metadata": {**metadata, **version}, **({"spec": dict(spec)} if spec else {})}
