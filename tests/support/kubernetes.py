@@ -21,7 +21,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 from ansible_collections.progressive.rollout.tests.support import deployments
 
 APPS, CORE = "/apis/apps/v1/namespaces/web", "/api/v1/namespaces/web"
-SERVICE = f"{CORE}/services/shop"
+SERVICES = f"{CORE}/services"
+SERVICE = f"{SERVICES}/shop"
 DEPLOYMENTS, SETS, PODS = f"{APPS}/deployments", f"{APPS}/replicasets", f"{CORE}/pods"
 SHOP = f"{DEPLOYMENTS}/shop"
 AUTOSCALERS = "/apis/autoscaling/v1/namespaces/web/horizontalpodautoscalers"
@@ -116,7 +117,7 @@ class Server:
             return copy.deepcopy(self.objects[path])
         if path == "/apis":
             return {"groups": list(self.groups)}
-        if path not in {DEPLOYMENTS, SETS, PODS, AUTOSCALERS, *self.lists}:
+        if path not in {DEPLOYMENTS, SETS, PODS, SERVICES, AUTOSCALERS, *self.lists}:
             raise ApiError(f"GET {path}: not found (404)", 404)
         items = [one for one in self._all(path) if _selected(one, query)]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})

@@ -268,6 +268,17 @@ def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
     assert len(reads) < len(changes) + hand_back, Counter(reads)
 
 
+def test_a_service_is_looked_at_by_watches_between_changes(tmp_path: Path) -> None:
+    server = with_service()
+    server.watches = True
+    Shop(tmp_path, server, strategy="blue_green", hold="0s", min_ready="1s").play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
+    changes = [one for one in server.requests if one.startswith("PATCH")]
+    reads = [one for one in server.requests if one.startswith("GET") and "/services" in one]
+    assert len(reads) <= len(changes), Counter(server.requests)
+
+
 def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
     server = cluster()
     server.quota = 4

@@ -37,6 +37,7 @@ class ReconcileLoop(BaseLoop):
         if self._background:
             self._background.close()
         self.platform.close()
+        self.traffic.close()
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""

@@ -122,6 +122,9 @@ class TrafficDriver(BaseDriver):
     def conclude(self) -> None:
         """Undo what is only for as long as a rollout lasts. Called when it ends, perhaps again."""
 
+    def close(self) -> None:
+        """Stop what runs in the background. Nothing is asked of the driver any more."""
+
     def capacity(self) -> Mapping[str, int]:
         """Return for how many instances a balancer has servers, without those that have no
         limit.

@@ -22,10 +22,10 @@ from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import kubernetes_rights
-from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
+from ..remote.kubernetes import CLUSTER, Cluster, Object, Reflector
 from ._service_pods import EPOCH, HASH, SERVICE, Pod, read, selector
 
-NEEDED = (("", "services", ("get", "patch")), ("", "pods", ("list",)))
+NEEDED = (("", "services", ("list", "watch", "patch")), ("", "pods", ("list", "watch")))
 ROLE = "progressive-rollout-traffic"
 
 OPTIONS = Options(
@@ -51,6 +51,7 @@ class Driver(TrafficDriver):
         self._name: str = options["service"]
         self.settle_time = self.drain_timeout = options["settle"]
         self._in_progress = False
+        self._watched: dict[tuple[str, str], Reflector] = {}  # by kind and selector
         # What only this driver knows: pods that are to go, and the weights that they were given.
         self._targets: Mapping[Endpoint, Target] = {}
 
@@ -80,7 +81,7 @@ class Driver(TrafficDriver):
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
         self._targets = targets.get(self._name, {})
-        service = self._fence(self._get())
+        service = self._fence(self._get(fresh=True))
         pods = self._pods(service)
         ins, outs = (
             {pod.hash for pod in pods if self._rotation(pod) is rotation}
@@ -97,7 +98,11 @@ class Driver(TrafficDriver):
 
     def conclude(self) -> None:
         self._in_progress = False
-        self._select(self._fence(self._get()), "")
+        self._select(self._fence(self._get(fresh=True)), "")
+
+    def close(self) -> None:
+        for one in self._watched.values():
+            one.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -114,19 +119,27 @@ class Driver(TrafficDriver):
     def _where(self) -> str:
         return f"service {self._name} in namespace {self._namespace}"
 
-    @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self._namespace}/services/{self._name}"
+    def _path(self, kind: str) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/{kind}"
 
-    def _get(self) -> Object:
-        try:
-            return self._cluster.get(self._path)
-        except ApiError as exc:
-            if exc.status != 404:
-                raise
+    def _get(self, fresh: bool = False) -> Object:
+        found = self._list("services", fresh, fieldSelector=f"metadata.name={self._name}")
+        if not found:
             raise InputError(
                 f"rollout_traffic.service: there is no {self._where}; create it first", "PR-304"
-            ) from None
+            )
+        return found[0]
+
+    def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
+        """Return objects of a kind, watched as long as a rollout lasts."""
+        if not self.context.epoch:
+            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+            return found
+        key = kind, ",".join(query.values())
+        if key not in self._watched:
+            made = Reflector(self._cluster, self._path(kind), self.context.wake, **query)
+            self._watched[key] = made
+        return self._watched[key].list(fresh)
 
     def _refuse_without_rights(self) -> None:
         needed = kubernetes_rights.role(ROLE, self._namespace, NEEDED)
@@ -135,9 +148,8 @@ class Driver(TrafficDriver):
     def _pods(self, service: Object) -> Sequence[Pod]:
         """Return the pods that the Service selects, whatever their generation."""
         wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
         port = service["spec"]["ports"][0].get("targetPort", service["spec"]["ports"][0]["port"])
-        return read(self._cluster.get(path, labelSelector=wanted), port)
+        return read({"items": self._list("pods", labelSelector=wanted)}, port)
 
     def _rotation(self, pod: Pod) -> Rotation | None:
         target = self._targets.get(pod.endpoint)
@@ -177,7 +189,12 @@ class Driver(TrafficDriver):
         """Change the Service, if nobody else has meanwhile."""
         version = {"resourceVersion": service["metadata"]["resourceVersion"]}
         metadata = {**body.get("metadata", {}), **version}
-        return self._cluster.patch(self._path, {**body, "metadata": metadata})
+        path = f"{self._path('services')}/{self._name}"
+        found = self._cluster.patch(path, {**body, "metadata": metadata})
+        for (kind, _selector), watched in self._watched.items():
+            if kind == "services":
+                watched.note(found)
+        return found
 
 
 def _pin(service: Object) -> str:
