@@ -53,7 +53,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
-from ansible_collections.progressive.rollout.tests.benchmarks import history, orchestrators
+from ansible_collections.progressive.rollout.tests.benchmarks import (
+    history,
+    orchestrators,
+    swarm,
+)
 from ansible_collections.progressive.rollout.tests.simulations import verdict
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
@@ -91,6 +95,7 @@ def main() -> None:
         rows += large(Path(folder))
         rows += over_ssh(Path(folder))
         rows += orchestrators.rows(Path(folder))
+    rows += swarm.rows()
     rows += engine()
     rows += judges()
     width = [max(len(row[column]) for row in rows) for column in range(3)]

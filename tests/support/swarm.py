@@ -33,7 +33,7 @@ class Server:
         self.nodes = {f"n{number}": node(number) for number in (1, 2, 3)}
         self.quicker = 0  # changes of others, each just before the next update
         self.images: dict[str, str] = {}  # digests that the registry knows
-        self.asked: list[str] = []
+        self.oldest = "1.12"  # version of the API that it knows
         self.headers: list[Mapping[str, str]] = []
         self.starts: Callable[[Object], str] = lambda spec: "running"
         self._versions = itertools.count(1)
@@ -48,9 +48,12 @@ class Server:
         seconds: float = 10.0,
     ) -> Said:
         """In place of `_http.ask`."""
-        self.asked.append(f"{method} {path}")
         self.headers.append(dict(headers))
-        where, _mark, query = path.removeprefix(agent.VERSION + "/").partition("?")
+        if path == "/version":
+            return 200, {"MinAPIVersion": self.oldest}
+        begin, _slash, rest_of_path = path[1:].partition("/")
+        assert begin == ("v1.44" if self.oldest == "1.44" else "v1.40")
+        where, _mark, query = rest_of_path.partition("?")
         kind, *rest = where.split("/")
         given = {key: value for key, (value, *_more) in urllib.parse.parse_qs(query).items()}
         found = self._answer(method, kind, rest, body, given)

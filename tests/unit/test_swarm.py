@@ -282,6 +282,7 @@ NOWHERE_ELSE = "no suitable node (insufficient resources on 3 nodes)"
             STARTING,
             "",
         ),
+        ([task("running", "shutdown")], {}, STARTING, ""),
         ([task("shutdown", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
         ([task("shutdown", "shutdown")], {"restart": "none"}, STARTING, ""),
         ([task("orphaned", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
@@ -316,6 +317,19 @@ def test_restarts_are_told_and_moves_are_none() -> None:
         task("shutdown", "shutdown"), task("orphaned", "remove", 2), task("running", at=3)
     )
     assert (moved.restarts, moved.restarted) == (0, None)
+
+
+def test_a_move_begins_anew() -> None:
+    """Or a moved instance would be overdue at once."""
+    begun = _swarm_tasks.seconds("2026-11-22T17:00:00Z")
+    drained = task("running", "shutdown", 20, "n3")
+    found = report(task("failed", "shutdown", 5), drained, task("ready", "ready", 30))
+    assert (found.created, found.restarts) == (begun + 30.25, 0)
+    before = task("shutdown", "shutdown", 20)
+    crashed = report(before, task("failed", "shutdown", 30), task("running", at=40))
+    assert (crashed.created, crashed.restarts) == (begun + 30.25, 1)
+    stopped = report(task("running", "remove", 20), replicas=0)
+    assert stopped.created == begun + 0.5
 
 
 def test_times_are_those_of_our_clock() -> None:
@@ -447,7 +461,7 @@ def test_a_move_is_told_and_the_address_follows(managers: Managers, server: Serv
     (after,) = mine.sync()
     assert (after.labels.id, after.labels.host) == ("shop-1", "manager3")
     assert after.labels.endpoint != before.labels.endpoint
-    assert (after.created, after.restarts) == (before.created, 0)
+    assert (after.created > before.created, after.restarts) == (True, 0)
     assert [line for line in managers.said if "has moved it" in line]
 
 
@@ -578,6 +592,15 @@ def test_a_worker_and_a_lone_docker_are_told_apart(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(_http, "ask", lambda *_args, info=info: (200, info))
         answer = agent.main({"socket": "/run/docker.sock", "check": {}})
         assert said in answer["problems"]["hosts"]
+
+
+def test_a_manager_that_has_forgotten_old_versions_is_asked_by_its_oldest(
+    managers: Managers, server: Server
+) -> None:
+    server.oldest = "1.44"
+    assert states(driver(managers).sync(start=labels("shop-1"))) == {"shop-1": RUNNING}
+    server.oldest = "none"
+    assert states(driver(managers).sync()) == {"shop-1": RUNNING}
 
 
 # Registries

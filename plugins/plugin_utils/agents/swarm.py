@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Object = t.Dict[str, t.Any]
 
 OURS = "progressive.rollout."  # begins the labels of what is ours
-VERSION = "/v1.40"  # of the API: Docker 19.03
+VERSION = 1, 40  # of the API: Docker 19.03; a later one where a manager has forgotten it
 TRIES = 20  # of a change that others are quicker with
 # what a manager says that has lost the others, or whose leader is being elected
 LEADERLESS = ("does not have a leader", "context deadline exceeded", "Unavailable", "no leader")
@@ -76,6 +76,7 @@ class Api:
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
+        self._version = ""
 
     def ask(
         self,
@@ -86,8 +87,28 @@ class Api:
         seconds: float = 30.0,
     ) -> tuple[int, t.Any]:
         """Return the status and the data of an answer; raises Away without a useful one."""
+        if not self._version:
+            self._version = self._oldest()
+        return self._ask(method, self._version + path, body, headers, seconds)
+
+    def _oldest(self) -> str:
+        """Return the beginning of paths, for the oldest version that this manager knows."""
+        _status, data = self._ask("GET", "/version", None, (), 30.0)
+        least = (data.get("MinAPIVersion") or "") if isinstance(data, dict) else ""
+        major, _dot, minor = least.partition(".")
+        known = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else VERSION
+        return "/v%d.%d" % max(VERSION, known)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: t.Any,
+        headers: t.Sequence[tuple[str, str]],
+        seconds: float,
+    ) -> tuple[int, t.Any]:
         try:
-            status, data = _http.ask(self._socket, method, VERSION + path, body, headers, seconds)
+            status, data = _http.ask(self._socket, method, path, body, headers, seconds)
         except OSError as exc:
             why = exc.strerror or str(exc) or type(exc).__name__
             raise Away("%s: %s" % (self._socket, why)) from None

@@ -98,11 +98,19 @@ class Reading:
         return Report(
             self._labels(one, task, process, nodes),
             process,
-            self._created.setdefault(name, seconds(one["created"]) + skew),
+            self._begun(one, skew),
             trouble(one, task, process, nodes),
             len(ends),
             self._restarted.setdefault(name, min(ends)) if ends else None,
         )
+
+    def _begun(self, one: Service, skew: float) -> float:
+        """Return when an instance was started, on the node that it is on: a move begins anew."""
+        after = here(one)
+        moved = len(after) < len(one["tasks"])
+        first = after[0]["id"] if moved and after else ""
+        begun = after[0]["created"] if first else one["created"]
+        return self._created.setdefault(f"{one['name']} {first}", seconds(begun) + skew)
 
     def _labels(
         self, one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]
@@ -111,7 +119,8 @@ class Reading:
         labels, node = one["labels"], nodes.get(task["node"]) if task else None
         generation = labels.get("generation", "")
         where = NOWHERE
-        if task and node and task["state"] not in ENDED:
+        stays = not one["replicas"] or (task and task["desired"] in KEPT)
+        if task and node and stays and task["state"] not in ENDED:
             published = task["ports"].get(labels.get("port", ""), 0)
             where = Endpoint(clean(node["address"]), published) if published else NOWHERE
         return Labels(
@@ -130,7 +139,7 @@ def current(one: Service) -> Task | None:
 
     While Swarm moves an instance, the task that it ends is not the instance any more.
     """
-    tasks = sorted(one["tasks"], key=lambda task: seconds(task["created"]))
+    tasks = in_order(one)
     kept = [task for task in tasks if task["desired"] in KEPT and task["state"] not in ENDED]
     living = [task for task in tasks if task["state"] not in ENDED]
     found: Sequence[Task] = kept or (living if not one["replicas"] else []) or tasks
@@ -153,12 +162,26 @@ def process_of(one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Pr
         return Process.FAILED if ours else Process.STARTING
     if down:
         return Process.UNREACHABLE
-    return Process.RUNNING if task and task["state"] == "running" else Process.STARTING
+    runs = task is not None and task["state"] == "running" and task["desired"] in KEPT
+    return Process.RUNNING if runs else Process.STARTING
+
+
+def in_order(one: Service) -> list[Task]:
+    """Return the tasks, the first one first."""
+    return sorted(one["tasks"], key=lambda task: seconds(task["created"]))
+
+
+def here(one: Service) -> list[Task]:
+    """Return the tasks since Swarm has last ended one that did not end by itself, to move it."""
+    tasks, now = in_order(one), current(one)
+    while tasks and any(task is not now and task["state"] not in BY_ITSELF for task in tasks):
+        tasks = tasks[1:]
+    return tasks
 
 
 def fallen(one: Service) -> list[Task]:
-    """Return the tasks that ended by themselves; those that Swarm has moved did not."""
-    return [task for task in one["tasks"] if task["state"] in BY_ITSELF]
+    """Return the tasks that ended by themselves where the instance is."""
+    return [task for task in here(one) if task["state"] in BY_ITSELF]
 
 
 def trouble(one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]) -> str:
