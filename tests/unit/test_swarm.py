@@ -283,6 +283,8 @@ NOWHERE_ELSE = "no suitable node (insufficient resources on 3 nodes)"
             "",
         ),
         ([task("running", "shutdown")], {}, STARTING, ""),
+        # another one that Swarm has given up again
+        ([task("running"), task("shutdown", "shutdown", 2)], {}, RUNNING, ""),
         ([task("shutdown", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
         ([task("shutdown", "shutdown")], {"restart": "none"}, STARTING, ""),
         ([task("orphaned", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
