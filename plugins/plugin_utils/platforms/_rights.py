@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import typing as t
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..remote import kubernetes_rights
-from ..remote.kubernetes import ApiError, Cluster, Object
+from ..remote.kubernetes import Cluster, Object
 from . import _pods
-from ._kubernetes_risks import selects
 
 NEEDED: kubernetes_rights.Needed = (
     ("apps", "deployments", ("list", "watch", "patch")),
@@ -82,90 +80,6 @@ def _obstacles(deployment: Object, found: Sequence[_pods.Group]) -> Iterable[tup
     )
 
 
-def check_overlap(deployment: Object, others: Iterable[Object], where: str) -> None:
-    """Raise InputError where another Deployment would take our ReplicaSets for its own."""
-    name = deployment["metadata"]["name"]
-    labels = _pods.labels_of(deployment["spec"]["template"])
-    for one in others:
-        if one["metadata"]["name"] != name and selects(one["spec"]["selector"], labels):
-            raise InputError(
-                f"rollout_platform.workload: the selector of Deployment {one['metadata']['name']}"
-                f" also finds the pods of {where}, and both would fight for them; give each"
-                " Deployment a label of its own, in its selector and in its pods",
-                "PR-243",
-            )
-
-
-@dataclass(frozen=True)
-class Rival:
-    """A kind of object by which something else drives a Deployment."""
-
-    group: str
-    plural: str
-    kind: str
-    reference: str  # the field of its spec that names the Deployment
-    advice: str
-    paused: str = ""  # the annotation by which it does not, for now
-
-
-RIVALS = (
-    Rival("argoproj.io", "rollouts", "Argo Rollout", "workloadRef", "delete one of the two"),
-    Rival("flagger.app", "canaries", "Flagger Canary", "targetRef", "delete one of the two"),
-    Rival(
-        "keda.sh",
-        "scaledobjects",
-        "KEDA ScaledObject",
-        "scaleTargetRef",
-        'annotate it meanwhile with autoscaling.keda.sh/paused: "true"',
-        "autoscaling.keda.sh/paused",
-    ),
-)
-
-
-def check_rivals(cluster: Cluster, namespace: str, name: str, where: str) -> list[str]:
-    """Raise InputError where something else drives the Deployment; return what is not known."""
-    unknown = []
-    for rival in RIVALS:
-        found = listed(cluster, rival.group, namespace, rival.plural)
-        if found is None:
-            unknown.append(rival)
-        for one in found or ():
-            target = (one.get("spec") or {}).get(rival.reference) or {}
-            paused = _pods.notes_of(one).get(rival.paused) == "true"
-            mine = (target.get("kind", "Deployment"), target.get("name")) == ("Deployment", name)
-            if mine and not paused:
-                raise InputError(
-                    f"rollout_platform.workload: the {rival.kind} {one['metadata']['name']} drives"
-                    f" {where}, too, and would undo the rollout; {rival.advice}",
-                    "PR-243",
-                )
-    return [
-        f"not known: whether a {rival.kind} drives {where}, too; give the account the right to list"
-        f" {rival.plural}.{rival.group}"
-        for rival in unknown
-    ]
-
-
-def listed(cluster: Cluster, group: str, namespace: str, plural: str) -> Sequence[Object] | None:
-    """Return the objects of a kind that the server may not have; None: they may not be listed."""
-    groups = {one["name"]: one for one in cluster.get("/apis").get("groups", ())}
-    if group not in groups:
-        return ()
-    served = groups[group]["preferredVersion"]["groupVersion"]
-    return listed_at(cluster, f"/apis/{served}/namespaces/{namespace}/{plural}")
-
-
-def listed_at(cluster: Cluster, path: str) -> Sequence[Object] | None:
-    """Return the objects of a list, none if there is no such list; None: it may not be read."""
-    try:
-        found: Sequence[Object] = cluster.get(path).get("items", ())
-    except ApiError as exc:
-        if exc.status not in (403, 404):
-            raise
-        return () if exc.status == 404 else None
-    return found
-
-
 def check_on_delete(workload: Object, kind: str, where: str) -> None:
     """Raise InputError where a StatefulSet or DaemonSet would be moved by its own controller."""
     spec = workload["spec"]
@@ -191,17 +105,3 @@ def check_on_delete(workload: Object, kind: str, where: str) -> None:
             " needs the stable pod template from its history; set at least 1",
             "PR-243",
         )
-
-
-def check_autoscalers(cluster: Cluster, namespace: str, name: str, where: str) -> None:
-    """Raise InputError where an autoscaler changes the Deployment's number of replicas, too."""
-    path = f"/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers"
-    for one in cluster.get(path).get("items", ()):
-        target = one["spec"]["scaleTargetRef"]
-        if (target.get("kind"), target.get("name")) == ("Deployment", name):
-            raise InputError(
-                f"rollout_platform.workload: the HorizontalPodAutoscaler {one['metadata']['name']}"
-                f" scales {where}, too, and would undo each step of the rollout; delete it for as"
-                " long as the rollout lasts",
-                "PR-243",
-            )

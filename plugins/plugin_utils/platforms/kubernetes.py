@@ -31,6 +31,7 @@ from ..interfaces.context import Context
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import CLUSTER, ApiError, Object
 from . import _kubernetes_risks as risks
+from . import _kubernetes_rivals as rivals
 from . import _pods, _rights
 from ._on_delete import OnDeleteDriver
 from ._pods import Group
@@ -120,9 +121,9 @@ class Driver(WorkloadDriver):
         self._container(deployment)
         if not self.context.health.enabled:
             self._check_probe(deployment)
-        _rights.check_overlap(deployment, self._list_all("deployments"), self._where)
-        self._unknown = _rights.check_rivals(cluster, self._namespace, self._name, self._where)
-        _rights.check_autoscalers(cluster, self._namespace, self._name, self._where)
+        rivals.refuse_overlap(deployment, self._list_all("deployments"), self._where)
+        self._unknown = rivals.refuse_others(cluster, self._namespace, self._name, self._where)
+        rivals.refuse_autoscalers(cluster, self._namespace, self._name, self._where)
         if busy := [one for one in found if one.owned and not one.current and one.replicas]:
             raise InputError(
                 f"rollout_platform.workload: {self._where} is in a rolling update of its own"
@@ -136,9 +137,10 @@ class Driver(WorkloadDriver):
         present = sum(len(one.living) for one in self._groups(deployment))
         numbers = risks.Numbers(replicas, least, most, present)
         template = deployment["spec"]["template"]
-        budgets = _rights.listed(self._cluster, "policy", self._namespace, "poddisruptionbudgets")
+        policy = rivals.served(self._cluster).get("policy")
+        budgets = rivals.listed(self._cluster, policy, self._namespace, "poddisruptionbudgets")
         quotas, nodes = (
-            _rights.listed_at(self._cluster, path)
+            rivals.listed_at(self._cluster, path)
             for path in (f"/api/v1/namespaces/{self._namespace}/resourcequotas", "/api/v1/nodes")
         )
         return [
