@@ -30,7 +30,7 @@ if t.TYPE_CHECKING:
 HERE = "scripts/generate.py"
 DRIVERS = {
     "platforms": ("process", "systemd", "podman", "docker", "static", "kubernetes", "swarm"),
-    "traffic": ("haproxy", "envoy", "nginx", "kubernetes_service", "none"),
+    "traffic": ("haproxy", "envoy", "nginx", "gateway_api", "kubernetes_service", "none"),
     "checks": ("http", "tcp"),
     "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),
     "metrics": ("load_balancer", "prometheus", "web", "command"),

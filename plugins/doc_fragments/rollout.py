@@ -382,21 +382,13 @@ options:
         description: 'I(envoy): Address and port that clients of the service connect to. An IP address and a port. Required.'
         type: str
       match:
-        description: 'I(envoy): Requests that carry this header or cookie go only to the new instances, from when they
-          are ready to the end of the rollout, whatever the share. All others are divided as without it. While no new
-          instance is healthy, they go where the others go.'
+        description:
+          - 'I(envoy): Requests that carry this header or cookie go only to the new instances, from when they are ready
+            to the end of the rollout, whatever the share. All others are divided as without it. While no new instance
+            is healthy, they go where the others go.'
+          - 'I(gateway_api): Requests that carry this header go only to the new instances, from when they are ready to
+            the end of the rollout, whatever the share. All others are divided as without it.'
         type: dict
-        suboptions:
-          header:
-            description: Name of the header.
-            type: str
-          cookie:
-            description: Name of the cookie, instead of a header.
-            type: str
-          value:
-            description: The value that such requests carry.
-            type: str
-            required: true
       mirror:
         description: 'I(envoy): Percentage of the requests that is sent to the new instances as well, as long as these
           get no other traffic. The answers are thrown away. 1 to 100.'
@@ -431,25 +423,31 @@ options:
           and a port.'
         type: str
         default: 127.0.0.1:9180
+      route:
+        description: 'I(gateway_api): The route, V(httproute/shop) or V(grpcroute/shop). It has to exist, with rules that
+          send requests to the Service. Required.'
+        type: str
       service:
-        description: 'I(kubernetes_service): The Service. It has to exist. Required.'
+        description: 'I(gateway_api, kubernetes_service): The Service. It has to exist. Required.'
         type: str
       namespace:
-        description: 'I(kubernetes_service): The namespace, that of the context if not given.'
+        description: 'I(gateway_api, kubernetes_service): The namespace, that of the context if not given.'
         type: str
       context:
-        description: 'I(kubernetes_service): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
-          the service account of the pod that the playbook runs in is used.'
+        description: 'I(gateway_api, kubernetes_service): The context of the kubeconfig, the current one if not given.
+          Without a kubeconfig, the service account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(kubernetes_service): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.
-          An absolute path.'
+        description: 'I(gateway_api, kubernetes_service): The kubeconfig, that of the environment variable C(KUBECONFIG)
+          if not given. An absolute path.'
         type: str
       settle:
-        description: 'I(kubernetes_service): How long after a switch the old pods stay at least: until every node has
-          heard of it. A duration.'
+        description:
+          - 'I(gateway_api): How long after every Gateway has accepted a change requests may still go where they went:
+            until all its proxies have heard of it. A duration. V(5s) if not given.'
+          - 'I(kubernetes_service): How long after a switch the old pods stay at least: until every node has heard of
+            it. A duration. V(1s) if not given.'
         type: raw
-        default: 1s
   health:
     description:
       - How instances are asked whether they are ready. Give C(http) or C(tcp). Without either, running is ready.

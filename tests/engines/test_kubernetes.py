@@ -315,8 +315,8 @@ def test_a_watch_from_too_long_ago_is_begun_anew(cluster: Cluster, namespace: Na
 EXAMPLE = ROOT / "docs/examples/kubernetes"
 
 
-def test_the_example_runs_as_it_is(namespace: Namespace, tmp_path: Path) -> None:
-    """But for the image, which is on the node."""
+def test_the_example_runs_without_a_gateway(namespace: Namespace, tmp_path: Path) -> None:
+    """As it is, but for the image, which is on the node."""
     deployment = (EXAMPLE / "deployment.yaml").read_text()
     local = deployment.replace("shop:1\n", "shop:1\n          imagePullPolicy: Never\n")
     (tmp_path / "deployment.yaml").write_text(local)
@@ -326,8 +326,9 @@ def test_the_example_runs_as_it_is(namespace: Namespace, tmp_path: Path) -> None
     config = KUBECONFIG.read_text().replace("namespace: default", f"namespace: {namespace.name}")
     (tmp_path / "config").write_text(config)
     program = Path(sys.executable).with_name("ansible-playbook")
+    given = ["-e", "@shop.yml", "-e", "@service.yml"]
     done = subprocess.run(
-        [program, "rollout.yml", "-e", "@shop.yml", "-e", "rollout_revision=2"],
+        [program, "rollout.yml", *given, "-e", "rollout_revision=2"],
         cwd=EXAMPLE,
         env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")},
         capture_output=True,

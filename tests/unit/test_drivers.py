@@ -89,6 +89,7 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "platforms/systemd": PROCESS,
     "platforms/acme.shop.local": {"command": "/bin/shop", "path": "/run/shop"},
     "traffic/envoy": {"path": "/run/envoy", "listen": "127.0.0.1:80"},
+    "traffic/gateway_api": {"route": "httproute/shop", "service": "shop"},
     "traffic/haproxy": {"hosts": "web", "backend": "shop"},
     "traffic/acme.shop.upstreams": {"path": "/run/upstreams"},
     "traffic/kubernetes_service": {"service": "shop"},
@@ -196,7 +197,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 7 + 5 + 6 + 4 + 1 + 2 + len(EXAMPLES)
+    assert len(DRIVERS) == 7 + 6 + 6 + 4 + 1 + 2 + len(EXAMPLES)
 
 
 @every

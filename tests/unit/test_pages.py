@@ -146,7 +146,7 @@ USED = {
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
-    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "prestop"},
+    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "gateway.yml", "prestop"},
     f"{HOW_TO}/swarm.md": {"swarm.yml"},
     f"{HOW_TO}/kubernetes-in-place.md": {"statefulset.yml", "daemonset.yml", "strategy"},
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
@@ -154,6 +154,7 @@ USED = {
     f"{HOW_TO}/write-a-driver.md": {
         "local.py",
         "upstreams.py",
+        "fold",
         "tickets.py",
         "greeting.py",
         "greeting.yml",
@@ -543,11 +544,20 @@ def test_the_gate_of_the_example_works(tmp_path: Path) -> None:
         names["OPTIONS"].parse({"folder": "tickets"}, "gate.")
 
 
-@pytest.mark.parametrize("name", ["budget", "stages", "baseline"])
-def test_the_arithmetic_of_the_idea_is_right(name: str) -> None:
-    test = doctest.DocTestParser().get_doctest(
-        SNIPPETS["docs/explanation/idea.md"][name], {}, name, None, 0
-    )
+IDEA = "docs/explanation/idea.md"
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        (IDEA, "budget"),
+        (IDEA, "stages"),
+        (IDEA, "baseline"),
+        (f"{HOW_TO}/write-a-driver.md", "fold"),
+    ],
+)
+def test_what_a_page_calculates_is_right(page: str, name: str) -> None:
+    test = doctest.DocTestParser().get_doctest(SNIPPETS[page][name], {}, name, None, 0)
     assert doctest.DocTestRunner().run(test).failed == 0
 
 

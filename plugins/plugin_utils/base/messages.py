@@ -322,6 +322,10 @@ MESSAGES: Mapping[str, Message] = {
         "The load balancer lost its state while instances were out of rotation.",
         "Give it a `state_file`.",
     ),
+    "PR-313": Message(
+        "A Gateway refuses the route.",
+        "Do what its own words in the message say; the route's status has them, too.",
+    ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",

@@ -9,6 +9,7 @@ import re
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from ..base.errors import InputError
 from ..inputs.options import Field, Kind
@@ -35,6 +36,7 @@ class Pod:
     endpoint: Endpoint
     hash: str  # of its generation
     ready: bool
+    since: float = 0.0  # by the server's clock, when it became so
 
 
 def selector(service: Object) -> Mapping[str, str]:
@@ -60,9 +62,17 @@ def _read(pod: Object, port: int | str) -> Pod | None:
         ]
         port = named[0] if named else 0
     endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
-    ready = any(
-        (one.get("type"), one.get("status")) == ("Ready", "True")
-        for one in status.get("conditions") or ()
-    )
+    found = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready = found.get("Ready") or {}
+    since = seconds(ready.get("lastTransitionTime"))
     labels = pod["metadata"].get("labels") or {}
-    return Pod(endpoint, str(labels.get(HASH) or ""), ready) if endpoint.known else None
+    known = Pod(endpoint, str(labels.get(HASH) or ""), ready.get("status") == "True", since)
+    return known if endpoint.known else None
+
+
+def seconds(stamp: t.Any) -> float:
+    """Return a time of the API in seconds since the epoch, once its second is over; else 0."""
+    try:
+        return datetime.fromisoformat(str(stamp)).timestamp() + 1
+    except ValueError:
+        return 0.0

@@ -1,0 +1,308 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The objects that a route's requests depend on: the route, its Service, those of generations."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
+from ..interfaces.context import Context
+from ..remote import kubernetes_rights
+from ..remote.kubernetes import ApiError, Cluster, Object
+from . import _gateway_route as routes
+from ._gateway_route import Split
+from ._options import Match
+from ._service_pods import EPOCH, HASH, Pod, read, seconds, selector
+
+GROUP = "gateway.networking.k8s.io"
+VERSIONS = ("v1", "v1beta1")  # the first that the cluster has is used
+SLICES = ("v1", "v1beta1")  # of discovery.k8s.io
+LABEL = "rollout.progressive/service"  # of the Services of generations
+NEEDED = (
+    ("", "services", ("get", "list", "create", "patch", "delete")),
+    ("", "pods", ("list",)),
+    ("discovery.k8s.io", "endpointslices", ("list",)),
+)
+ROLE = "progressive-rollout-traffic"
+NOT_COPIED = ("kubectl.kubernetes.io/", "argocd.argoproj.io/")  # annotations of one object alone
+
+
+class Objects:
+    """The route and the Services, as they are, and their changes: one object at a time."""
+
+    patience = 10.0  # seconds that a Gateway has to accept a change, before it is looked at again
+    poll = 0.1
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self._options = options
+        self.name: str = options["route"]
+        self.kind, _slash, self._name = self.name.partition("/")
+        self.service: str = options["service"]
+        self.match: Match | None = options["match"]
+
+    # -- observe -----------------------------------------------------------------------------------
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster, logged in to."""
+        options = self._options
+        return Cluster(options["kubeconfig"], options["context"], "rollout_traffic.context")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the route and the Service."""
+        return self._options["namespace"] or self.cluster.namespace
+
+    @property
+    def where(self) -> str:
+        """The route, for messages."""
+        return f"{self.kind} {self._name} in namespace {self.namespace}"
+
+    def route(self) -> Object:
+        """Return the route; raises InputError."""
+        return self._get(self._route_path, "rollout_traffic.route", self.where)
+
+    def owner(self) -> Object:
+        """Return the owner's Service; raises InputError."""
+        where = f"service {self.service} in namespace {self.namespace}"
+        return self._get(self._core("services", self.service), "rollout_traffic.service", where)
+
+    def split(self, route: Object) -> Split:
+        """Return how a route divides the requests."""
+        return routes.read(route, self.service)
+
+    def pods(self, service: Object, split: Split) -> list[Pod]:
+        """Return the pods of the owner's Service, at the port that the route names."""
+        wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
+        found = self.cluster.get(self._core("pods"), labelSelector=wanted)
+        return read(found, _target_port(service, split))
+
+    def listed(self, hashes: Iterable[str]) -> dict[str, set[str]]:
+        """Return the ready addresses of the Services of generations, as Gateways see them."""
+        names = {f"{self.service}-{name}": name for name in hashes}
+        found: dict[str, set[str]] = {name: set() for name in names.values()}
+        if not names:
+            return found
+        wanted = f"kubernetes.io/service-name in ({','.join(names)})"
+        path = f"{self._slices}/namespaces/{self.namespace}/endpointslices"
+        for one in self.cluster.get(path, labelSelector=wanted).get("items", ()):
+            name = names.get(one["metadata"]["labels"]["kubernetes.io/service-name"], "")
+            for endpoint in one.get("endpoints") or ():
+                if (endpoint.get("conditions") or {}).get("ready") is not False and name:
+                    found[name].update(endpoint.get("addresses") or ())
+        return found
+
+    # -- change ------------------------------------------------------------------------------------
+
+    def fence(self, route: Object) -> Object:
+        """Write the lease's epoch to the route; raises LeaseLost where a newer one is."""
+        mine = self.context.epoch
+        if _epoch(route) > mine:
+            raise LeaseLost(
+                f"{self.where}: a newer lease holder has acted here (epoch {_epoch(route)}, ours is"
+                f" {mine})"
+            )
+        return route if _epoch(route) == mine else self._patch(self._route_path, route, self._mark)
+
+    def accepted(self, route: Object) -> Object:
+        """Wait until every parent accepts the route, and return it; raises TrafficError."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            found = routes.reported(route)
+            if found.refused:
+                raise Refused(f"{self.where} is refused: {found.refused}", "PR-313")
+            if not found.late:
+                return route
+            if time.monotonic() > deadline:
+                raise TrafficError(
+                    f"{self.where}: {found.late}; waited for {self.patience:g} s", "PR-307"
+                )
+            time.sleep(self.poll)
+            route = self.route()
+
+    def write(self, route: Object, split: Split) -> Object:
+        """Have the route divide requests like this, and return it once it is accepted.
+
+        A change that is refused is undone, since a Gateway may drop a route that it refuses.
+        """
+        if not self.context.epoch:
+            raise TrafficError(f"{self.where}: nothing is done without a lease", "PR-503")
+        rules, before = split.render(self.match), route["spec"].get("rules") or []
+        note = (route["metadata"].get("annotations") or {}).get(routes.NOTE)
+        if (rules, split.note()) == (before, note):
+            return route
+        body = _body(rules, split.note())
+        try:
+            return self.accepted(self._patch(self._route_path, route, body))
+        except Refused as exc:
+            self._undo(rules, _body(before, note))
+            raise RolloutFailed(f"{exc}; its rules are as they were before", "PR-313") from None
+
+    def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
+        """Make the Services of generations that are not there, and fence those that are."""
+        there = {one["metadata"]["name"]: one for one in self._services()}
+        for name in hashes:
+            body = _service(owner, name, self.context.epoch)
+            found = there.get(body["metadata"]["name"])
+            if found and _epoch(found) != self.context.epoch:
+                self._patch(self._core("services", found["metadata"]["name"]), found, self._mark)
+            elif not found:
+                self._create(body)
+
+    def remove_services(self) -> None:
+        """Delete the Services of generations, if nobody has taken them over."""
+        for one in self._services():
+            metadata = one["metadata"]
+            same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            body = {"preconditions": same}
+            self.cluster.delete(self._core("services", metadata["name"]), body)
+
+    def services(self) -> dict[str, float]:
+        """Return the Services of generations: by hash, when they were made, by our clock."""
+        return {
+            str(one["spec"]["selector"][HASH]): seconds(one["metadata"].get("creationTimestamp"))
+            + self.cluster.skew
+            for one in self._services()
+        }
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def check_rights(self) -> None:
+        """Raise InputError, with the Role that would do, where the account lacks rights."""
+        role = kubernetes_rights.role(ROLE, self.namespace, needed(self.kind))
+        kubernetes_rights.check(self.cluster, role, "rollout_traffic.context")
+
+    @cached_property
+    def _route_path(self) -> str:
+        version = self._version(GROUP, f"{self.kind}s", VERSIONS)
+        return f"{version}/namespaces/{self.namespace}/{self.kind}s/{self._name}"
+
+    @cached_property
+    def _slices(self) -> str:
+        return self._version("discovery.k8s.io", "endpointslices", SLICES)
+
+    def _version(self, group: str, resource: str, versions: Collection[str]) -> str:
+        """Return the path of the first version of a group that has a resource."""
+        try:
+            there = [one["version"] for one in self.cluster.get(f"/apis/{group}")["versions"]]
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+            there = []
+        for version in (one for one in versions if one in there):
+            found = self.cluster.get(f"/apis/{group}/{version}").get("resources", ())
+            if any(one["name"] == resource for one in found):
+                return f"/apis/{group}/{version}"
+        raise InputError(
+            f"rollout_traffic.route: the cluster has no {resource} of {group} in version"
+            f" {' or '.join(versions)}; install them, or use another load balancer",
+            "PR-304",
+        )
+
+    def _core(self, *names: str) -> str:
+        return "/".join([f"/api/v1/namespaces/{self.namespace}", *names])
+
+    def _get(self, path: str, variable: str, where: str) -> Object:
+        try:
+            return self.cluster.get(path)
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+            raise InputError(
+                f"{variable}: there is no {where}; create it first", "PR-304"
+            ) from None
+
+    @property
+    def _mark(self) -> dict[str, t.Any]:
+        return {"metadata": {"annotations": {EPOCH: str(self.context.epoch)}}}
+
+    def _patch(self, path: str, found: Object, body: dict[str, t.Any]) -> Object:
+        """Change an object, if nobody else has meanwhile."""
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        return self.cluster.patch(path, {**body, "metadata": {**body["metadata"], **version}})
+
+    def _undo(self, rules: list[Object], body: dict[str, t.Any]) -> None:
+        """Undo a change of the route that was refused, unless somebody has changed it since."""
+        route = self.fence(self.route())
+        if route["spec"].get("rules") == rules:
+            self._patch(self._route_path, route, body)
+
+    def _services(self) -> list[Object]:
+        """Return the Services of generations."""
+        found = self.cluster.get(self._core("services"), labelSelector=f"{LABEL}={self.service}")
+        return list(found.get("items", ()))
+
+    def _create(self, body: Object) -> None:
+        try:
+            self.cluster.post(self._core("services"), body)
+        except ApiError as exc:
+            if exc.status != 409:
+                raise
+            raise TrafficError(
+                f"{self.where}: the Service {body['metadata']['name']} is somebody else's, and a"
+                " generation needs its name; rename it",
+                "PR-304",
+            ) from None
+
+
+class Refused(TrafficError):
+    """A Gateway refuses the route."""
+
+
+def needed(kind: str) -> kubernetes_rights.Needed:
+    """Return the rights that a route of this kind needs."""
+    return ((GROUP, f"{kind}s", ("get", "patch")), *NEEDED)
+
+
+def _body(rules: list[Object], note: str | None) -> dict[str, t.Any]:
+    return {"metadata": {"annotations": {routes.NOTE: note}}, "spec": {"rules": rules}}
+
+
+def _epoch(found: Object) -> int:
+    text = (found["metadata"].get("annotations") or {}).get(EPOCH, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _service(owner: Object, name: str, epoch: int) -> dict[str, t.Any]:
+    """Return the Service of a generation: as the owner's, with its pods alone."""
+    metadata, spec = owner["metadata"], owner["spec"]
+    kept = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if not key.startswith(NOT_COPIED)
+    }
+    same = ("name", "port", "targetPort", "protocol", "appProtocol")
+    ports = [{key: port[key] for key in same if key in port} for port in spec["ports"]]
+    headless = {"clusterIP": "None"} if spec.get("clusterIP") == "None" else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"{metadata['name']}-{name}",
+            "labels": {LABEL: metadata["name"]},
+            "annotations": {**kept, EPOCH: str(epoch)},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                }
+            ],
+        },
+        "spec": {"selector": {**selector(owner), HASH: name}, "ports": ports, **headless},
+    }
+
+
+def _target_port(service: Object, split: Split) -> int | str:
+    """Return the port of pods that the first rule for the Service sends its requests to."""
+    ports = service["spec"].get("ports") or ()
+    named = [ref.get("port") for rule in split.rules for ref in routes.named(rule, split.service)]
+    port = next((one for one in ports if one["port"] in named[:1]), None)
+    return port.get("targetPort", port["port"]) if port else 0

@@ -1,0 +1,240 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A route of the Gateway API of Kubernetes, which divides requests between generations by weights.
+
+While requests are to be divided, each generation has a Service of its own, made by this driver: the
+owner's Service with `pod-template-hash` in the selector. In the rules of the route that send
+requests to the owner's Service, those Services get them instead. The owner's Service is not
+changed, and has all ready pods at any time, so that one patch of the route ends it.
+
+A Service gets a weight once the route names it with weight 0, every Gateway accepts that, and its
+pods have been listed for `settle` seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..base import clock
+from ..base.errors import InputError, TrafficError
+from ..engine.model import Rotation
+from ..engine.weights import EVEN
+from ..inputs.options import DURATION, Field, Kind, Options
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
+from ..remote.kubernetes import CLUSTER
+from . import _gateway_route as routes
+from . import _options as shared
+from ._gateway import Gateway, Seen
+from ._service_pods import SERVICE, Pod
+
+KINDS = ("httproute", "grpcroute")
+
+
+def _route(value: t.Any, variable: str) -> str:
+    kind, _slash, name = str(value).partition("/")
+    if kind not in KINDS or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+        raise InputError(
+            f"{variable}: {value!r} is not a route; write httproute/NAME or grpcroute/NAME",
+            "PR-118",
+        )
+    return str(value)
+
+
+def _match(value: t.Any, variable: str) -> shared.Match | None:
+    found = shared.match(value, variable)
+    if found and found.cookie:
+        raise InputError(
+            f"{variable}.cookie: {found.name!r}, but routes match whole headers; use header",
+            "PR-310",
+        )
+    return found
+
+
+OPTIONS = Options(
+    Field(
+        "route",
+        Kind("str", _route),
+        "The route, V(httproute/shop) or V(grpcroute/shop). It has to exist, with rules that send"
+        " requests to the Service.",
+        required=True,
+    ),
+    SERVICE,
+    *CLUSTER,
+    Field(
+        "match",
+        Kind("dict", _match, fields=shared.MATCH.fields),
+        "Requests that carry this header go only to the new instances, from when they are ready to"
+        " the end of the rollout, whatever the share. All others are divided as without it.",
+    ),
+    Field(
+        "settle",
+        DURATION,
+        "How long after every Gateway has accepted a change requests may still go where they went:"
+        " until all its proxies have heard of it.",
+        default="5s",
+    ),
+)
+
+
+class Driver(TrafficDriver):
+    """One route, which is one load balancer."""
+
+    unsupported: t.ClassVar[Mapping[str, str]] = {
+        "preview": "a route has no other address; use match, or remove the option",
+        "mirror": "a filter of the route can mirror requests; remove the option",
+        "sticky": "whether clients stay where they are is a matter of the Gateway; remove it",
+    }
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        self.settle_time = self.drain_timeout = options["settle"]
+        self.gateway = Gateway(options, context)
+        self._name: str = options["route"]
+        self._divided = False  # whether requests are to be divided otherwise than by numbers
+        # What only this driver knows: pods that are to go, and the weights that they were given.
+        self._targets: Mapping[Endpoint, Target] = {}
+        self._restored: float | None = None
+
+    def check(self) -> None:
+        self.gateway.check()
+
+    def previews(self) -> Sequence[Preview]:
+        return (
+            [Preview(_MatchingRequests(self, self.gateway))] if self.gateway.objects.match else []
+        )
+
+    def begin(self, divided: bool) -> None:
+        self._divided = divided
+
+    def observe(self) -> Table:
+        seen = self.gateway.look()
+        if self.context.epoch:
+            seen = self._ready_to_divide(seen)
+        return {self._name: self._shown(seen)}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        self._targets = targets.get(self._name, {})
+        seen = self.gateway.look()
+        hashes = {pod.endpoint: pod.hash for pod in seen.pods}
+        shares = routes.fold(
+            (hashes[endpoint], target)
+            for endpoint, target in self._targets.items()
+            if hashes.get(endpoint) in seen.split.shares
+        )
+        if seen.split.divided and shares:  # not all of them 0: every request would be refused
+            seen = self.gateway.write(seen, seen.split.dividing(shares))
+        return {self._name: self._shown(seen)}
+
+    def conclude(self) -> None:
+        """Give the route back as its owner wrote it, and delete the Services when all is quiet."""
+        self._divided = False
+        seen = self.gateway.look(
+            accepted=False
+        )  # whatever a Gateway says of it, this is how it was
+        self.gateway.write(seen, replace(seen.split, shares={}, preview=""))
+        if not self.gateway.objects.services():
+            return
+        self._restored = clock.now() if self._restored is None else self._restored
+        if clock.now() - self._restored < self.settle_time:
+            raise TrafficError(
+                f"{self.gateway.objects.where}: its proxies have yet to follow", "PR-307"
+            )
+        self.gateway.objects.remove_services()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _ready_to_divide(self, seen: Seen) -> Seen:
+        """Return the same once the route divides requests, if it is to.
+
+        Before there are others, which would get requests as soon as they are ready. The present
+        pods get theirs as before: each the same part.
+        """
+        if not self._divided and not seen.split.divided:
+            return seen
+        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} | set(seen.split.shares))
+        if seen.split.divided or not seen.ready:
+            return seen
+        self.gateway.await_proven(seen)
+        return self.gateway.write(seen, seen.split.dividing(Counter(seen.ready)))
+
+    def _shown(self, seen: Seen) -> dict[Endpoint, Server]:
+        """Return the entries: a pod that is to go is out, as far as that can be said."""
+        divided, shares = seen.split.divided, seen.split.shares
+        proven = (
+            self.gateway.proven(seen)
+            if divided
+            else {pod.endpoint for pod in seen.pods if pod.ready}
+        )
+        served = [pod for pod in seen.pods if pod.ready and (not divided or shares.get(pod.hash))]
+        each = routes.weights(shares, [pod.hash for pod in served])
+        found = {}
+        told = self._told([pod for pod in served if self._is_in(pod)], each)
+        for pod in seen.pods:
+            rotation = Rotation.IN if pod in served and self._is_in(pod) else Rotation.OUT
+            weight = told.get(pod.endpoint, each.get(pod.hash, EVEN))
+            found[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0, weight)
+        return found
+
+    def _is_in(self, pod: Pod) -> bool:
+        target = self._targets.get(pod.endpoint)
+        return target is None or target.rotation is Rotation.IN
+
+    def _told(self, pods: Sequence[Pod], each: Mapping[str, int]) -> dict[Endpoint, int]:
+        """Return the weights that pods were given, where those of the route are in their ratio."""
+        told = {
+            pod.endpoint: self._targets[pod.endpoint].weight
+            for pod in pods
+            if pod.endpoint in self._targets
+        }
+        ratio = routes.in_ratio(
+            (told[pod.endpoint], each.get(pod.hash, EVEN)) for pod in pods if pod.endpoint in told
+        )
+        return told if ratio or not each else {}
+
+
+class _MatchingRequests(TrafficDriver):
+    """The requests that carry the header: a rule of the route for the new generation alone."""
+
+    def __init__(self, main: Driver, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._name = gateway.objects.name
+        self.settle_time = self.drain_timeout = main.settle_time
+        self._targets: Mapping[Endpoint, Target] | None = None  # None: not told yet
+
+    def check(self) -> None:
+        self._gateway.check()
+
+    def observe(self) -> Table:
+        return {self._name: self._shown(self._gateway.look())}
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        self._targets = targets.get(self._name, {})
+        seen = self._gateway.look()
+        hashes = {pod.hash for pod in seen.pods if pod.endpoint in self._targets}
+        serving = {pod.hash for pod in seen.pods if self._is_in(pod)}
+        if hashes:
+            seen = self._gateway.name(seen, hashes)
+        preview = max(serving & set(seen.split.shares), default="")
+        seen = self._gateway.write(seen, replace(seen.split, preview=preview))
+        return {self._name: self._shown(seen)}
+
+    def _is_in(self, pod: Pod) -> bool:
+        target = (self._targets or {}).get(pod.endpoint)
+        return target is not None and target.rotation is Rotation.IN
+
+    def _shown(self, seen: Seen) -> dict[Endpoint, Server]:
+        proven, found = self._gateway.proven(seen), {}
+        for pod in seen.pods:
+            matched = bool(seen.split.preview) and pod.hash == seen.split.preview
+            if pod.endpoint in self._targets if self._targets is not None else matched:
+                serving = matched and pod.ready and (self._targets is None or self._is_in(pod))
+                rotation = Rotation.IN if serving else Rotation.OUT
+                found[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0)
+        return found
