@@ -91,7 +91,7 @@ options:
           - 'I(process, systemd, podman, docker): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT),
             C(ADDRESS) and C(PORT) are always set.'
           - 'I(swarm): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set. Whoever
-            may use the Docker API can read them; give secrets as O(secrets).'
+            may use the Docker API can read them; give secrets as C(secrets).'
         type: dict
       path:
         description: 'I(process, systemd, podman, docker): Directory of records and logs on each host. An absolute path.'
@@ -257,7 +257,7 @@ options:
           - 'I(kubernetes): The port that checks and load balancers reach a pod at, the container''s first one if not
             given. 1 to 65535.'
           - 'I(swarm): Port that the container listens on. It is published on the node that Swarm places the instance
-            on (C(mode=host)), at a free port, or one of O(ports). 1 to 65535. Required.'
+            on (C(mode=host)), at a free port, or one of C(ports). 1 to 65535. Required.'
         type: raw
       workload:
         description: 'I(kubernetes): The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It has

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import itertools
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -187,6 +188,16 @@ def test_a_run_that_is_killed_is_continued(
     promoted(playground.run(variables={"rollout_revision": "2"}), swarm)
     time.sleep(1)
     assert failures(load.stop()) == []
+
+
+def test_a_journal_that_was_lost_is_begun_anew(playground: Playground, swarm: Swarm) -> None:
+    """With the instances that are there, and fewer of them."""
+    deployed(playground, swarm)
+    shutil.rmtree(playground.store)
+    fewer = {"rollout_revision": "2", "rollout_replicas": 2}
+    promoted(playground.run(variables=fewer), swarm, replicas=2)
+    restarted = playground.run("progressive.rollout.restart", fewer)
+    promoted(restarted, swarm, replicas=2)
 
 
 def test_a_manager_that_is_killed_is_passed_over(

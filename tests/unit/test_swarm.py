@@ -22,6 +22,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     PlatformError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
@@ -189,6 +192,13 @@ def test_wrong_options_are_refused(wrong: dict[str, t.Any], managers: Managers) 
         driver(managers, **wrong)
 
 
+def test_checks_from_hosts_are_refused(managers: Managers) -> None:
+    mine = driver(managers)
+    mine.context.health = HealthCheck(from_host=True)
+    with pytest.raises(InputError, match=r"rollout_health\.from: host, but the nodes of a swarm"):
+        mine.check()
+
+
 def test_names_that_swarm_does_not_take_are_refused(managers: Managers) -> None:
     for name in ("shop.web", "-shop", "s" * 51, "läden"):
         with pytest.raises(InputError, match="cannot begin the name of a service of Swarm"):
@@ -286,7 +296,8 @@ NOWHERE_ELSE = "no suitable node (insufficient resources on 3 nodes)"
         # another one that Swarm has given up again
         ([task("running"), task("shutdown", "shutdown", 2)], {}, RUNNING, ""),
         ([task("shutdown", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
-        ([task("shutdown", "shutdown")], {"restart": "none"}, STARTING, ""),
+        ([task("shutdown", "shutdown")], {"restart": "none"}, FAILED, "shutdown"),
+        ([task("shutdown", "shutdown")], {"restart": "on-failure"}, STARTING, ""),
         ([task("orphaned", "shutdown"), task("running", at=2)], {}, RUNNING, ""),
     ],
 )
@@ -307,6 +318,41 @@ def test_an_instance_is_where_its_task_runs() -> None:
     assert going.labels.endpoint == NOWHERE, "what Swarm ends gets no requests"
     stopping = report(task("running", "remove"), replicas=0)
     assert stopping.labels.endpoint == Endpoint("10.0.0.1", 32769), "until it has ended"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "0.0.0.0/0", "10.0.0.1 weight 9", "10.0.0.1;disable", "host\n"]
+)
+def test_what_is_no_address_reaches_no_load_balancer(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NODES, "n1", {"name": "one", "address": address, "state": "ready"})
+    assert report(task("running")).labels.endpoint == NOWHERE
+    assert _swarm_tasks.endpoint("10.0.0.1", 65536) == NOWHERE
+    assert _swarm_tasks.endpoint("fd00::1", 80) == Endpoint("fd00::1", 80)
+
+
+def test_a_crash_before_a_move_does_not_count_after_it() -> None:
+    reading, nodes = _swarm_tasks.Reading("shop"), NODES
+    one: _swarm_tasks.Service = {
+        "name": "shop-1",
+        "created": "2026-11-22T17:00:00.5Z",
+        "labels": {},
+        "replicas": 1,
+        "restart": "any",
+        "tasks": [task("failed", "shutdown", 5), task("running", at=9)],
+    }
+    now = _swarm_tasks.seconds("2026-11-22T17:01:00Z")
+    (before,) = reading.reports({"services": [one], "nodes": nodes, "now": now}, now)
+    moves = [
+        task("shutdown", "shutdown", 9),
+        task("failed", "shutdown", 20),
+        task("running", at=30),
+    ]
+    later: _swarm_tasks.Service = {**one, "tasks": [task("failed", "shutdown", 5), *moves]}
+    (after,) = reading.reports({"services": [later], "nodes": nodes, "now": now}, now)
+    assert before.restarted and after.restarted
+    assert after.restarted >= after.created > before.restarted
 
 
 def test_restarts_are_told_and_moves_are_none() -> None:

@@ -453,7 +453,9 @@ def shown_node(node: Object) -> Object:
     status = node.get("Status") or {}
     address = status.get("Addr") or ""
     if address in ("", "0.0.0.0", "127.0.0.1"):  # a manager may not say its own
-        address = ((node.get("ManagerStatus") or {}).get("Addr") or "").rpartition(":")[0]
+        address = (
+            ((node.get("ManagerStatus") or {}).get("Addr") or "").rpartition(":")[0].strip("[]")
+        )
     return {
         "name": (node.get("Description") or {}).get("Hostname") or node["ID"],
         "address": address,

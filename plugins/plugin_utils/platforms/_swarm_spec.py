@@ -119,7 +119,7 @@ OPTIONS = Options(
         "port",
         PORT,
         "Port that the container listens on. It is published on the node that Swarm places the"
-        " instance on (C(mode=host)), at a free port, or one of O(ports).",
+        " instance on (C(mode=host)), at a free port, or one of C(ports).",
         required=True,
     ),
     Field(
@@ -137,7 +137,7 @@ OPTIONS = Options(
         "env",
         Kind("dict", _environment),
         "Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set."
-        " Whoever may use the Docker API can read them; give secrets as O(secrets).",
+        " Whoever may use the Docker API can read them; give secrets as C(secrets).",
         default={},
         no_log=True,
     ),

@@ -14,6 +14,7 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from ..base.text import clean
 from ..engine.model import UNKNOWN, Process
@@ -94,44 +95,45 @@ class Reading:
         task = current(one)
         process = process_of(one, task, nodes)
         ends = [seconds(other["at"]) + skew for other in fallen(one)]
-        name = one["name"]
+        # A move begins anew.
+        tasks = here(one)
+        moved = tasks if len(tasks) < len(one["tasks"]) else []
+        begun = moved[0]["created"] if moved else one["created"]
+        key = f"{one['name']} {moved[0]['id'] if moved else ''}"
         return Report(
-            self._labels(one, task, process, nodes),
+            self._labels(one, task, nodes),
             process,
-            self._begun(one, skew),
+            self._created.setdefault(key, seconds(begun) + skew),
             trouble(one, task, process, nodes),
             len(ends),
-            self._restarted.setdefault(name, min(ends)) if ends else None,
+            self._restarted.setdefault(key, min(ends)) if ends else None,
         )
 
-    def _begun(self, one: Service, skew: float) -> float:
-        """Return when an instance was started, on the node that it is on: a move begins anew."""
-        after = here(one)
-        moved = len(after) < len(one["tasks"])
-        first = after[0]["id"] if moved and after else ""
-        begun = after[0]["created"] if first else one["created"]
-        return self._created.setdefault(f"{one['name']} {first}", seconds(begun) + skew)
-
-    def _labels(
-        self, one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]
-    ) -> Labels:
+    def _labels(self, one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Labels:
         """Return the labels; an instance is somewhere as long as a task of it runs."""
         labels, node = one["labels"], nodes.get(task["node"]) if task else None
         generation = labels.get("generation", "")
         where = NOWHERE
         stays = not one["replicas"] or (task and task["desired"] in KEPT)
         if task and node and stays and task["state"] not in ENDED:
-            published = task["ports"].get(labels.get("port", ""), 0)
-            where = Endpoint(clean(node["address"]), published) if published else NOWHERE
+            where = endpoint(node["address"], task["ports"].get(labels.get("port", ""), 0))
         return Labels(
             clean(one["name"]),
             self.service,
             clean(labels.get("revision") or UNKNOWN),
             int(generation) if generation.isdecimal() else 0,
             clean(node["name"]) if node else "",
-            where if where.known else NOWHERE,
+            where,
             0,
         )
+
+
+def endpoint(address: str, port: int) -> Endpoint:
+    """Return where an instance listens; NOWHERE for what is no address or no port."""
+    try:
+        return Endpoint(str(ip_address(address)), port) if 0 < port < 65536 else NOWHERE
+    except ValueError:
+        return NOWHERE
 
 
 def current(one: Service) -> Task | None:
@@ -158,8 +160,7 @@ def process_of(one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Pr
         again = one["restart"] == "any" or (
             one["restart"] == "on-failure" and task["state"] != "complete"
         )
-        ours = task["state"] in BY_ITSELF and not again
-        return Process.FAILED if ours else Process.STARTING
+        return Process.STARTING if again else Process.FAILED
     if down:
         return Process.UNREACHABLE
     runs = task is not None and task["state"] == "running" and task["desired"] in KEPT
@@ -192,7 +193,7 @@ def trouble(one: Service, task: Task | None, process: Process, nodes: Mapping[st
         return f"node {clean(nodes[task['node']]['name'])} is down"
     if process in (Process.STOPPED, Process.STOPPING):
         return ""
-    if task and task["why"] and task["state"] != "running":
+    if task and (process is Process.FAILED or (task["why"] and task["state"] != "running")):
         return _words(task)
     before = sorted(fallen(one), key=lambda other: seconds(other["at"]))
     return _words(before[-1]) if before else ""

@@ -92,6 +92,12 @@ class Driver(PlatformDriver):
 
     def check(self) -> None:
         _swarm_spec.check_name(self.context.service)
+        if self.context.health.from_host:
+            raise InputError(
+                "rollout_health.from: host, but the nodes of a swarm are no hosts of the inventory;"
+                " leave it out, and the controller asks the instances itself",
+                "PR-107",
+            )
         self._check_managers()
 
     def _check_managers(self) -> None:
