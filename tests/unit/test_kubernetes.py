@@ -357,7 +357,8 @@ def test_no_pod_is_made_unready_where_costs_are_known() -> None:
     assert not [one for one in server.requests if one.endswith("/status")]
 
 
-def test_another_one_than_was_asked_for_may_go() -> None:
+def test_another_one_than_was_asked_for_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
     server = cluster()
     server.steers, server.corrects = False, True
     made = driver(server)
@@ -367,6 +368,25 @@ def test_another_one_than_was_asked_for_may_go() -> None:
     assert states(made, stop=[first]) == left, "again: it is gone for the rollout"
     assert len(states(made, stop=[f"{first}/2"])) == 2
     assert states(driver(server)) == states(made)
+
+
+def test_a_number_is_lowered_once_the_controller_knows_which_pod_is_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would delete another one: it hears of pods and of the number by two watches."""
+    server = cluster()
+    server.steers, path = False, f"{api.SETS}/made-0"
+    made = driver(server)
+    first, *others = states(made)
+    server.objects[path]["status"] = {"readyReplicas": 4}
+    for _again in range(2):
+        assert len(states(made, stop=[first])) == 4
+    assert server.objects[api.SHOP]["spec"]["replicas"] == 4
+    server.objects[path]["status"] = {"readyReplicas": 3}
+    assert set(states(made, stop=[first])) == set(others)
+    server.objects[path]["status"] = {"readyReplicas": 4}
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    assert len(states(made, stop=others[:1])) == 2, "not for ever"
 
 
 def test_an_older_lease_does_nothing() -> None:
@@ -454,6 +474,33 @@ def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
     server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
     Shop(tmp_path, server).play(revision="2")
     is_ordinary(server, "2", 4)
+
+
+def test_a_deployment_that_is_deleted_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server)
+    mine = server.objects.pop(api.SHOP)
+    for path, one in list(server.objects.items()):
+        if "made-" in path:  # it owned them
+            del server.objects[path]
+        assert one
+    with pytest.raises(InputError, match="there is no deployment shop"):
+        Shop(tmp_path, server).play(revision="2")
+    assert server.counts() == {"2": 1}
+    mine = api.deployment("1", mine["spec"]["replicas"])
+    server.create(f"{api.APPS}/deployments", mine)
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+
+
+def test_without_its_journal_the_epoch_can_be_removed(tmp_path: Path) -> None:
+    server = cluster()
+    driver(server, epoch=8).sync(start=ordered(1))
+    with pytest.raises(LeaseLost):
+        driver(server, epoch=1).sync()
+    for path in [path for path in server.objects if not path.startswith(api.PODS)]:
+        server.patch(path, {"metadata": {"annotations": {_pods.EPOCH: None}}})
+    assert len(driver(server, epoch=1).sync()) == 5
 
 
 def test_a_number_that_somebody_else_changes_in_the_middle_is_corrected(tmp_path: Path) -> None:

@@ -212,6 +212,17 @@ class Group:
         mine = [one for one in self.stopped if one.partition("/")[0] in self.living]
         return mine[-surplus:] if surplus > 0 else []
 
+    def goes_first(self, ids: Iterable[str]) -> bool:
+        """Return whether its controller deletes these before others, and has seen that it is to.
+
+        Its count of ready pods tells what it has seen.
+        """
+        ready = {
+            n for n, one in self.living.items() if condition(one, "Ready").get("status") == "True"
+        }
+        seen = int((self.obj.get("status") or {}).get("readyReplicas", 0)) <= len(ready)
+        return seen and not ready & {one.partition("/")[0] for one in ids}
+
     @property
     def missing(self) -> int:
         """How many pods are ordered, and not seen yet."""

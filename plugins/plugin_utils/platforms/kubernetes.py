@@ -38,6 +38,7 @@ from ._pods import Group
 from ._workload import WorkloadDriver, versioned
 
 KINDS = ("deployment", "statefulset", "daemonset")
+PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
 def _workload(value: t.Any, variable: str) -> str:
@@ -102,6 +103,7 @@ class Driver(WorkloadDriver):
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
+        self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
@@ -273,8 +275,8 @@ class Driver(WorkloadDriver):
         """Change the numbers of replicas: fewer pods first, so that the others have room."""
         for group in found:
             ids = [*group.ids.values(), *group.ordered]
-            if going := [one for one in stop if one in ids and one not in group.stopped]:
-                self._steer(group, going)
+            going = [one for one in stop if one in ids and one not in group.stopped]
+            if going and self._steer(group, going):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
         for (generation, revision), count in more.items():
@@ -293,8 +295,8 @@ class Driver(WorkloadDriver):
             else:
                 self._set(mine[0], mine[0].replicas + count)
 
-    def _steer(self, group: Group, ids: Sequence[str]) -> None:
-        """Have the controller delete these pods before others.
+    def _steer(self, group: Group, ids: Sequence[str]) -> bool:
+        """Have the controller delete these pods before others; return whether it would now.
 
         Servers before 1.22 know no costs. Their controllers delete pods first that are not ready:
         https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
@@ -308,6 +310,20 @@ class Driver(WorkloadDriver):
             except ApiError as exc:
                 if exc.status not in (404, 422):  # it is gone, or has changed
                     raise
+        return self._costs or self._has_seen(group, ids)
+
+    def _has_seen(self, group: Group, ids: Sequence[str]) -> bool:
+        """Whether the controller knows which pods are not ready, or was waited for long enough.
+
+        It hears of pods and of the number by two watches, and may hear of the number first.
+        """
+        since = min(self._steered.setdefault(one, clock.now()) for one in ids)
+        known = all(one.goes_first(ids) for one in self._look()[1] if one.name == group.name)
+        if not known and clock.now() - since < PATIENCE:
+            return False
+        for one in ids:
+            del self._steered[one]
+        return True
 
     def _set(self, group: Group, replicas: int, going: Sequence[str] = ()) -> None:
         """Change a group's number, if it still is as seen, and note which pods are to go."""
