@@ -169,3 +169,12 @@ def test_a_canary_takes_the_highest_numbers(number: int, data: st.DataObject) ->
             break
     found = [place.number for place in world.places if place.generation == NEW]
     assert found == list(range(number - new, number))
+
+
+def test_a_canary_that_is_replaced_comes_back_new() -> None:
+    places = [Place(0), Place(1), Place(2, NEW)]
+    waypoint = Waypoint(NEW, new=1, old=2, desired=3, stable=OLD)
+    world = World(places, start=0, stop=1)
+    assert refill.next_generation(world.fleet(), waypoint) == OLD
+    world.going.add("2/0")
+    assert refill.next_generation(world.fleet(), waypoint) == NEW

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.action import begin, rollback, scale
+from ansible_collections.progressive.rollout.plugins.action import begin, plan, rollback, scale
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
@@ -532,6 +532,21 @@ def test_an_operator_cannot_scale_a_rollout(waiting: Shop) -> None:
     assert waiting.play()["parked"]
     assert any("scale the workload itself" in line for line in waiting.said)
     assert sorted(waiting.server.revisions().values()) == ["1", "1", "2"]
+
+
+def test_a_plan_names_the_pods_as_they_go(tmp_path: Path) -> None:
+    server = Server(3)
+    found = Shop(tmp_path, server).step(plan, revision="2")
+    assert [name.partition("/")[0] for name in found["order"]] == ["db-2", "db-1", "db-0"]
+    assert (found["surge"], found["unavailable"], found["minimum_available"]) == (0, 1, 2)
+    assert "no preStop" in "".join(found["risks"])
+    assert (server.template, deleted(server)) == ("1", [])
+
+
+def test_check_mode_changes_nothing(tmp_path: Path) -> None:
+    server = Server(3)
+    assert Shop(tmp_path, server).step(begin, check_mode=True, revision="2")["changed"]
+    assert (server.template, deleted(server)) == ("1", [])
 
 
 def test_the_same_number_is_fine(tmp_path: Path) -> None:

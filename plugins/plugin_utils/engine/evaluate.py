@@ -354,14 +354,13 @@ _LEAST_USEFUL_FIRST = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State
 
 
 def _usefulness(instance: Instance) -> tuple[int, int, float, str]:
-    """Sort key: the least useful first, then as their platform prefers, then the oldest."""
-    useful = _LEAST_USEFUL_FIRST.index(instance.state)
-    return (useful, -instance.precedence, instance.created, instance.id)
+    """Sort key: the least useful first, then as everywhere."""
+    return (_LEAST_USEFUL_FIRST.index(instance.state), *instance.order)
 
 
 def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, int, float, str]]:
     """Sort key: an unfinished revision that was superseded first, then the stable one, last its
-    baseline; of each as their platform prefers, and the oldest first.
+    baseline; of each in the usual order.
     """
 
     def key(instance: Instance) -> tuple[bool, bool, int, float, str]:
@@ -369,9 +368,7 @@ def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, int, f
         return (
             generation == waypoint.baseline,
             generation == waypoint.stable,
-            -instance.precedence,
-            instance.created,
-            instance.id,
+            *instance.order,
         )
 
     return key

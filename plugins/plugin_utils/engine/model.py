@@ -91,9 +91,11 @@ class Instance:
         return self.rotation in (Rotation.IN, Rotation.PARTIAL)
 
     @property
-    def order(self) -> tuple[float, str]:
-        """Sort key: the oldest first, and by id where times are equal."""
-        return (self.created, self.id)
+    def order(self) -> tuple[int, float, str]:
+        """Sort key: as the platform prefers, then the oldest first, and by id where times are
+        equal.
+        """
+        return (-self.precedence, self.created, self.id)
 
 
 def classify(process: Process, health: Health, draining: bool) -> State:

@@ -20,6 +20,7 @@ from ..engine.model import Composition
 from ..interfaces.context import Context
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
+from . import _kubernetes_risks as risks
 from . import _places, _pods, _rights
 from ._places import Places
 from ._workload import WorkloadDriver
@@ -59,6 +60,9 @@ class OnDeleteDriver(WorkloadDriver):
         self._container(places.workload)
         if not self.context.health.enabled:
             self._check_probe(places.workload)
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        return list(risks.of_template(self._look().workload["spec"]["template"]))
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new pod template, and admission webhooks see it."""

@@ -24,6 +24,7 @@ class WorkloadDriver(PlatformDriver):
 
     names_instances = True
     host_options = ("workload", "namespace", "context", "kubeconfig")
+    _create = "create it first"  # what to do where there is none
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
@@ -80,8 +81,7 @@ class WorkloadDriver(PlatformDriver):
         found = self._list(self._kinds, fresh, fieldSelector=f"metadata.name={self._name}")
         if not found:
             raise InputError(
-                f"rollout_platform.workload: there is no {self._where}; create it first, with the"
-                " number of replicas 0 if nothing is to run yet",
+                f"rollout_platform.workload: there is no {self._where}; {self._create}",
                 "PR-242",
             )
         return found[0]

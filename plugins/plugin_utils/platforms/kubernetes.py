@@ -94,6 +94,8 @@ OPTIONS = Options(
 class Driver(WorkloadDriver):
     """The pods of one Deployment."""
 
+    _create = "create it first, with the number of replicas 0 if nothing is to run yet"
+
     @classmethod
     def variant(cls, options: Mapping[str, t.Any]) -> type[WorkloadDriver]:
         in_deployment = str(options["workload"]).startswith("deployment/")
