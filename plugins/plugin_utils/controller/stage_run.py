@@ -122,7 +122,7 @@ class StageRun:
         if proceed is not Proceed.HOLD:
             self._hold_at = None
             return waypoint
-        if self._hold_at is None or self._loop.platform.refills:
+        if self._hold_at is None:
             self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
