@@ -158,8 +158,9 @@ class Driver(TrafficDriver):
         """
         if not self._divided and not seen.split.divided:
             return seen
-        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} | set(seen.split.shares))
-        if seen.split.divided or not seen.ready:
+        refused = set(self.gateway.objects.refused(seen.route))
+        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} - refused)
+        if seen.split.divided or not seen.ready or refused & set(seen.ready):
             return seen
         self.gateway.await_proven(seen)
         return self.gateway.write(seen, seen.split.dividing(Counter(seen.ready)))
