@@ -106,9 +106,8 @@ class Driver(TrafficDriver):
         self.gateway.check()
 
     def previews(self) -> Sequence[Preview]:
-        return (
-            [Preview(_MatchingRequests(self, self.gateway))] if self.gateway.objects.match else []
-        )
+        matching = _MatchingRequests(self.gateway, self.settle_time)
+        return [Preview(matching)] if self.gateway.objects.match else []
 
     def begin(self, divided: bool) -> None:
         self._divided = divided
@@ -135,9 +134,8 @@ class Driver(TrafficDriver):
     def conclude(self) -> None:
         """Give the route back as its owner wrote it, and delete the Services when all is quiet."""
         self._divided = False
-        seen = self.gateway.look(
-            accepted=False
-        )  # whatever a Gateway says of it, this is how it was
+        # Whatever a Gateway says of the route as it is, it has accepted how it was.
+        seen = self.gateway.look(accepted=False)
         self.gateway.write(seen, replace(seen.split, shares={}, preview=""))
         if not self.gateway.objects.services():
             return
@@ -159,7 +157,7 @@ class Driver(TrafficDriver):
         if not self._divided and not seen.split.divided:
             return seen
         refused = set(self.gateway.objects.refused(seen.route))
-        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} - refused)
+        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} - {"", *refused})
         if seen.split.divided or not seen.ready or refused & set(seen.ready):
             return seen
         self.gateway.await_proven(seen)
@@ -203,10 +201,10 @@ class Driver(TrafficDriver):
 class _MatchingRequests(TrafficDriver):
     """The requests that carry the header: a rule of the route for the new generation alone."""
 
-    def __init__(self, main: Driver, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, settle: float) -> None:
         self._gateway = gateway
         self._name = gateway.objects.name
-        self.settle_time = self.drain_timeout = main.settle_time
+        self.settle_time = self.drain_timeout = settle
         self._targets: Mapping[Endpoint, Target] | None = None  # None: not told yet
 
     def check(self) -> None:
