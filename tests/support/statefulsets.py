@@ -9,7 +9,6 @@ They do what the real ones do with the update strategy OnDelete, which `tests/en
 from __future__ import annotations
 
 import copy
-import json
 import typing as t
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
@@ -151,11 +150,6 @@ class Server(api.Server):
         pod["metadata"]["name"] = name
         pod["spec"]["nodeName"] = node or "node1"
         self._put(f"{api.PODS}/{name}", pod)
-
-    def note(self) -> str:
-        """What the template says of its generation and revision."""
-        notes = self.objects[self.path]["spec"]["template"]["metadata"].get("annotations") or {}
-        return json.dumps(notes)
 
 
 def _is_ready(pod: Object) -> bool:
