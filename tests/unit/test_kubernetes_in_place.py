@@ -374,6 +374,19 @@ def test_what_the_pods_were_made_of_is_found_in_the_history() -> None:
     assert server.objects[DB]["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
 
 
+@pytest.mark.parametrize("generation", [None, 2])
+def test_the_server_checks_the_new_template_first(generation: int | None) -> None:
+    server, seen = Server(1), []
+
+    def admits(one: t.Any) -> t.Any:
+        seen.append(one["spec"]["template"]["spec"]["containers"][0]["image"])
+        return one
+
+    server.admits = admits
+    driver(server, epoch=0).prepare("2", generation)
+    assert (seen, server.template, server.changes) == (["local/shop:2"], "1", [])
+
+
 def test_a_stable_template_that_is_lost_is_told() -> None:
     server = Server(1)
     made = driver(server)

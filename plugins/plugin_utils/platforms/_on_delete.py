@@ -66,7 +66,7 @@ class OnDeleteDriver(WorkloadDriver):
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new pod template, and admission webhooks see it."""
-        template = self._template(self._look(), generation or 1, revision)
+        template = self._template(self._look(), generation or 0, revision)
         path = self._path(self._kinds, self._name)
         self._cluster.patch(path, {"spec": {"template": template}}, dryRun="All")
 
