@@ -213,7 +213,8 @@ def fence(api: Api, service: str, epoch: int) -> None:
         )
 
     def raised(spec: Object) -> bool:
-        seen = int((spec.get("Labels") or {}).get(OURS + "epoch") or 0)
+        noted = str((spec.get("Labels") or {}).get(OURS + "epoch"))
+        seen = int(noted) if noted.isdigit() else 0
         if seen > epoch:
             text = "a newer lease holder has acted here (epoch %d, ours is %d)"
             raise Stale(text % (seen, epoch))
@@ -271,7 +272,8 @@ def work(api: Api, request: Request) -> dict[str, t.Any]:
 def stopped(spec: Object, service: str) -> bool:
     """Have a service run nothing, and return whether that changes it."""
     replicated = spec["Mode"].get("Replicated") or {}
-    if spec["Labels"].get(OURS + "service") != service or not replicated.get("Replicas"):
+    labels = spec.get("Labels") or {}
+    if labels.get(OURS + "service") != service or not replicated.get("Replicas"):
         return False
     replicated["Replicas"] = 0
     return True

@@ -21,7 +21,7 @@ from ._answers import Failed, Stale
 
 TIMEOUT = 60.0  # seconds that a request may take
 PATIENCE = 5.0  # seconds that a manager is waited for that has answered before
-FIRST = 20.0  # seconds for its first answer, connecting included
+LONG = 20.0  # seconds for its first answer, connecting included, or to ask a registry
 
 
 class Away(t.TypedDict):
@@ -71,7 +71,8 @@ class Managers:
         if (late := self._under_way.get(host)) and late() is None:
             return Answer(error="no answer yet to what it was asked before", unreachable=True)
         self._under_way.pop(host, None)
-        patience = PATIENCE if host in self._answered else FIRST
+        quick = host in self._answered and not request.get("start")
+        patience = PATIENCE if quick else LONG
         asked = {host: {**request, "socket": self._socket(host)}}
         answer = self._transport.ask("swarm", asked, TIMEOUT, {host: patience})[host]
         if answer.later:
