@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import typing as t
@@ -23,6 +24,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     PlatformError,
     RolloutFailed,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import hand_back
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
@@ -528,6 +531,19 @@ def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:
     assert server.objects[api.SHOP]["spec"]["paused"]
 
 
+def test_a_hand_back_that_something_undoes_is_given_up_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = cluster()
+    made = driver(server)
+    made.sync(start=ordered(4))
+    made.sync(stop=[name for name in states(made) if "made-0" in name])
+    steps = itertools.cycle([hand_back.Action(step) for step in (Step.PAUSE, Step.RESUME)])
+    monkeypatch.setattr(hand_back, "next_step", lambda *_state: next(steps))
+    assert "which something undoes" in made.conclude(Composition("2", 2, 4))
+    assert server.counts() == {"2": 4}
+
+
 def test_without_a_journal_the_number_is_that_of_all_pods(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server, pods=3)
@@ -681,6 +697,9 @@ def test_an_autoscaler_is_refused() -> None:
     [
         ({"workload": "shop"}, "'shop' is not a workload"),
         ({"workload": "pod/shop"}, "'pod/shop' is not a workload"),
+        ({"workload": "deployment/a..b"}, "is not a workload"),
+        ({"workload": "deployment/../secrets"}, "is not a workload"),
+        ({"workload": f"deployment/{'a' * 250}"}, "is not a workload"),
         ({"image": "local/shop:1"}, "is the same for all revisions"),
         ({"image": "local/shop:{tag}"}, "unknown placeholder '{tag}'"),
     ],

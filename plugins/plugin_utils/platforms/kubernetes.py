@@ -38,12 +38,15 @@ from ._pods import Group
 from ._workload import WorkloadDriver, versioned
 
 KINDS = ("deployment", "statefulset", "daemonset")
+NAME_OF = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LONGEST = 230  # characters of a workload's name: those of its ReplicaSets have a few more
+STEPS = 100  # of a hand-back at once; more only if something undoes them
 PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
 def _workload(value: t.Any, variable: str) -> str:
     kind, _slash, name = str(value).partition("/")
-    if kind not in KINDS or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+    if kind not in KINDS or not NAME_OF.fullmatch(name) or len(name) > LONGEST:
         raise InputError(
             f"{variable}: {value!r} is not a workload; write deployment/NAME, statefulset/NAME or"
             " daemonset/NAME",
@@ -390,7 +393,7 @@ class Driver(WorkloadDriver):
     def _hand_back(self, new: str | None) -> str:
         """Go on with the hand-back until it is done or has to wait; return what it waits for."""
         before: hand_back.Action | None = None
-        while True:
+        for _step in range(STEPS):
             deployment, found = self._look(fresh=True)
             try:
                 action = hand_back.next_step(
@@ -404,6 +407,7 @@ class Driver(WorkloadDriver):
                 return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
             self._take(action, deployment, {one.name: one for one in found}, new or "")
             before = action
+        return f"{action.step.value} ({action.name}), which something undoes"
 
     def _take(
         self,
