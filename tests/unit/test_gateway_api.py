@@ -277,14 +277,16 @@ def test_an_older_lease_that_has_looked_already_changes_nothing() -> None:
     assert server.lost == []
 
 
-def test_a_generation_without_pods_gets_no_weight() -> None:
+def test_weights_stay_where_all_pods_are_to_be_out() -> None:
+    """A sum of 0 is answered with 500, and the owner's Service has pods of all generations."""
     server = Gateways()
     made = gateway(server)
     made.begin(True)
     (table,) = made.observe().values()
-    out = dict.fromkeys(table, Target(Rotation.OUT))
-    made.apply({ROUTE: out})
-    assert server.lost == [], "all of them out would be a sum of 0"
+    before = copy.deepcopy(server.rules)
+    made.apply({ROUTE: dict.fromkeys(table, Target(Rotation.OUT))})
+    assert server.rules == before
+    assert server.lost == []
 
 
 def test_weights_of_a_new_run_are_those_of_the_route() -> None:
