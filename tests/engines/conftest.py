@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A real cluster of Kubernetes, a namespace for each test, and a client that counts lost requests.
 
-The cluster is that of `scripts/kubernetes up`, whose images the tests need.
+The cluster is that of `scripts/kubernetes up 2`, whose images the tests need. With CLUSTER=external it
+is that of KUBECONFIG: its nodes need the images of `.cache/kubernetes-*/images`, and this machine has
+to reach its pods. What interferes with the cluster itself is left out there.
 """
 
 from __future__ import annotations
@@ -28,9 +30,21 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Cluster,
     Reflector,
 )
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 ROOT = Path(__file__).resolve().parents[2]
-KUBECONFIG = ROOT / ".cache/kubernetes" / os.environ.get("CLUSTER", "0") / "kubeconfig"
+EXTERNAL = os.environ.get("CLUSTER") == "external"
+KUBECONFIG = (
+    Path(os.environ.get("KUBECONFIG", "KUBECONFIG"))
+    if EXTERNAL
+    else ROOT / ".cache/kubernetes" / os.environ.get("CLUSTER", "0") / "kubeconfig"
+)
+KUBECTL = (
+    ["kubectl", "--kubeconfig", str(KUBECONFIG)]
+    if EXTERNAL
+    else [str(ROOT / "scripts/kubernetes"), "kubectl"]
+)
+IMAGE = "docker.io/local/shop:{revision}"
 _NUMBERS = itertools.count(1)
 
 
@@ -51,7 +65,7 @@ class Namespace:
 
     def kubectl(self, *words: str, given: t.Any = None) -> str:
         done = subprocess.run(
-            [str(ROOT / "scripts/kubernetes"), "kubectl", "-n", self.name, *words],
+            [*KUBECTL, "-n", self.name, *words],
             input=None if given is None else json.dumps(given),
             capture_output=True,
             text=True,
@@ -216,3 +230,26 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
     cluster.post("/api/v1/namespaces", body)
     yield Namespace(cluster, name)
     cluster.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def own() -> None:
+    """The cluster is the tests' own: its nodes and its API server may be interfered with."""
+    if EXTERNAL:
+        pytest.skip("only on the cluster of scripts/kubernetes")
+
+
+@pytest.fixture
+def playground(namespace: Namespace) -> Iterator[Playground]:
+    """A controller, and a Deployment `shop` that it rolls out."""
+    platform = {
+        "driver": "kubernetes",
+        "kubeconfig": str(KUBECONFIG),
+        "namespace": namespace.name,
+        "workload": "deployment/shop",
+        "image": IMAGE,
+    }
+    none = {"rollout_replicas": None, "rollout_health": None}
+    made = Playground(1, {"rollout_platform": platform, **none})
+    yield made
+    made.close()

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import typing as t
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Reflector,
 )
 from ansible_collections.progressive.rollout.tests.engines.conftest import (
+    IMAGE,
     KUBECONFIG,
     ROOT,
     Client,
@@ -41,24 +41,6 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
-
-IMAGE = "docker.io/local/shop:{revision}"
-
-
-@pytest.fixture
-def playground(namespace: Namespace) -> Iterator[Playground]:
-    platform = {
-        "driver": "kubernetes",
-        "kubeconfig": str(KUBECONFIG),
-        "namespace": namespace.name,
-        "workload": "deployment/shop",
-        "image": IMAGE,
-    }
-    none = {"rollout_replicas": None, "rollout_health": None}
-    made = Playground(1, {"rollout_platform": platform, **none})
-    yield made
-    made.close()
-
 
 # Whole rollouts
 # --------------------------------------------------------------------------------------------------
@@ -249,6 +231,7 @@ def test_a_missing_image_is_told(playground: Playground, namespace: Namespace) -
     namespace.is_ordinary("1", 2)
 
 
+@pytest.mark.usefixtures("own")
 def test_the_rights_that_a_role_gives_are_enough(
     playground: Playground, namespace: Namespace
 ) -> None:
@@ -279,6 +262,7 @@ def test_the_rights_that_a_role_gives_are_enough(
     namespace.is_ordinary("2", 2)
 
 
+@pytest.mark.usefixtures("own")
 def test_the_api_server_may_be_restarted(playground: Playground, namespace: Namespace) -> None:
     namespace.deploy(4, start=0)
     run = playground.start(variables={"rollout_revision": "2"})

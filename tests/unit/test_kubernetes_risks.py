@@ -146,6 +146,10 @@ def test_a_quota_without_room_for_the_most_pods_at_once(given: t.Any, said: str)
     server.objects[f"{path}/few"] = quota(**given)
     found = told(server)
     assert [said in line for line in found] == [True] * bool(said)
+    server.objects[f"{path}/few"] = quota(pods=("4", "6"))
+    assert told(server, most=6) == []
+    (line,) = told(server, most=7)
+    assert "room for 2 more pods" in line and "needs 3 more at once" in line
     scoped = {"scopes": ["BestEffort"]}
     server.objects[f"{path}/few"]["spec"] = scoped
     assert told(server) == [], "it is of other pods"
