@@ -104,6 +104,7 @@ def _ours(what: str, namespace: Namespace, folder: Path) -> list[Row]:
             capture_output=True,
             text=True,
             timeout=600,
+            check=False,
         )
         wall = time.monotonic() - began
         if done.returncode:

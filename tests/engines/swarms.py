@@ -38,7 +38,11 @@ Object = dict[str, t.Any]
 
 def script(*words: str) -> str:
     done = subprocess.run(
-        [str(ROOT / "scripts/swarm"), *words], capture_output=True, text=True, timeout=120
+        [str(ROOT / "scripts/swarm"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

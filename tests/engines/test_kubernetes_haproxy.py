@@ -83,6 +83,7 @@ class Site:
             capture_output=True,
             text=True,
             timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -386,6 +386,7 @@ def test_the_example_runs_as_it_is(namespace: Namespace, tmp_path: Path) -> None
         capture_output=True,
         text=True,
         timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert revisions(namespace) == {"db-0": "2", "db-1": "2", "db-2": "2"}

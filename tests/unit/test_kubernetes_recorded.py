@@ -156,7 +156,8 @@ def test_what_was_written_comes_back(cluster: Cluster, server: web.Server, answe
 def test_a_watch_is_read(cluster: Cluster, server: web.Server, answer: t.Any) -> None:
     server.replies = [(answer["status"], answer["text"])]
     told = list(cluster.watch(answer["path"], "1"))
-    assert "MODIFIED" in {kind for kind, _one in told} <= {"MODIFIED", "ADDED", "BOOKMARK"}
+    kinds = {kind for kind, _one in told}
+    assert "MODIFIED" in kinds and kinds <= {"MODIFIED", "ADDED", "BOOKMARK"}
     versions = [int(one["metadata"]["resourceVersion"]) for _kind, one in told]
     assert [int(answer["query"]["resourceVersion"]), *versions] == sorted(
         {int(answer["query"]["resourceVersion"]), *versions}

@@ -389,7 +389,11 @@ def helped(helper: str, registry: str) -> dict[str, str]:
     program = "docker-credential-" + helper
     try:
         done = subprocess.run(
-            [program, "get"], input=registry.encode(), capture_output=True, timeout=10
+            [program, "get"],
+            input=registry.encode(),
+            capture_output=True,
+            timeout=10,
+            check=False,
         )
         found = _bootstrap.load(done.stdout)
         user, secret = found["Username"], found["Secret"]
