@@ -62,6 +62,7 @@ class Pods(World):
     server: Gateways = field(default_factory=Gateways)
     fewest: int = 0
     given: dict[str, t.Any] = field(default_factory=dict)
+    epoch: int = 0
 
     def platform(self) -> t.Any:
         written = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
@@ -72,7 +73,8 @@ class Pods(World):
         return made
 
     def traffic(self) -> t.Any:
-        return gateway(self.server, **self.given)
+        self.epoch += 1  # each step takes the lease anew
+        return gateway(self.server, epoch=self.epoch, **self.given)
 
 
 class Shop(Service):

@@ -224,7 +224,8 @@ class ReconcileLoop(BaseLoop):
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """Set the generation, the split of the traffic and the preview pools of a stage."""
         waypoint = stage.waypoint
-        self.traffic.begin(waypoint.weight is not None and waypoint.headroom is None)
+        back = rollout.phase == Phase.ROLLING_BACK
+        self.traffic.begin(waypoint.weight is not None and waypoint.headroom is None and not back)
         self.observer.generation = waypoint.generation
         self.actuator.split = WeightSplit(waypoint)
         forward = (

@@ -23,7 +23,6 @@ GROUP = "gateway.networking.k8s.io"
 VERSIONS = ("v1", "v1beta1")  # the first that the cluster has is used
 SLICES = ("v1", "v1beta1")  # of discovery.k8s.io
 LABEL = "rollout.progressive/service"  # of the Services of generations
-REFUSED = "rollout.progressive/refused"  # annotation of the route: an epoch and hashes
 NEEDED = (
     ("", "services", ("get", "list", "create", "patch", "delete")),
     ("", "pods", ("list",)),
@@ -99,12 +98,6 @@ class Objects:
                     found[name].update(endpoint.get("addresses") or ())
         return found
 
-    def refused(self, route: Object) -> Collection[str]:
-        """Return the generations that a Gateway has refused under this lease."""
-        notes = route["metadata"].get("annotations") or {}
-        epoch, *hashes = notes.get(REFUSED, "").split() or [""]
-        return hashes if epoch == str(self.context.epoch) else ()
-
     # -- change ------------------------------------------------------------------------------------
 
     def fence(self, route: Object) -> Object:
@@ -143,15 +136,13 @@ class Objects:
         rules, before = split.render(self.match), route["spec"].get("rules") or []
         notes = route["metadata"].get("annotations") or {}
         note = notes.get(routes.NOTE)
-        if (rules, split.note()) == (before, note) and (note or REFUSED not in notes):
+        if (rules, split.note()) == (before, note):
             return route
         body = _body(rules, split.note())
         try:
             return self.accepted(self._patch(self._route_path, route, body))
         except Refused as exc:
-            self._undo(
-                rules, _body(before, note), set(split.shares) - set(self.split(route).shares)
-            )
+            self._undo(rules, _body(before, note))
             raise RolloutFailed(f"{exc}; its rules are as they were before", "PR-313") from None
 
     def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
@@ -237,15 +228,10 @@ class Objects:
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         return self.cluster.patch(path, {**body, "metadata": {**body["metadata"], **version}})
 
-    def _undo(self, rules: list[Object], body: dict[str, t.Any], hashes: Collection[str]) -> None:
-        """Undo a change of the route that was refused, unless somebody has changed it since.
-
-        The generations that it would have named are noted, so that a rollback does not name them.
-        """
+    def _undo(self, rules: list[Object], body: dict[str, t.Any]) -> None:
+        """Undo a change of the route that was refused, unless somebody has changed it since."""
         route = self.fence(self.route())
         if route["spec"].get("rules") == rules:
-            refused = " ".join([str(self.context.epoch), *sorted(hashes)])
-            body["metadata"]["annotations"][REFUSED] = refused
             self._patch(self._route_path, route, body)
 
     def _services(self) -> list[Object]:
@@ -276,8 +262,7 @@ def needed(kind: str) -> kubernetes_rights.Needed:
 
 
 def _body(rules: list[Object], note: str | None) -> dict[str, t.Any]:
-    notes = {routes.NOTE: note, **({} if note else {REFUSED: None})}
-    return {"metadata": {"annotations": notes}, "spec": {"rules": rules}}
+    return {"metadata": {"annotations": {routes.NOTE: note}}, "spec": {"rules": rules}}
 
 
 def _epoch(found: Object) -> int:

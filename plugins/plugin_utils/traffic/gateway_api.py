@@ -154,11 +154,10 @@ class Driver(TrafficDriver):
         Before there are others, which would get requests as soon as they are ready. The present
         pods get theirs as before: each the same part.
         """
-        if not self._divided and not seen.split.divided:
-            return seen
-        refused = set(self.gateway.objects.refused(seen.route))
-        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} - {"", *refused})
-        if seen.split.divided or not seen.ready or refused & set(seen.ready):
+        if not self._divided:
+            return seen  # a generation that a Gateway has refused is not named again by a rollback
+        seen = self.gateway.name(seen, {pod.hash for pod in seen.pods} - {""})
+        if seen.split.divided or not seen.ready:
             return seen
         self.gateway.await_proven(seen)
         return self.gateway.write(seen, seen.split.dividing(Counter(seen.ready)))
