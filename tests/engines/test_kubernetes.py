@@ -214,9 +214,9 @@ def test_a_quota_is_told_in_the_servers_words(playground: Playground, namespace:
         lambda: namespace.cluster.get(f"{namespace.core}/resourcequotas/few")["status"].get("used"),
         "the quota is counted",
     )
-    given = {"rollout_revision": "2", "rollout_progress_deadline": "10s"}
+    given = {"rollout_revision": "2", "rollout_progress_deadline": "20s"}
     outcome = playground.run(variables={**given, "rollout_health": {"tcp": True, "deadline": "8s"}})
-    assert outcome.rc != 0
+    assert outcome.rollout["outcome"] == "rolled_back", outcome.output
     assert "no more pods of shop-g2: pods" in outcome.output
     assert "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2" in outcome.output
     namespace.is_ordinary("1", 2)
@@ -224,9 +224,9 @@ def test_a_quota_is_told_in_the_servers_words(playground: Playground, namespace:
 
 def test_a_missing_image_is_told(playground: Playground, namespace: Namespace) -> None:
     namespace.deploy(2, start=0)
-    given = {"rollout_revision": "9", "rollout_progress_deadline": "8s"}
+    given = {"rollout_revision": "9", "rollout_progress_deadline": "20s"}
     outcome = playground.run(variables=given)
-    assert outcome.rc != 0
+    assert outcome.rollout["outcome"] == "rolled_back", outcome.output
     assert "ErrImageNeverPull" in outcome.output, outcome.output
     namespace.is_ordinary("1", 2)
 
