@@ -325,8 +325,8 @@ def test_a_graceful_restart_between_requests_fails_nothing(start: Callable[..., 
     failed.
     """
     process, port = start(REVISION="1")
-    client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=3, rate=3)
-    wait_for(lambda: client.by_revision["1"] >= 3)  # every connection is idle for most of a second
+    client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=3, rate=0.5)
+    wait_for(lambda: client.by_revision["1"] >= 3)  # the next request is two seconds away
     process.terminate()
     assert process.wait(10) == 0
     start(PORT=str(port), REVISION="2")

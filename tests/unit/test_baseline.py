@@ -49,7 +49,13 @@ def running(
     traffic = SimpleNamespace(name="memory", options={})
     platform = settings.NO_PLATFORM
     chosen = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
-    loop = SimpleNamespace(reports=(), fleet=fleet or [], event=lambda *_, **__: None, commit=int)
+    loop = SimpleNamespace(
+        reports=(),
+        fleet=fleet or [],
+        event=lambda *_, **__: None,
+        commit=int,
+        platform=SimpleNamespace(refills=False),
+    )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)
     return t.cast(
