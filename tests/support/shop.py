@@ -18,6 +18,7 @@ import threading
 import typing as t
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -148,8 +149,12 @@ class Reloadable(BehindHAProxy):
     def reload(self) -> None:
         assert self.process
         before = self.worker()
-        self.process.send_signal(signal.SIGUSR2)
-        until(lambda: self.worker() not in ("", before), "a new worker answers", 20)
+        for _again in range(4):  # on a busy machine the master may miss a signal
+            self.process.send_signal(signal.SIGUSR2)
+            with suppress(AssertionError):
+                until(lambda: self.worker() not in ("", before), "a new worker answers", 10)
+                return
+        raise AssertionError("no new worker answers")
 
     def restart(self) -> None:
         self.stop()
